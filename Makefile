@@ -1,0 +1,63 @@
+# Everyday commands. `make` lists them; each one sets up .venv first if it has to.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := src tests docs $(wildcard bench examples)
+
+# A shared set of pins for what is installed and for what builds it. Newer versions of pip read the
+# second name for builds, older ones the first for both.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Extra arguments for pytest: make test ARGS="-k branch -x"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types format bench docs clean
+
+help: ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## install Omnigraph and its tools into .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Omnigraph needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
+		echo "Name another one, for example: make setup PYTHON=python3.12"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV); the first time takes a few minutes."
+	@$(BIN)/python -m pip install --quiet --editable '.[all,bench,dev]'
+	@touch $@
+
+demo: $(STAMP) ## a tour of what Omnigraph does, on a small example
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## the whole test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types ## lint, types and the quick tests: about a minute
+	@$(BIN)/python -m pytest -m 'not spark and not slow' $(ARGS)
+
+lint: $(STAMP) ## style and likely mistakes
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "Run 'make format'."; exit 1; }
+
+types: $(STAMP) ## static types
+	@$(BIN)/mypy
+
+format: $(STAMP) ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: $(STAMP) ## measure, and compare with peers
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(STAMP) ## rewrite the generated reference pages
+	@$(BIN)/python docs/generate.py
+
+clean: ## remove .venv, caches and build results
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find src tests docs $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,60 @@
+"""Write the reference pages that the code already knows. Run it with `make docs`.
+
+A test compares the committed pages with what this module makes, so they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from omnigraph.errors import OmnigraphError
+
+DOCS = Path(__file__).parent
+
+ERRORS_INTRODUCTION = """\
+# Errors
+
+<!-- Written by `make docs` from omnigraph/errors.py: edit there. -->
+
+Every error Omnigraph raises on purpose is an `omnigraph.errors.OmnigraphError`. Match on the class
+or on its `code`, both of which are stable; the sentence in `message` is for people and may improve.
+An error also carries `hint`, the next thing to try, and `details`, the facts as plain data.
+
+| Code | Class | Kind of | Meaning |
+| --- | --- | --- | --- |
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page: its place and its text."""
+    return {DOCS / "reference" / "errors.md": errors_page()}
+
+
+def errors_page() -> str:
+    """The error tree as one table, parents before children."""
+    rows = [
+        f"| `{error.code}` | `{error.__name__}` | {parent} | {first_paragraph(error)} |\n"
+        for error, parent in descendants(OmnigraphError)
+    ]
+    return ERRORS_INTRODUCTION + "".join(rows)
+
+
+def descendants(error: type[OmnigraphError]) -> Iterator[tuple[type[OmnigraphError], str]]:
+    """Each subclass with the name of its parent, depth first, in the order of definition."""
+    for child in error.__subclasses__():
+        if child.__module__ == OmnigraphError.__module__:
+            yield child, f"`{error.__name__}`"
+            yield from descendants(child)
+
+
+def first_paragraph(subject: type) -> str:
+    """The opening sentence or two of a docstring, as Markdown on one line."""
+    paragraph = (inspect.getdoc(subject) or "").partition("\n\n")[0]
+    return " ".join(paragraph.split()).replace("``", "`").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -145,7 +145,7 @@ class OmnigraphError(Exception):
         self.details: dict[str, Any] = dict(details or {})
 
     def envelope(self) -> dict[str, Any]:
-        """The error as one JSON object: ``error``, ``code?``, at most one detail member, ``hint?``."""
+        """The error as one JSON object: ``error``, ``code?``, its detail member, ``hint?``."""
         out: dict[str, Any] = {"error": self.message}
         if self.wire_code is not None:
             out["code"] = self.wire_code

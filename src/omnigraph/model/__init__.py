@@ -1,0 +1,20 @@
+"""Values every room shares; this one imports only `errors` and knows no storage.
+
+=============  =====================================================================
+`types`        what a property, a parameter or an expression can be
+`values`       the one form of a value in the product, and what becomes one
+`parameters`   the JSON of query parameters
+`temporal`     dates and date-times: texts, epoch numbers, `datetime`
+`floats`       single precision
+`spelling`     canonical texts of key values, entity ids
+`ids`          ULIDs, table keys, branch names
+`receipts`     what writers return
+`conflicts`    what a merge cannot decide
+`arrow`        Arrow types, fields and table schemas
+`columns`      values and spellings by the column
+`result_json`  query results as JSON rows
+=============  =====================================================================
+
+The last three need pyarrow and are imported only where columns are handled; the others are light,
+so that the languages and the command line start fast.
+"""

@@ -1,0 +1,120 @@
+"""Identifiers as values: ULIDs, commit ids, table keys and branch names.
+
+Everything here only reads and checks texts; new ids are minted in `effects`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from omnigraph.errors import AlreadyExists, InputError
+
+EntityKind = Literal["node", "edge"]
+
+# --- ULIDs ----------------------------------------------------------------------------------------
+
+# Crockford's base 32 leaves out I, L, O and U; 26 digits hold 130 bits, so the first is at most 7.
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+
+def is_ulid(text: str) -> bool:
+    """Whether ``text`` is a ULID in its canonical, upper-case form."""
+    return _ULID.fullmatch(text) is not None
+
+
+def normalize_ulid(text: str, *, what: str = "ULID") -> str:
+    """The canonical form of a ULID written in either case; ``what`` names it in the error."""
+    upper = text.upper()
+    if not text.isascii() or not is_ulid(upper):
+        raise InputError(
+            f"'{text}' is not a {what}",
+            hint="it has 26 characters: digits and letters without I, L, O and U",
+            details={"value": text},
+        )
+    return upper
+
+
+def normalize_commit_id(text: str) -> str:
+    """The canonical form of a graph commit id."""
+    return normalize_ulid(text, what="commit id")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableKey:
+    """The human alias of a table: `node:Name` or `edge:Name`.
+
+    Keys order as their texts do, so edges come before nodes.
+
+    >>> str(TableKey.parse("node:Person"))
+    'node:Person'
+    """
+
+    kind: EntityKind
+    type_name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.type_name}"
+
+    @classmethod
+    def parse(cls, text: str) -> TableKey:
+        """The key written as ``text``."""
+        kind, _, type_name = text.partition(":")
+        if type_name:
+            if kind == "node":
+                return cls("node", type_name)
+            if kind == "edge":
+                return cls("edge", type_name)
+        raise InputError(f"'{text}' is not a table key", hint="write it as node:Name or edge:Name")
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+MAIN_BRANCH = "main"
+SCHEMA_APPLY_LOCK = "__schema_apply_lock__"
+"""The registry entry a running schema apply holds; never a branch a user sees."""
+
+BRANCH_NAME_CHARACTERS_MAX = 200
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_branch_name(name: str) -> None:
+    """Refuse a malformed branch name; whether the branch exists is another question.
+
+    A name is `/`-separated segments of ASCII letters, digits, `.`, `_` and `-`. The segments `.`
+    and `..` are refused too: names become parts of URLs and object paths, where they mean
+    something else.
+    """
+    if len(name) > BRANCH_NAME_CHARACTERS_MAX:
+        problem = f"has {len(name)} characters, at most {BRANCH_NAME_CHARACTERS_MAX} are allowed"
+    elif not name:
+        problem = "is empty"
+    else:
+        bad = [s for s in name.split("/") if s in (".", "..") or not _SEGMENT.fullmatch(s)]
+        if not bad:
+            return
+        problem = f"has the segment '{bad[0]}'" if bad[0] else "has an empty segment"
+    raise InputError(
+        f"branch name '{name[:BRANCH_NAME_CHARACTERS_MAX]}' {problem}",
+        hint="use letters, digits, '.', '_' and '-', with '/' between segments",
+        details={"branch": name},
+    )
+
+
+def check_new_branch_name(name: str) -> None:
+    """Refuse a name no branch may be created under: malformed, `main`, or reserved."""
+    check_branch_name(name)
+    if name == MAIN_BRANCH:
+        raise AlreadyExists(
+            "branch 'main' always exists", hint="choose another name", details={"branch": name}
+        )
+    if name == SCHEMA_APPLY_LOCK:
+        raise InputError(
+            f"branch name '{name}' is reserved",
+            hint="choose another name",
+            details={"branch": name},
+        )

@@ -1,0 +1,348 @@
+"""Values one at a time: what a JSON value, a parameter or a literal becomes in a property.
+
+Inside the product a value has one form, whatever it was written as:
+
+=========  =========================================================================
+String     `str`, valid Unicode
+Bool       `bool`
+integers   `int`, within the bounds of the type; never a `bool`
+F32, F64   `float`, finite; an F32 is already rounded to single precision
+Date       `datetime.date`, years 1 to 9999
+DateTime   `datetime.datetime` in UTC, whole milliseconds
+Blob       `bytes`, or `BlobUri` for an external object
+[T]        `list` of those; an item may be None
+Vector     `list` of F32 values
+null       None
+=========  =========================================================================
+
+`property_value` reads decoded JSON, `assigned_value` takes a value already in this form (a literal,
+a bound parameter) into a property; `parameters` reads the JSON of parameters, and `columns` does
+for whole columns what `property_value` does for one value. Enum membership is a constraint and
+not looked at here.
+
+JSON integers must arrive exact: a decoder that turns `18446744073709551616` into a float has lost
+the difference between a number that is too large and one that is no integer.
+"""
+
+from __future__ import annotations
+
+import binascii
+import datetime as dt
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeGuard, TypeVar
+
+from omnigraph.errors import ValueConversionError
+from omnigraph.model.floats import round_to_f32
+from omnigraph.model.temporal import (
+    date_from_days,
+    datetime_from_ms,
+    parse_date,
+    parse_datetime,
+    to_utc_ms,
+)
+from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+
+BLOB_PREFIX = "base64:"
+BLOB_URI_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BlobUri:
+    """A blob that stays where it is: the URI of an external object."""
+
+    uri: str
+
+
+ScalarValue = str | bool | int | float | dt.date | dt.datetime | bytes | BlobUri
+Value = ScalarValue | list[Any]
+"""A non-null value; the items of a list are `ScalarValue` or None."""
+
+ARROW_NAMES: dict[Scalar, str] = {
+    Scalar.STRING: "Utf8",
+    Scalar.BOOL: "Boolean",
+    Scalar.I32: "Int32",
+    Scalar.I64: "Int64",
+    Scalar.U32: "UInt32",
+    Scalar.U64: "UInt64",
+    Scalar.F32: "Float32",
+    Scalar.F64: "Float64",
+    Scalar.DATE: "Date32",
+    Scalar.DATETIME: "Timestamp(ms, UTC)",
+}
+"""What messages call the column of a scalar."""
+
+
+class WrongType(Exception):
+    """A value is not of a JSON type its target accepts; what follows depends on the caller."""
+
+
+ScalarReader = Callable[[object, Scalar, str], ScalarValue]
+"""Reads one scalar; the last argument is the subject of error messages.
+
+Raises `WrongType`, or `ValueConversionError` if the type is right and the value is not.
+"""
+
+# --- values of properties -------------------------------------------------------------------------
+
+
+def property_value(value: object, type: ValueType, name: str, *, strict: bool) -> Value | None:
+    """The value of property ``name`` that a decoded JSON ``value`` stands for.
+
+    A value of the wrong JSON type is an error if ``strict`` and null otherwise, as far as the
+    property is nullable. Every other misfit is an error in both modes: a number out of range, a
+    bad date, a vector of the wrong length.
+
+    >>> property_value("2031-04-09", ValueType(Scalar.DATE), "born", strict=True)
+    datetime.date(2031, 4, 9)
+    """
+    return _convert(value, type, name, scalar_value, strict=strict)
+
+
+def assigned_value(value: object, type: ValueType, name: str) -> Value | None:
+    """``value``, a literal or a bound parameter, as property ``name`` will hold it.
+
+    Nothing is coerced: a fraction never becomes an integer, text never becomes a date, and an
+    integer becomes a float only if the float is exactly that integer. A float is rounded to the
+    width of its column.
+
+    >>> assigned_value(7, ValueType(Scalar.F64), "height")
+    7.0
+    """
+    return _convert(value, type, name, _assigned_scalar, strict=True)
+
+
+def literal_fits(value: object, type: ValueType) -> bool:
+    """Whether a literal can be stored in a property of ``type`` as it is written."""
+    try:
+        assigned_value(value, type, "")
+    except ValueConversionError:
+        return False
+    return True
+
+
+def _convert(
+    value: object, type: ValueType, name: str, read: ScalarReader, *, strict: bool
+) -> Value | None:
+    try:
+        if value is None:
+            _require_nullable(type, name)
+            return None
+        if type.is_blob:
+            return _blob(value, name)
+        if type.is_vector:
+            return _vector(value, type, name, read)
+        if type.is_list:
+            return _list(value, type, name, read, strict=strict)
+        try:
+            return read(value, type.scalar, f"property '{name}'")
+        except WrongType:
+            if strict:
+                wanted = ARROW_NAMES[type.scalar]
+                raise ValueConversionError(
+                    f"property '{name}' expects {wanted}, got {shown(value)}"
+                ) from None
+            _require_nullable(type, name)
+            return None
+    except ValueConversionError as error:
+        error.details = {"property": name, "value": value}
+        raise
+
+
+def _require_nullable(type: ValueType, name: str) -> None:
+    if type.nullable:
+        return
+    what = "null values" if type.is_vector or type.is_blob else "null or invalid values"
+    raise ValueConversionError(f"non-nullable property '{name}' has {what}")
+
+
+def _list(
+    value: object, type: ValueType, name: str, read: ScalarReader, *, strict: bool
+) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueConversionError(
+            f"list property '{name}' expects a JSON array, got {shown(value)}"
+        )
+    items: list[ScalarValue | None] = []
+    for item in value:
+        try:
+            if item is None:
+                raise WrongType
+            items.append(read(item, type.scalar, f"property '{name}' list"))
+        except WrongType:
+            if strict:
+                raise ValueConversionError(
+                    f"list property '{name}' has a null or invalid item: {shown(item)}"
+                ) from None
+            items.append(None)
+    return items
+
+
+def _vector(value: object, type: ValueType, name: str, read: ScalarReader) -> list[Any]:
+    subject = f"vector property '{name}'"
+    if not isinstance(value, list | tuple):
+        raise ValueConversionError(
+            f"{subject} expects a JSON array of {type.vector_dim} numbers, got {shown(value)}"
+        )
+    if len(value) != type.vector_dim:
+        raise ValueConversionError(
+            f"{subject} expects {type.vector_dim} dimensions, got {len(value)}"
+        )
+    try:
+        return [read(item, Scalar.F32, subject) for item in value]
+    except WrongType:
+        raise ValueConversionError(f"{subject} elements must be numeric") from None
+
+
+def _blob(value: object, name: str) -> bytes | BlobUri:
+    if isinstance(value, bytes | BlobUri):
+        return value
+    subject = f"blob property '{name}'"
+    try:
+        return read_blob(value, subject)
+    except WrongType:
+        raise ValueConversionError(
+            f"{subject} must be a URI string or base64: prefixed data, got {shown(value)}"
+        ) from None
+
+
+# --- one scalar -----------------------------------------------------------------------------------
+
+
+def scalar_value(value: object, scalar: Scalar, subject: str) -> ScalarValue:
+    """The scalar a JSON value stands for: the rules shared by properties and parameters."""
+    match scalar:
+        case Scalar.STRING:
+            return _text(value, subject)
+        case Scalar.BOOL:
+            if isinstance(value, bool):
+                return value
+        case Scalar.I32 | Scalar.I64 | Scalar.U32 | Scalar.U64:
+            if is_integer(value):
+                low, high = INTEGER_BOUNDS[scalar]
+                if low <= value <= high:
+                    return value
+                raise _out_of_range(value, scalar, subject)
+        case Scalar.F32 | Scalar.F64:
+            if is_integer(value) or isinstance(value, float):
+                return _finite(value, scalar, subject)
+        case Scalar.DATE:
+            if isinstance(value, str):
+                return named(subject, parse_date, value)
+            if is_integer(value):
+                return named(subject, date_from_days, value)
+        case Scalar.DATETIME:
+            if isinstance(value, str):
+                return named(subject, parse_datetime, value)
+            if is_integer(value):
+                return named(subject, datetime_from_ms, value)
+        case Scalar.BLOB | Scalar.VECTOR:
+            pass
+    raise WrongType
+
+
+def _assigned_scalar(value: object, scalar: Scalar, subject: str) -> ScalarValue:
+    if scalar is Scalar.DATE or scalar is Scalar.DATETIME:
+        return moment_value(value, scalar, subject)
+    result = scalar_value(value, scalar, subject)
+    if scalar.is_float and is_integer(value) and result != value:
+        raise ValueConversionError(
+            f"{subject} value {value} is not exactly representable as {ARROW_NAMES[scalar]}"
+        )
+    return result
+
+
+def moment_value(value: object, scalar: Scalar, subject: str) -> dt.date | dt.datetime:
+    """A Date or DateTime given as a Python object; the two do not mix."""
+    if scalar is Scalar.DATETIME and isinstance(value, dt.datetime):
+        return named(subject, to_utc_ms, value)
+    # A datetime is a date to Python, but not to the languages.
+    if scalar is Scalar.DATE and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value
+    raise WrongType
+
+
+def read_blob(value: object, subject: str) -> bytes | BlobUri:
+    """The bytes of `base64:` data, or the URI any other text is."""
+    text = _text(value, subject)
+    if text.startswith(BLOB_PREFIX):
+        try:
+            return binascii.a2b_base64(text.removeprefix(BLOB_PREFIX), strict_mode=True)
+        except ValueError as error:
+            raise ValueConversionError(f"{subject}: invalid base64 blob data") from error
+    if not text:
+        raise WrongType
+    size = len(text.encode())
+    if size > BLOB_URI_BYTES_MAX:
+        raise ValueConversionError(
+            f"{subject}: the URI has {size} bytes, at most {BLOB_URI_BYTES_MAX} are allowed"
+        )
+    return BlobUri(text)
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a JSON integer; to Python, unlike to JSON, a `bool` is an `int`."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: object, subject: str) -> str:
+    if not isinstance(value, str):
+        raise WrongType
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueConversionError(f"{subject}: text with a lone surrogate") from error
+    return value
+
+
+def _finite(value: float, scalar: Scalar, subject: str) -> float:
+    try:
+        wide = float(value)
+    except OverflowError:
+        raise _out_of_range(value, scalar, subject) from None
+    result = round_to_f32(wide) if scalar is Scalar.F32 else wide
+    if not math.isfinite(result):
+        raise _out_of_range(value, scalar, subject)
+    return result
+
+
+def _out_of_range(value: float, scalar: Scalar, subject: str) -> ValueConversionError:
+    return ValueConversionError(f"{subject} value {value} exceeds {ARROW_NAMES[scalar]} range")
+
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def named(subject: str, convert: Callable[[_In], _Out], value: _In) -> _Out:
+    """``convert(value)``, with ``subject`` put in front of what it complains about."""
+    try:
+        return convert(value)
+    except ValueConversionError as error:
+        raise ValueConversionError(f"{subject}: {error.message}") from error
+
+
+SHOWN_CHARACTERS_MAX = 80
+
+
+def shown(value: object) -> str:
+    """``value`` as an error message shows it: its JSON kind and a bounded excerpt."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            kind, text = "number", str(value)
+        case str():
+            kind, text = "string", repr(value)
+        case list() | tuple():
+            return f"an array of {len(value)}"
+        case dict():
+            return "an object"
+        case _:
+            kind, text = value.__class__.__name__, str(value)
+    if len(text) > SHOWN_CHARACTERS_MAX:
+        text = text[: SHOWN_CHARACTERS_MAX - 1] + "…"
+    return f"{kind} {text}"

@@ -1,0 +1,31 @@
+"""Did-you-mean suggestions for misspelt names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """The known name a person most likely meant by ``word``, or ``None``.
+
+    >>> nearest_name("knws", ["knows", "likes"])
+    'knows'
+    >>> nearest_name("PERSON", ["Person"])
+    'Person'
+    """
+    by_folded: dict[str, str] = {}
+    for name in sorted(known):
+        by_folded.setdefault(name.lower(), name)
+    found = get_close_matches(word.lower()[:200], by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A ready hint, or ``None`` when nothing comes close.
+
+    >>> did_you_mean("Persn", ["Person"])
+    'did you mean `Person`?'
+    """
+    name = nearest_name(word, known)
+    return f"did you mean `{name}`?" if name is not None else None

@@ -44,7 +44,7 @@ class Source:
         if isinstance(origin, Source):
             return origin
         if isinstance(origin, str):
-            # A str can hold lone surrogates, which no UTF-8 file can. They are refused here, because
+            # A str can hold lone surrogates, which no UTF-8 file can. They are refused here:
             # otherwise whatever is derived from the text fails much later, when it is encoded.
             lone = _LONE_SURROGATE.search(origin)
             if lone is not None:

@@ -1,0 +1,1 @@
+"""The query language `.gq`: parse, check, plan. Knows neither Lance nor Spark."""

@@ -1,0 +1,439 @@
+"""What a `.gq` text says, before it meets a schema. Every node knows where it stands."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from omnigraph.model.types import ValueType
+from omnigraph.syntax.source import Source, Span
+
+ANONYMOUS = "_"
+"""The variable `$_`, which never binds or joins."""
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. Dates and date-times are decoded, so that a bad one is a parse error."""
+
+    value: str | int | float | bool | dt.date | dt.datetime
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ListLiteral:
+    """`[ … ]`, of literals only; nesting is refused by the checker."""
+
+    items: tuple[Literal | ListLiteral, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class NullLiteral:
+    """`null` as an assigned value."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`$name`: a node, an edge, a path or a parameter, decided by the checker."""
+
+    name: str
+    span: Span
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether this is `$_`."""
+        return self.name == ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyRef:
+    """`$variable.name`."""
+
+    variable: Variable
+    name: str
+    name_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRef:
+    """`$variable.*`."""
+
+    variable: Variable
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class AliasRef:
+    """A bare word: the alias of a return item."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """`now()`."""
+
+    span: Span
+
+
+SearchFunction = OneOf["search", "match_text", "fuzzy", "bm25", "nearest", "rrf"]
+SEARCH_FUNCTIONS: tuple[SearchFunction, ...] = (
+    "search",
+    "match_text",
+    "fuzzy",
+    "bm25",
+    "nearest",
+    "rrf",
+)
+TEXT_PREDICATES: tuple[SearchFunction, ...] = ("search", "match_text", "fuzzy")
+RANK_FUNCTIONS: tuple[SearchFunction, ...] = ("nearest", "bm25", "rrf")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCall:
+    """A text predicate or a ranking call; the parser has checked the number of arguments."""
+
+    function: SearchFunction
+    arguments: tuple[Expression, ...]
+    span: Span
+
+
+AggregateFunction = OneOf["count", "sum", "avg", "min", "max", "collect"]
+AGGREGATE_FUNCTIONS: tuple[AggregateFunction, ...] = (
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "collect",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`count(…)` and its kin; ``argument`` is None for `count(*)`."""
+
+    function: AggregateFunction
+    argument: Expression | None
+    distinct: bool
+    span: Span
+
+
+ScalarFunction = OneOf["lower", "upper", "length", "coalesce", "abs", "round", "date_part"]
+SCALAR_FUNCTIONS: tuple[ScalarFunction, ...] = (
+    "lower",
+    "upper",
+    "length",
+    "coalesce",
+    "abs",
+    "round",
+    "date_part",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A scalar function."""
+
+    function: ScalarFunction
+    arguments: tuple[Expression, ...]
+    span: Span
+
+
+ArithmeticOperator = OneOf["+", "-", "*", "/"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right` on numbers."""
+
+    operator: ArithmeticOperator
+    left: Expression
+    right: Expression
+    span: Span
+
+
+Expression = (
+    Literal
+    | ListLiteral
+    | NullLiteral
+    | Variable
+    | PropertyRef
+    | EntityRef
+    | AliasRef
+    | Now
+    | SearchCall
+    | Aggregate
+    | FunctionCall
+    | Arithmetic
+)
+
+# --- match clauses --------------------------------------------------------------------------------
+
+ComparisonOperator = OneOf["=", "!=", "<", "<=", ">", ">="]
+FilterOperator = OneOf["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with", "in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """`property: value` inside a binding, or an assignment of a mutation."""
+
+    name: str
+    name_span: Span
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`$variable: Type { pairs }`."""
+
+    variable: Variable
+    type_name: str
+    type_span: Span
+    pairs: tuple[Pair, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class HopBounds:
+    """`{minimum,maximum}`; ``maximum`` None is the refused open form."""
+
+    minimum: int
+    maximum: int | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """`$left [$edge:]word[{m,n}] $right [via $path]`, or with `<word>` for either direction."""
+
+    left: Variable
+    edge_variable: Variable | None
+    edge_word: str
+    edge_span: Span
+    undirected: bool
+    bounds: HopBounds | None
+    right: Variable
+    path_variable: Variable | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`left operator right`. A bare text predicate is written as `call = true`."""
+
+    left: Expression
+    operator: FilterOperator
+    right: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class NullTest:
+    """`operand is [not] null`."""
+
+    operand: Expression
+    negated: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`not { … }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """`optional { … }`."""
+
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """`any { … }`: at least one alternative holds.
+
+    Each direct clause is an alternative of its own; `all { … }` groups several into one.
+    """
+
+    alternatives: tuple[tuple[Clause, ...], ...]
+    span: Span
+
+
+Clause = Binding | Hop | Filter | NullTest | Not | Optional | Any
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnItem:
+    """One output column."""
+
+    expression: Expression
+    alias: str | None
+    alias_span: Span | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """One sort key; ``descending`` is None when no direction was written."""
+
+    expression: Expression
+    descending: bool | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number after `limit` or `offset`: an integer or a parameter."""
+
+    value: int | Variable
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`match … return … [having …] [order …] [limit …] [offset …]`."""
+
+    clauses: tuple[Clause, ...]
+    items: tuple[ReturnItem, ...]
+    distinct: bool
+    having: tuple[Filter | NullTest, ...]
+    order: tuple[OrderKey, ...]
+    limit: Count | None
+    offset: Count | None
+    return_span: Span
+    """The word `return`, where errors about the whole result point."""
+
+
+# --- mutations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`property operator value` of a `where`."""
+
+    name: str
+    name_span: Span
+    operator: ComparisonOperator
+    value: Expression
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """`property in [ … ]` or `property in $list` of a `where`."""
+
+    name: str
+    name_span: Span
+    values: ListLiteral | Variable
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyNullTest:
+    """`property is [not] null` of a `where`."""
+
+    name: str
+    name_span: Span
+    negated: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanPredicate:
+    """`a and b and …` or `a or b or …`, at least two operands."""
+
+    operator: OneOf["and", "or"]
+    operands: tuple[Predicate, ...]
+    span: Span
+
+
+Predicate = Comparison | Membership | PropertyNullTest | BooleanPredicate
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """`insert Type { assignments }`."""
+
+    type_name: str
+    type_span: Span
+    assignments: tuple[Pair, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`update Type set { assignments } where predicate`."""
+
+    type_name: str
+    type_span: Span
+    assignments: tuple[Pair, ...]
+    where: Predicate
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """`delete Type where predicate`."""
+
+    type_name: str
+    type_span: Span
+    where: Predicate
+    span: Span
+
+
+Statement = Insert | Update | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The statements of a mutation, in order."""
+
+    statements: tuple[Statement, ...]
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One declared parameter."""
+
+    name: str
+    type: ValueType
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One named query of a file."""
+
+    name: str
+    name_span: Span
+    parameters: tuple[Parameter, ...]
+    description: str | None
+    instruction: str | None
+    body: Read | Write
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFile:
+    """All queries of one text."""
+
+    source: Source
+    queries: tuple[Query, ...]

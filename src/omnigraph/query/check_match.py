@@ -1,0 +1,321 @@
+"""Type-checks the clauses of a match block and collects them, still unordered."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from omnigraph.query import ast
+from omnigraph.query.blocks import Block, Direction, TypedHop, keep_locals_apart
+from omnigraph.query.operands import Operands
+from omnigraph.query.predicates import check_filter, check_null_test, check_pair
+from omnigraph.query.scope import (
+    BoundAs,
+    Context,
+    EdgeVariable,
+    NodeVariable,
+    PathVariable,
+    Scope,
+)
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.syntax.suggest import did_you_mean
+
+
+def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Block, Scope]:
+    """The checked clauses of a query's match, and the variables they bind."""
+    scope = Scope()
+    block = _BlockChecker(context, scope, _AnonymousNames()).check(clauses)
+    keep_locals_apart(block)
+    return block, scope
+
+
+class _AnonymousNames:
+    """Names for `$_`, which no variable can have."""
+
+    def __init__(self) -> None:
+        self._used = 0
+
+    def next(self) -> str:
+        self._used += 1
+        return f"_#{self._used}"
+
+
+class _BlockChecker:
+    """Checks one block from top to bottom."""
+
+    def __init__(self, context: Context, scope: Scope, anonymous: _AnonymousNames) -> None:
+        self._context = context
+        self._scope = scope
+        self._anonymous = anonymous
+        self._operands = Operands(context, scope)
+        self._block = Block()
+
+    def check(self, clauses: tuple[ast.Clause, ...]) -> Block:
+        for clause in clauses:
+            match clause:
+                case ast.Binding():
+                    self._binding(clause)
+                case ast.Hop():
+                    self._hop(clause)
+                case ast.Filter():
+                    self._block.predicates.append(check_filter(clause, self._operands))
+                case ast.NullTest():
+                    self._block.predicates.append(check_null_test(clause, self._operands))
+                case ast.Not():
+                    self._not(clause)
+                case ast.Any():
+                    inner = tuple(self._inner(one)[0] for one in clause.alternatives)
+                    self._block.disjunctions.append(inner)
+                case ast.Optional():
+                    block, scope = self._inner(clause.clauses)
+                    self._block.optionals.append((block, tuple(scope.own)))
+                    self._scope.adopt_optional(scope)
+        return self._block
+
+    def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, Scope]:
+        scope = Scope(outer=self._scope)
+        return _BlockChecker(self._context, scope, self._anonymous).check(clauses), scope
+
+    def _not(self, clause: ast.Not) -> None:
+        outer = set(self._scope.names())
+        parameters = self._context.parameters.keys()
+        if not any(outer & _mentions(inner, parameters) for inner in clause.clauses):
+            raise self._context.error(
+                "T9",
+                "`not { … }` must mention a variable bound outside of it",
+                clause.span,
+                "without one it would keep or drop every row alike",
+            )
+        self._block.exclusions.append(self._inner(clause.clauses)[0])
+
+    # --- bindings ---------------------------------------------------------------------------------
+
+    def _binding(self, clause: ast.Binding) -> None:
+        catalog = self._context.catalog
+        node_type = catalog.nodes.get(clause.type_name)
+        if node_type is None:
+            if clause.type_name in catalog.interfaces:
+                hint: str | None = "it is an interface; bind one of the node types implementing it"
+            elif clause.type_name in catalog.edges:
+                hint = "it is an edge type; traverse it with a hop, such as `$a word $b`"
+            else:
+                hint = did_you_mean(clause.type_name, catalog.nodes)
+            raise self._context.error(
+                "T1", f"unknown node type `{clause.type_name}`", clause.type_span, hint
+            )
+        if clause.variable.is_anonymous:
+            raise self._context.error(
+                None,
+                "`$_` cannot be bound to a type",
+                clause.variable.span,
+                "give the variable a name",
+            )
+        bound = self._bind_node(clause.variable, node_type)
+        for pair in clause.pairs:
+            self._block.predicates.append(
+                check_pair(clause.variable.name, bound, pair, self._operands)
+            )
+
+    def _bind_node(self, variable: ast.Variable, node_type: NodeType) -> NodeVariable:
+        """Bind a node variable here, or conjoin with its earlier binding."""
+        bound = self._endpoint(variable)
+        if bound is None:
+            bound = NodeVariable(node_type)
+            self._scope.own[variable.name] = bound
+            self._block.nodes[variable.name] = node_type.name
+        elif bound.type.name != node_type.name:
+            raise self._context.error(
+                None,
+                f"`${variable.name}` is already bound to {bound.type.name}, not {node_type.name}",
+                variable.span,
+            )
+        return bound
+
+    def _endpoint(self, variable: ast.Variable) -> NodeVariable | None:
+        """What a variable in node position is bound to; edges, paths and optionals are refused."""
+        if variable.is_anonymous:
+            return None
+        bound = self._scope.lookup(variable.name)
+        if isinstance(bound, EdgeVariable | PathVariable):
+            what = "an edge" if isinstance(bound, EdgeVariable) else "a path"
+            raise self._context.error(
+                "T23", f"`${variable.name}` is {what}, not a node", variable.span
+            )
+        if bound is not None and bound.optional and variable.name in self._scope.own:
+            raise self._context.error(
+                "T6",
+                f"`${variable.name}` is only bound inside `optional`",
+                variable.span,
+                "put this clause into that block, or bind the variable before it",
+            )
+        return bound
+
+    # --- hops -------------------------------------------------------------------------------------
+
+    def _hop(self, clause: ast.Hop) -> None:
+        edge = self._edge(clause)
+        left, right = self._endpoint(clause.left), self._endpoint(clause.right)
+        direction, source_type, target_type = self._orient(clause, edge, left, right)
+        minimum, maximum = self._bounds(clause)
+        source = self._bind_end(clause.left, source_type)
+        target = self._bind_end(clause.right, target_type)
+        self._block.hops.append(
+            TypedHop(
+                source,
+                source_type,
+                target,
+                target_type,
+                edge.name,
+                direction,
+                minimum,
+                maximum if edge.source == edge.target else min(maximum, 1),
+                self._bind_edge(clause, edge),
+                self._bind_path(clause),
+            )
+        )
+
+    def _edge(self, clause: ast.Hop) -> EdgeType:
+        edge = self._context.catalog.edge_named(clause.edge_word)
+        if edge is None:
+            words = [name[:1].lower() + name[1:] for name in self._context.catalog.edges]
+            raise self._context.error(
+                "T4",
+                f"unknown edge `{clause.edge_word}`",
+                clause.edge_span,
+                did_you_mean(clause.edge_word, words),
+            )
+        if clause.undirected and edge.source != edge.target:
+            raise self._context.error(
+                "T22",
+                f"`<{clause.edge_word}>` needs one type at both ends, but {edge.name} goes from "
+                f"{edge.source} to {edge.target}",
+                clause.edge_span,
+                f"write `{clause.edge_word}` without the angle brackets",
+            )
+        return edge
+
+    def _orient(
+        self,
+        clause: ast.Hop,
+        edge: EdgeType,
+        left: NodeVariable | None,
+        right: NodeVariable | None,
+    ) -> tuple[Direction, str, str]:
+        """Direction and end types, inferred from whichever end is typed; T5 if none fits."""
+        outgoing: tuple[Direction, str, str] = ("out", edge.source, edge.target)
+        incoming: tuple[Direction, str, str] = ("in", edge.target, edge.source)
+        is_loop = clause.left.name == clause.right.name and not clause.left.is_anonymous
+        for direction, source_type, target_type in (outgoing, incoming):
+            fits_left = left is None or left.type.name == source_type
+            fits_right = right is None or right.type.name == target_type
+            if fits_left and fits_right and not (is_loop and source_type != target_type):
+                return ("both" if clause.undirected else direction), source_type, target_type
+        left_is_wrong = left is not None and left.type.name not in (edge.source, edge.target)
+        variable, bound = (
+            (clause.left, left) if left_is_wrong or right is None else (clause.right, right)
+        )
+        shown = f"is a {bound.type.name}" if bound else "would be both"
+        raise self._context.error(
+            "T5",
+            f"edge {edge.name} goes from {edge.source} to {edge.target}; "
+            f"`${variable.name}` {shown}",
+            variable.span,
+        )
+
+    def _bounds(self, clause: ast.Hop) -> tuple[int, int]:
+        bounds = clause.bounds
+        if bounds is None:
+            return 1, 1
+        problem = None
+        if bounds.maximum is None:
+            problem = "a hop needs an upper bound"
+        elif bounds.minimum < 1:
+            problem = "a hop goes at least 1 step"
+        elif bounds.maximum < bounds.minimum:
+            problem = f"the upper bound {bounds.maximum} is below the lower bound {bounds.minimum}"
+        if problem is not None or bounds.maximum is None:
+            raise self._context.error("T15", problem or "", bounds.span, "write bounds as `{1,3}`")
+        return bounds.minimum, bounds.maximum
+
+    def _bind_end(self, variable: ast.Variable, type_name: str) -> str:
+        if variable.is_anonymous:
+            name = self._anonymous.next()
+            self._block.nodes[name] = type_name
+            return name
+        self._bind_node(variable, self._context.catalog.nodes[type_name])
+        return variable.name
+
+    def _bind_edge(self, clause: ast.Hop, edge: EdgeType) -> str | None:
+        variable = clause.edge_variable
+        if variable is None or variable.is_anonymous:
+            return None
+        if clause.bounds is not None and (clause.bounds.minimum, clause.bounds.maximum) != (1, 1):
+            raise self._context.error(
+                "T23",
+                f"edge binding `${variable.name}` stands for one edge and allows no bounds",
+                clause.bounds.span,
+                "use `via $path` to see the nodes along the way",
+            )
+        return self._bind_fresh(variable, EdgeVariable(edge))
+
+    def _bind_path(self, clause: ast.Hop) -> str | None:
+        variable = clause.path_variable
+        if variable is None:
+            return None
+        binds_edge = clause.edge_variable is not None and not clause.edge_variable.is_anonymous
+        if variable.is_anonymous or binds_edge:
+            raise self._context.error(
+                "T23",
+                "a path needs a name of its own and a hop without an edge binding",
+                variable.span,
+            )
+        return self._bind_fresh(variable, PathVariable())
+
+    def _bind_fresh(self, variable: ast.Variable, bound: BoundAs) -> str:
+        name = variable.name
+        if self._scope.lookup(name) is not None or name in self._context.parameters:
+            raise self._context.error(
+                "T23",
+                f"`${name}` is already in use; an edge or path needs a fresh name",
+                variable.span,
+            )
+        self._scope.own[name] = bound
+        return name
+
+
+def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
+    """Variables a clause mentions directly; a nested `not` keeps its own to itself."""
+    match clause:
+        case ast.Binding():
+            return {clause.variable.name}
+        case ast.Hop():
+            ends = {clause.left.name, clause.right.name}
+            return ends | ({clause.edge_variable.name} if clause.edge_variable else set())
+        case ast.Filter():
+            return _read_by(clause.left, parameters) | _read_by(clause.right, parameters)
+        case ast.NullTest():
+            return _read_by(clause.operand, parameters)
+        case ast.Optional():
+            return {name for inner in clause.clauses for name in _mentions(inner, parameters)}
+        case ast.Any():
+            return {
+                name
+                for one in clause.alternatives
+                for inner in one
+                for name in _mentions(inner, parameters)
+            }
+        case ast.Not():
+            return set()
+
+
+def _read_by(node: ast.Expression, parameters: Set[str]) -> set[str]:
+    """Variables an expression reads; a bare one that is also a parameter means the parameter."""
+    match node:
+        case ast.Variable():
+            return {node.name} - parameters
+        case ast.PropertyRef() | ast.EntityRef():
+            return {node.variable.name}
+        case ast.Arithmetic():
+            return _read_by(node.left, parameters) | _read_by(node.right, parameters)
+        case ast.SearchCall() | ast.FunctionCall():
+            return {name for part in node.arguments for name in _read_by(part, parameters)}
+    return set()

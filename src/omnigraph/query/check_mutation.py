@@ -1,0 +1,308 @@
+"""Type-checks write queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from omnigraph.errors import ValueConversionError
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import assigned_value
+from omnigraph.query import ast, plan
+from omnigraph.query import expressions as ex
+from omnigraph.query.operands import Operands, comparable, is_empty_list, round_to_match
+from omnigraph.query.predicates import literal_hint, require_comparable, require_enum_member
+from omnigraph.query.scope import Context, Scope
+from omnigraph.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.syntax.source import Span
+from omnigraph.syntax.suggest import did_you_mean
+
+_ENDPOINTS = {"from": "src", "to": "dst"}
+"""The pseudo-properties of an edge, and the columns behind them."""
+
+
+def check_mutation(query: ast.Query, body: ast.Write, context: Context) -> plan.MutationPlan:
+    """The plan of a write query."""
+    kinds = {isinstance(statement, ast.Delete) for statement in body.statements}
+    if len(kinds) == 2:
+        raise context.error(
+            None,
+            f"mutation '{query.name}' on the same query mixes inserts/updates and deletes; "
+            "split it into one query that inserts and updates and one that deletes",
+            query.name_span,
+            "to land both together, write them to a branch and merge it",
+        )
+    checker = _MutationChecker(context)
+    return plan.MutationPlan(
+        query.name,
+        tuple(plan.Parameter(p.name, p.type) for p in query.parameters),
+        tuple(checker.statement(statement) for statement in body.statements),
+        query.description,
+        query.instruction,
+    )
+
+
+class _MutationChecker:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._operands = Operands(context, Scope())
+
+    def statement(self, node: ast.Statement) -> plan.MutationStep:
+        target = self._target(node)
+        if not isinstance(node, ast.Delete) and not node.assignments:
+            raise self._context.error(
+                "T10", f"nothing is assigned to {target.name}", node.type_span
+            )
+        match node:
+            case ast.Insert() if isinstance(target, NodeType):
+                return self._insert_node(node, target)
+            case ast.Insert():
+                assert isinstance(target, EdgeType)
+                return self._insert_edge(node, target)
+            case ast.Update():
+                return self._update(node, target)
+            case ast.Delete():
+                predicate = self._predicate(node.where, target)
+                if isinstance(target, NodeType):
+                    incident = tuple(
+                        e.name for e in self._context.catalog.edges_touching(target.name)
+                    )
+                    return plan.DeleteNodes(target.name, predicate, incident)
+                return plan.DeleteEdges(target.name, predicate)
+
+    def _target(self, node: ast.Statement) -> NodeType | EdgeType:
+        catalog = self._context.catalog
+        target = catalog.nodes.get(node.type_name) or catalog.edges.get(node.type_name)
+        if target is None:
+            if node.type_name in catalog.interfaces:
+                hint: str | None = "it is an interface; name a node type implementing it"
+            else:
+                hint = did_you_mean(node.type_name, [*catalog.nodes, *catalog.edges])
+            raise self._context.error(
+                "T10", f"unknown type `{node.type_name}`", node.type_span, hint
+            )
+        return target
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def _insert_node(self, node: ast.Insert, target: NodeType) -> plan.InsertNode:
+        assignments = self._assignments(target, node.assignments)
+        self._require_complete(node, target, {a.property for a in assignments})
+        return plan.InsertNode(target.name, assignments)
+
+    def _insert_edge(self, node: ast.Insert, target: EdgeType) -> plan.InsertEdge:
+        endpoints: dict[str, ex.Expression] = {}
+        rest: list[ast.Pair] = []
+        for pair in node.assignments:
+            if pair.name not in _ENDPOINTS:
+                rest.append(pair)
+                continue
+            if pair.name in endpoints:
+                raise self._assigned_twice(pair)
+            endpoints[pair.name] = self._endpoint_value(target, pair)
+        for name, node_type in (("from", target.source), ("to", target.target)):
+            if name not in endpoints:
+                raise self._context.error(
+                    "T12",
+                    f"insert of edge {target.name} must provide required endpoint `{name}`",
+                    node.type_span,
+                    f"`{name}` is the id of a {node_type}",
+                )
+        assignments = self._assignments(target, rest)
+        self._require_complete(node, target, {a.property for a in assignments})
+        return plan.InsertEdge(target.name, endpoints["from"], endpoints["to"], assignments)
+
+    def _update(self, node: ast.Update, target: NodeType | EdgeType) -> plan.UpdateNodes:
+        if isinstance(target, EdgeType):
+            raise self._context.error(
+                "T16",
+                f"edge type {target.name} cannot be updated",
+                node.type_span,
+                "delete the edge and insert it again",
+            )
+        for pair in node.assignments:
+            if pair.name in target.key:
+                raise self._context.error(
+                    None,
+                    f"cannot update @key property '{pair.name}'",
+                    pair.name_span,
+                    "the key is the identity of the entity; insert a new one instead",
+                )
+        assignments = self._assignments(target, node.assignments)
+        return plan.UpdateNodes(target.name, assignments, self._predicate(node.where, target))
+
+    def _require_complete(
+        self, node: ast.Insert, target: NodeType | EdgeType, assigned: set[str]
+    ) -> None:
+        for declared in target.properties.values():
+            if declared.name in assigned or declared.type.nullable or declared.default is not None:
+                continue
+            # The vector is expected to come from its source; that it is there is a run-time matter.
+            if declared.embed is not None and declared.embed.source in assigned:
+                continue
+            raise self._context.error(
+                "T12",
+                f"insert of {target.name} must provide non-nullable property `{declared.name}`",
+                node.type_span,
+                f"add `{declared.name}: …` of type {declared.type}",
+            )
+
+    # --- assignments ------------------------------------------------------------------------------
+
+    def _assignments(
+        self, target: NodeType | EdgeType, pairs: Iterable[ast.Pair]
+    ) -> tuple[plan.Assignment, ...]:
+        seen: set[str] = set()
+        found: list[plan.Assignment] = []
+        for pair in pairs:
+            declared = self._property(target, pair.name, pair.name_span)
+            if pair.name in seen:
+                raise self._assigned_twice(pair)
+            seen.add(pair.name)
+            value = self._assigned_value(target, declared, pair.value)
+            found.append(plan.Assignment(declared.name, declared.type, value))
+        return tuple(found)
+
+    def _assigned_twice(self, pair: ast.Pair) -> Exception:
+        return self._context.error("T13", f"`{pair.name}` is assigned twice", pair.name_span)
+
+    def _property(self, target: NodeType | EdgeType, name: str, span: Span) -> Property:
+        declared = target.properties.get(name)
+        if declared is None:
+            known = [*target.properties, *(_ENDPOINTS if isinstance(target, EdgeType) else ())]
+            raise self._context.error(
+                "T11", f"{target.name} has no property `{name}`", span, did_you_mean(name, known)
+            )
+        return declared
+
+    def _assigned_value(
+        self, target: NodeType | EdgeType, declared: Property, node: ast.Expression
+    ) -> ex.Expression:
+        where = f"{target.name}.{declared.name}"
+        match node:
+            case ast.NullLiteral():
+                if not declared.type.nullable:
+                    raise self._context.error(
+                        "T3", f"{where} is {declared.type} and cannot be null", node.span
+                    )
+                return ex.Constant(None, declared.type)
+            case ast.Variable():
+                return self._assigned_parameter(where, declared, node)
+            case ast.Now():
+                if declared.type.scalar is not Scalar.DATETIME or declared.type.is_list:
+                    raise self._context.error(
+                        "T7", f"`now()` is a DateTime, but {where} is {declared.type}", node.span
+                    )
+                return ex.CurrentTime()
+        typed = self._operands.value(node)
+        assert isinstance(typed, ex.Constant)
+        try:
+            fitted = assigned_value(typed.value, declared.type, declared.name)
+        except ValueConversionError as misfit:
+            raise self._context.error(
+                "T3",
+                f"{where} is {declared.type}: {misfit.message}",
+                node.span,
+                literal_hint(declared.type),
+            ) from None
+        constant = ex.Constant(tuple(fitted) if isinstance(fitted, list) else fitted, declared.type)
+        require_enum_member(declared, constant, where, node.span, self._operands)
+        return constant
+
+    def _assigned_parameter(
+        self, where: str, declared: Property, node: ast.Variable
+    ) -> ex.Expression:
+        parameter = self._context.parameter(node)
+        if not _assignable(parameter.type, declared.type):
+            raise self._context.error(
+                "T7",
+                f"parameter `${node.name}` is {parameter.type}, but {where} is {declared.type}",
+                node.span,
+            )
+        return ex.ParameterValue(node.name, parameter.type)
+
+    def _endpoint_value(self, target: EdgeType, pair: ast.Pair) -> ex.Expression:
+        node = pair.value
+        if isinstance(node, ast.Variable):
+            typed: ex.Expression = ex.ParameterValue(node.name, self._context.parameter(node).type)
+        elif isinstance(node, ast.Literal):
+            typed = self._operands.value(node)
+        else:
+            typed = ex.Constant(None, ex.STRINGS)
+        if typed.type.scalar is not Scalar.STRING or typed.type.is_list:
+            raise self._context.error(
+                "T7" if isinstance(node, ast.Variable | ast.Now) else "T3",
+                f"`{pair.name}` of {target.name} is the id of a node: a String",
+                node.span,
+            )
+        return typed
+
+    # --- where ------------------------------------------------------------------------------------
+
+    def _predicate(self, node: ast.Predicate, target: NodeType | EdgeType) -> ex.Expression:
+        if isinstance(node, ast.BooleanPredicate):
+            return ex.Combine(
+                node.operator, tuple(self._predicate(part, target) for part in node.operands)
+            )
+        column = self._column(node, target)
+        match node:
+            case ast.PropertyNullTest():
+                return ex.IsNull(column, node.negated)
+            case ast.Comparison():
+                value = self._where_value(node.value)
+                require_comparable(column.type, value.type, node.span, self._operands)
+                return ex.Compare(node.operator, column, round_to_match(column, value))
+            case ast.Membership():
+                return self._membership(node, column)
+
+    def _column(
+        self,
+        node: ast.Comparison | ast.Membership | ast.PropertyNullTest,
+        target: NodeType | EdgeType,
+    ) -> ex.PropertyValue:
+        kind: ex.EntityKind = "edge" if isinstance(target, EdgeType) else "node"
+        if kind == "edge" and node.name in _ENDPOINTS:
+            return ex.PropertyValue(
+                ex.MUTATION_TARGET, kind, target.name, _ENDPOINTS[node.name], ex.STRING
+            )
+        declared = self._property(target, node.name, node.name_span)
+        if declared.type.is_blob:
+            raise self._context.error(
+                "T11", f"Blob property `{node.name}` cannot be used in `where`", node.name_span
+            )
+        if not declared.type.is_plain_scalar and not isinstance(node, ast.PropertyNullTest):
+            raise self._context.error(
+                "T7",
+                f"`{node.name}` is {declared.type}; `where` compares single values",
+                node.name_span,
+            )
+        return ex.PropertyValue(ex.MUTATION_TARGET, kind, target.name, declared.name, declared.type)
+
+    def _where_value(self, node: ast.Expression) -> ex.Expression:
+        if isinstance(node, ast.Variable):
+            self._context.parameter(node)
+        return self._operands.plain(node)
+
+    def _membership(self, node: ast.Membership, column: ex.PropertyValue) -> ex.Expression:
+        if isinstance(node.values, ast.Variable):
+            self._context.parameter(node.values)
+        members = self._operands.value(node.values)
+        if not members.type.is_list or not (
+            is_empty_list(members) or comparable(column.type, members.type.item)
+        ):
+            raise self._context.error(
+                "T7", f"a {column.type} cannot be in a {members.type}", node.values.span
+            )
+        return ex.ListContains(round_to_match(column, members), column)
+
+
+def _assignable(given: ValueType, wanted: ValueType) -> bool:
+    """Whether a parameter's type can supply a property; ranges are checked at run time."""
+    if wanted.is_blob:
+        return not given.is_list and given.scalar in (Scalar.BLOB, Scalar.STRING)
+    if given.is_list != wanted.is_list or given.vector_dim != wanted.vector_dim:
+        return False
+    if given.scalar is wanted.scalar:
+        return True
+    if wanted.scalar.is_integer:
+        return given.scalar.is_integer
+    return wanted.scalar.is_float and given.scalar.is_numeric

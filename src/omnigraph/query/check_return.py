@@ -1,0 +1,346 @@
+"""Type-checks what a read returns: items, aggregates, `having`, `order`, `limit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import ast, plan
+from omnigraph.query import expressions as ex
+from omnigraph.query.operands import Operands
+from omnigraph.query.predicates import check_filter, check_null_test
+from omnigraph.query.scope import Context, EdgeVariable, NodeVariable, PathVariable, Scope
+from omnigraph.query.search_calls import rank_call, text_match
+
+_GROUPABLE = (
+    ex.PropertyValue,
+    ex.EntityId,
+    ex.PathNodes,
+    ex.PathLength,
+    ex.ParameterValue,
+    ex.Arithmetic,
+    ex.ScalarCall,
+)
+"""What may stand beside an aggregate: properties, variables, and what is computed from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The checked return block."""
+
+    columns: tuple[plan.Column, ...]
+    group_by: plan.GroupBy | None
+    having: tuple[ex.Expression, ...]
+    row_values: dict[str, ex.OutputExpression]
+    """What each column shows, by name, before any grouping replaced it."""
+
+
+def check_return(body: ast.Read, context: Context, scope: Scope) -> Output:
+    """Items, grouping and `having` of a read."""
+    return _ReturnChecker(body, context, scope).check()
+
+
+class _ItemOperands(Operands):
+    """Value expressions as return items allow them: also ids, search calls and aggregates."""
+
+    __slots__ = ("_inside_aggregate",)
+
+    def __init__(self, context: Context, scope: Scope) -> None:
+        super().__init__(context, scope, alias_code="T25")
+        self._inside_aggregate = False
+
+    def value(self, node: ast.Expression) -> ex.Expression:
+        match node:
+            case ast.SearchCall() if node.function in ast.TEXT_PREDICATES:
+                return text_match(node, self)
+            case ast.SearchCall():
+                return rank_call(node, self)
+            case ast.Aggregate():
+                return self._aggregate(node)
+        return super().value(node)
+
+    def item(self, node: ast.Expression) -> ex.OutputExpression:
+        """The expression of one return item."""
+        match node:
+            case ast.EntityRef():
+                return self._entity(node)
+            case ast.Variable():
+                return self._variable(node)
+            case ast.AliasRef() if node.name in self.aliases:
+                return self.aliases[node.name]
+        return self.value(node)
+
+    def _variable(self, node: ast.Variable) -> ex.Expression:
+        """A parameter's value, or the id of a node."""
+        declared = self.context.parameters.get(node.name)
+        if declared is not None:
+            if declared.type.is_blob:
+                raise self.context.error(
+                    "T24", f"Blob parameter `${node.name}` cannot be returned", node.span
+                )
+            return ex.ParameterValue(node.name, declared.type)
+        bound = self.scope.lookup(node.name)
+        if isinstance(bound, NodeVariable):
+            return ex.EntityId(node.name, ex.STRING.with_nullable(bound.optional))
+        return self.parameter_operand(node)
+
+    def _entity(self, node: ast.EntityRef) -> ex.EntityObject:
+        bound = self.scope.lookup(node.variable.name)
+        if bound is None:
+            raise self.unbound(node.variable, "T6")
+        if isinstance(bound, PathVariable):
+            raise self.bare_binding(node.variable, bound)
+        is_edge = isinstance(bound, EdgeVariable)
+        structural = ("id", "src", "dst") if is_edge else ("id",)
+        return ex.EntityObject(
+            node.variable.name,
+            "edge" if is_edge else "node",
+            bound.type.name,
+            tuple((name, ex.STRING) for name in structural)
+            + tuple((p.name, p.type) for p in bound.type.properties.values() if not p.type.is_blob),
+            bound.optional,
+        )
+
+    def _aggregate(self, node: ast.Aggregate) -> ex.AggregateValue:
+        if self._inside_aggregate:
+            raise self.context.error("T8", "aggregates cannot be nested", node.span)
+        if node.argument is None:
+            return ex.AggregateValue("count", None, False, ex.I64)
+        self._inside_aggregate = True
+        argument = self.item(node.argument)
+        self._inside_aggregate = False
+        if isinstance(argument, ex.EntityObject):
+            raise self.context.error(
+                "T8",
+                f"`{node.function}` takes a value, not a whole entity",
+                node.argument.span,
+                f"use `${argument.variable}`" if argument.kind == "node" else None,
+            )
+        if any(isinstance(part, ex.AggregateValue) for part in ex.walk(argument)):
+            raise self.context.error("T8", "aggregates cannot be nested", node.argument.span)
+        return ex.AggregateValue(
+            node.function, argument, node.distinct, self._aggregate_type(node, argument.type)
+        )
+
+    def _aggregate_type(self, node: ast.Aggregate, argument: ValueType) -> ValueType:
+        function = node.function
+        problem = None
+        match function:
+            case "count":
+                return ex.I64
+            case "sum" | "avg":
+                if argument.is_numeric:
+                    return ValueType(Scalar.F64, nullable=True)
+                problem = "a number"
+            case "min" | "max":
+                text = argument.scalar is Scalar.STRING and not argument.is_list
+                if argument.is_numeric or text:
+                    return argument.with_nullable(True)
+                problem = "a number or a String"
+            case "collect":
+                if argument.is_plain_scalar:
+                    return ValueType(
+                        argument.scalar, is_list=True, enum_values=argument.enum_values
+                    )
+                problem = "single values"
+        assert node.argument is not None
+        raise self.context.error(
+            "T8", f"`{function}` takes {problem}, got {argument}", node.argument.span
+        )
+
+
+@dataclass(slots=True)
+class _Grouping:
+    """Group items and aggregates while the return block is read."""
+
+    items: dict[str, ex.Expression] = field(default_factory=dict)
+    aggregates: dict[str, ex.AggregateValue] = field(default_factory=dict)
+
+    def output(self, value: ex.Expression) -> ex.Expression | None:
+        """The column of the grouped rows that holds ``value``, computing aggregates on demand."""
+        for name, item in self.items.items():
+            if item == value:
+                return ex.OutputValue(name, value.type)
+        if isinstance(value, ex.AggregateValue):
+            for name, known in self.aggregates.items():
+                if known == value:
+                    return ex.OutputValue(name, value.type)
+            name = f"#{len(self.aggregates) + 1}"
+            self.aggregates[name] = value
+            return ex.OutputValue(name, value.type)
+        return None
+
+
+class _ReturnChecker:
+    def __init__(self, body: ast.Read, context: Context, scope: Scope) -> None:
+        self._body = body
+        self._context = context
+        self._operands = _ItemOperands(context, scope)
+        self._grouping: _Grouping | None = None
+
+    def check(self) -> Output:
+        names, row_values = self._items()
+        values = list(row_values.values())
+        is_grouped = any(
+            isinstance(part, ex.AggregateValue)
+            for value in values
+            if not isinstance(value, ex.EntityObject)
+            for part in ex.walk(value)
+        ) or any(_has_aggregate(condition) for condition in self._body.having)
+        if is_grouped:
+            columns = self._grouped_columns(names, values)
+        else:
+            columns = [
+                plan.Column(name, value, field_name(item))
+                for name, value, item in zip(names, values, self._body.items, strict=True)
+            ]
+        having = tuple(self._having(condition, row_values) for condition in self._body.having)
+        group_by = None
+        if self._grouping is not None:
+            group_by = plan.GroupBy(
+                tuple(self._grouping.items.items()),
+                tuple(plan.NamedAggregate(*entry) for entry in self._grouping.aggregates.items()),
+            )
+        return Output(tuple(columns), group_by, having, row_values)
+
+    def _items(self) -> tuple[list[str], dict[str, ex.OutputExpression]]:
+        row_values: dict[str, ex.OutputExpression] = {}
+        for item in self._body.items:
+            value = self._operands.item(item.expression)
+            name = item.alias or output_key(item.expression)
+            if name is None:
+                raise self._context.error(
+                    None, "a computed item needs a name", item.span, "add `as name` to it"
+                )
+            if name in row_values:
+                raise self._context.error(
+                    "T26",
+                    f"two items are called `{name}`",
+                    item.alias_span or item.span,
+                    "rename one with `as`",
+                )
+            row_values[name] = value
+            self._operands.aliases[name] = value
+        return list(row_values), row_values
+
+    # --- grouping ---------------------------------------------------------------------------------
+
+    def _grouped_columns(
+        self, names: list[str], values: list[ex.OutputExpression]
+    ) -> list[plan.Column]:
+        self._grouping = grouping = _Grouping()
+        for name, value, item in zip(names, values, self._body.items, strict=True):
+            if isinstance(value, ex.AggregateValue):
+                grouping.aggregates.setdefault(name, value)
+            elif not isinstance(value, ex.EntityObject) and _is_aggregate_free(value):
+                if not isinstance(value, _GROUPABLE) or isinstance(item.expression, ast.AliasRef):
+                    raise self._not_groupable(item)
+                grouping.items[name] = value
+            elif isinstance(value, ex.EntityObject):
+                raise self._not_groupable(item)
+        return [
+            plan.Column(name, self._over_groups(value, item), field_name(item))
+            for name, value, item in zip(names, values, self._body.items, strict=True)
+            if not isinstance(value, ex.EntityObject)
+        ]
+
+    def _not_groupable(self, item: ast.ReturnItem) -> Exception:
+        return self._context.error(
+            "T9",
+            "beside an aggregate an item must be a property, a variable, or computed from them",
+            item.span,
+        )
+
+    def _over_groups(
+        self, value: ex.Expression, item: ast.ReturnItem | ast.Filter | ast.NullTest
+    ) -> ex.Expression:
+        """``value`` in terms of grouped columns; T9 if it reads what varies in a group."""
+        assert self._grouping is not None
+        grouped = ex.rewrite(value, self._grouping.output)
+        if ex.variables_of(grouped):
+            raise self._context.error(
+                "T9",
+                "this reads a value that is neither grouped nor aggregated",
+                item.span,
+                "return that value too, or aggregate it",
+            )
+        return grouped
+
+    # --- having -----------------------------------------------------------------------------------
+
+    def _having(
+        self, node: ast.Filter | ast.NullTest, row_values: dict[str, ex.OutputExpression]
+    ) -> ex.Expression:
+        if isinstance(node, ast.NullTest):
+            condition = check_null_test(node, self._operands)
+        else:
+            condition = check_filter(node, self._operands, allow_aggregates=True)
+        if self._grouping is not None:
+            return self._over_groups(condition, node)
+
+        def column(value: ex.Expression) -> ex.Expression | None:
+            for name, shown in row_values.items():
+                if shown == value:
+                    return ex.OutputValue(name, value.type)
+            return None
+
+        rewritten = ex.rewrite(condition, column)
+        if ex.variables_of(rewritten):
+            raise self._context.error(
+                "T25",
+                "`having` can only use what is returned",
+                node.span,
+                "filter stored properties in the match block",
+            )
+        return rewritten
+
+
+def _is_aggregate_free(value: ex.Expression) -> bool:
+    return not any(isinstance(part, ex.AggregateValue) for part in ex.walk(value))
+
+
+def _has_aggregate(node: object) -> bool:
+    """Whether an aggregate is written anywhere inside a condition."""
+    match node:
+        case ast.Aggregate():
+            return True
+        case ast.Filter() | ast.Arithmetic():
+            return _has_aggregate(node.left) or _has_aggregate(node.right)
+        case ast.NullTest():
+            return _has_aggregate(node.operand)
+        case ast.FunctionCall():
+            return any(map(_has_aggregate, node.arguments))
+    return False
+
+
+def output_key(node: ast.Expression) -> str | None:
+    """The column name of an item without `as`; None when it has no natural one."""
+    match node:
+        case ast.PropertyRef():
+            return f"{node.variable.name}.{node.name}"
+        case ast.EntityRef():
+            return node.variable.name
+        case ast.Variable() | ast.AliasRef():
+            return node.name
+        case ast.Literal() | ast.ListLiteral():
+            return "literal"
+        case ast.Now():
+            return "now"
+        case ast.SearchCall() | ast.FunctionCall():
+            return node.function
+        case ast.Aggregate():
+            argument = output_key(node.argument) if node.argument is not None else None
+            return argument or node.function
+    return None
+
+
+def field_name(item: ast.ReturnItem) -> str:
+    """What the operation descriptor calls an item: alias, property, variable or function."""
+    node = item.expression
+    if item.alias is not None:
+        return item.alias
+    if isinstance(node, ast.PropertyRef):
+        return node.name
+    if isinstance(node, ast.Aggregate):
+        return node.function
+    return output_key(node) or ""

@@ -1,0 +1,167 @@
+"""The operation descriptor: what a query returns, reads and writes, for tools and catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import plan
+from omnigraph.query.expressions import (
+    AggregateValue,
+    EntityId,
+    EntityKind,
+    EntityObject,
+    OutputExpression,
+    OutputValue,
+)
+from omnigraph.schema.catalog import Catalog
+
+_KINDS: dict[Scalar, str] = {
+    Scalar.STRING: "string",
+    Scalar.BOOL: "bool",
+    Scalar.I32: "int",
+    Scalar.U32: "int",
+    Scalar.I64: "bigint",
+    Scalar.U64: "bigint",
+    Scalar.F32: "float",
+    Scalar.F64: "float",
+    Scalar.DATE: "date",
+    Scalar.DATETIME: "datetime",
+    Scalar.BLOB: "blob",
+    Scalar.VECTOR: "vector",
+}
+
+TypeUse = tuple[EntityKind, str]
+"""An entity kind and a type name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDescriptor:
+    """One value a query takes or returns."""
+
+    name: str
+    kind: str
+    nullable: bool
+    column: str | None = None
+    """The exact key in a result row; None for parameters."""
+    item_kind: str | None = None
+    vector_dim: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; fields that do not apply are left out."""
+        out: dict[str, Any] = {"name": self.name}
+        if self.column is not None:
+            out["column"] = self.column
+        out["kind"] = self.kind
+        if self.item_kind is not None:
+            out["item_kind"] = self.item_kind
+        if self.vector_dim is not None:
+            out["vector_dim"] = self.vector_dim
+        out["nullable"] = self.nullable
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDescriptor:
+    """Result fields, and the types a query reads and writes: nodes first, then by name."""
+
+    result: tuple[FieldDescriptor, ...]
+    reads: tuple[TypeUse, ...]
+    writes: tuple[TypeUse, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "result": [entry.to_dict() for entry in self.result],
+            "reads": [{"kind": kind, "type_name": name} for kind, name in self.reads],
+            "writes": [{"kind": kind, "type_name": name} for kind, name in self.writes],
+        }
+
+
+def describe_operation(compiled: plan.Plan, catalog: Catalog) -> OperationDescriptor:
+    """The descriptor of a compiled query."""
+    if isinstance(compiled, plan.ReadPlan):
+        result = tuple(_result_field(column, compiled) for column in compiled.columns)
+        return OperationDescriptor(result, _ordered(_pattern_reads(compiled.pattern)), ())
+    reads: set[TypeUse] = set()
+    writes: set[TypeUse] = set()
+    for step in compiled.steps:
+        match step:
+            case plan.InsertNode() | plan.UpdateNodes():
+                touched: set[TypeUse] = {("node", step.type_name)}
+            case plan.InsertEdge():
+                edge = catalog.edges[step.type_name]
+                touched = {("edge", step.type_name)}
+                reads |= {("node", edge.source), ("node", edge.target)}
+            case plan.DeleteNodes():
+                touched = {("node", step.type_name)}
+                touched |= {("edge", name) for name in step.incident_edges}
+            case plan.DeleteEdges():
+                touched = {("edge", step.type_name)}
+        reads |= touched
+        writes |= touched
+    return OperationDescriptor((), _ordered(reads), _ordered(writes))
+
+
+def describe_parameter(parameter: plan.Parameter) -> FieldDescriptor:
+    """A parameter with the same kinds as result fields."""
+    return _field(parameter.name, parameter.type)
+
+
+def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescriptor:
+    value = _before_grouping(column.expression, compiled.group_by)
+    match value:
+        case EntityObject():
+            return FieldDescriptor(column.field, "object", value.nullable, column.name)
+        case EntityId():
+            return FieldDescriptor(column.field, "object", value.type.nullable, column.name)
+        case AggregateValue():
+            # A group may hold no values, so every aggregate counts as nullable.
+            return _field(column.field, value.type.with_nullable(True), column.name)
+    return _field(column.field, value.type, column.name)
+
+
+def _before_grouping(
+    expression: OutputExpression, group_by: plan.GroupBy | None
+) -> OutputExpression:
+    """What a grouped column stands for: its group item or its aggregate."""
+    if group_by is None or not isinstance(expression, OutputValue):
+        return expression
+    sources: dict[str, OutputExpression] = dict(group_by.items)
+    sources |= {entry.name: entry.value for entry in group_by.aggregates}
+    return sources[expression.name]
+
+
+def _field(name: str, value_type: ValueType, column: str | None = None) -> FieldDescriptor:
+    kind = _KINDS[value_type.scalar]
+    return FieldDescriptor(
+        name,
+        "list" if value_type.is_list else kind,
+        value_type.nullable,
+        column,
+        kind if value_type.is_list else None,
+        value_type.vector_dim,
+    )
+
+
+def _pattern_reads(pattern: plan.Pattern) -> Iterator[TypeUse]:
+    """Types a pattern touches: scanned nodes, and followed edges with both their ends."""
+    for step in pattern.steps:
+        match step:
+            case plan.Scan():
+                yield ("node", step.type_name)
+            case plan.Expand():
+                yield ("node", step.source_type)
+                yield ("edge", step.edge_type)
+                yield ("node", step.target_type)
+            case plan.Exclude() | plan.Extend():
+                yield from _pattern_reads(step.pattern)
+            case plan.Exists():
+                for alternative in step.alternatives:
+                    yield from _pattern_reads(alternative)
+
+
+def _ordered(uses: Iterator[TypeUse] | set[TypeUse]) -> tuple[TypeUse, ...]:
+    return tuple(sorted(set(uses), key=lambda use: (use[0] != "node", use[1])))

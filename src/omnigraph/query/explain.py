@@ -1,0 +1,199 @@
+"""A plan as text, one line a step, for `--explain`, the demo and debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from omnigraph.model.values import BlobUri
+from omnigraph.query import ast, plan
+from omnigraph.query import expressions as ex
+from omnigraph.query.printer import print_expression
+from omnigraph.syntax.source import Span
+
+
+def explain(compiled: plan.Plan) -> str:
+    """The steps of a plan, top to bottom in execution order, indented by nesting."""
+    lines = _read(compiled) if isinstance(compiled, plan.ReadPlan) else _mutation(compiled)
+    return "\n".join([f"{_kind(compiled)} {compiled.name}{_parameters(compiled)}", *lines])
+
+
+def _kind(compiled: plan.Plan) -> str:
+    return "read" if isinstance(compiled, plan.ReadPlan) else "mutation"
+
+
+def _parameters(compiled: plan.Plan) -> str:
+    shown = ", ".join(f"${p.name}: {p.type}" for p in compiled.parameters)
+    return f"({shown})" if shown else ""
+
+
+def _read(compiled: plan.ReadPlan) -> Iterator[str]:
+    yield from _pattern(compiled.pattern, "  ")
+    if compiled.rank is not None:
+        order = "best first" if compiled.rank.best_first else "worst first"
+        yield f"  Rank ${compiled.rank.score.variable} by {show(compiled.rank.score)}, {order}"
+    if compiled.group_by is not None:
+        items = ", ".join(name for name, _ in compiled.group_by.items) or "all rows"
+        values = ", ".join(
+            f"{entry.name} = {show(entry.value)}" for entry in compiled.group_by.aggregates
+        )
+        yield f"  GroupBy {items}: {values}"
+    for condition in compiled.having:
+        yield f"  Having {show(condition)}"
+    if compiled.distinct:
+        yield "  Distinct"
+    if compiled.order:
+        keys = ", ".join(
+            show(key.expression) + (" desc" if key.descending else "") for key in compiled.order
+        )
+        yield f"  Order by {keys}"
+    if compiled.offset is not None:
+        yield f"  Offset {_count(compiled.offset)}"
+    if compiled.limit is not None:
+        yield f"  Limit {_count(compiled.limit)}"
+    columns = ", ".join(_column(column) for column in compiled.columns)
+    yield f"  Return {columns}"
+
+
+def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
+    for step in pattern.steps:
+        match step:
+            case plan.Scan():
+                yield f"{indent}Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"
+            case plan.Expand():
+                yield f"{indent}{_expand(step)}{_where(step.predicates)}"
+            case plan.Filter():
+                yield f"{indent}Filter{_where(step.predicates)}"
+            case plan.Exclude():
+                yield f"{indent}Exclude"
+                yield from _pattern(step.pattern, indent + "  ")
+            case plan.Extend():
+                yield f"{indent}Optional"
+                yield from _pattern(step.pattern, indent + "  ")
+            case plan.Exists():
+                for at, alternative in enumerate(step.alternatives):
+                    yield f"{indent}{'Any of' if at == 0 else 'or'}"
+                    yield from _pattern(alternative, indent + "  ")
+
+
+def _expand(step: plan.Expand) -> str:
+    word = f"${step.edge_variable}:{step.edge_type}" if step.edge_variable else step.edge_type
+    bounds = "" if (step.minimum, step.maximum) == (1, 1) else f"{{{step.minimum},{step.maximum}}}"
+    left, right = {"out": ("-", "->"), "in": ("<-", "-"), "both": ("-", "-")}[step.direction]
+    verb = "Check" if step.target_is_bound else "Expand"
+    path = f" via ${step.path_variable}" if step.path_variable else ""
+    arrow = f"{left}{word}{bounds}{right}"
+    return f"{verb} ${step.source} {arrow} ${step.target}: {step.target_type}{path}"
+
+
+def _mutation(compiled: plan.MutationPlan) -> Iterator[str]:
+    for step in compiled.steps:
+        match step:
+            case plan.InsertNode():
+                yield f"  InsertNode {step.type_name} {_assigned(step.assignments)}"
+            case plan.InsertEdge():
+                ends = f"{show(step.source)} -> {show(step.target)}"
+                yield f"  InsertEdge {step.type_name} {ends} {_assigned(step.assignments)}"
+            case plan.UpdateNodes():
+                yield (
+                    f"  UpdateNodes {step.type_name} {_assigned(step.assignments)}"
+                    f"{_where((step.predicate,))}"
+                )
+            case plan.DeleteNodes():
+                cascade = f" with edges {', '.join(step.incident_edges)}"
+                yield (
+                    f"  DeleteNodes {step.type_name}{_where((step.predicate,))}"
+                    f"{cascade if step.incident_edges else ''}"
+                )
+            case plan.DeleteEdges():
+                yield f"  DeleteEdges {step.type_name}{_where((step.predicate,))}"
+
+
+def _assigned(assignments: tuple[plan.Assignment, ...]) -> str:
+    return "{" + ", ".join(f"{a.property}: {show(a.value)}" for a in assignments) + "}"
+
+
+def _where(predicates: tuple[ex.Expression, ...]) -> str:
+    return f" where {' and '.join(map(show, predicates))}" if predicates else ""
+
+
+def _count(count: plan.RowCount) -> str:
+    return str(count) if isinstance(count, int) else show(count)
+
+
+def _column(column: plan.Column) -> str:
+    if isinstance(column.expression, ex.EntityObject):
+        return f"{column.name} = ${column.expression.variable}.*"
+    return f"{column.name} = {show(column.expression)}"
+
+
+def show(expression: ex.Expression) -> str:
+    """An expression in the spelling of the language, as far as it has one."""
+    match expression:
+        case ex.Constant():
+            return _constant(expression.value)
+        case ex.ParameterValue():
+            return f"${expression.name}"
+        case ex.CurrentTime():
+            return "now()"
+        case ex.PropertyValue():
+            owner = f"${expression.variable}." if expression.variable else ""
+            return f"{owner}{expression.property}"
+        case ex.EntityId():
+            return f"${expression.variable}"
+        case ex.PathNodes():
+            return f"${expression.variable}.nodes"
+        case ex.PathLength():
+            return f"${expression.variable}.length"
+        case ex.OutputValue():
+            return expression.name
+        case ex.RoundToF32():
+            return f"f32({show(expression.operand)})"
+        case ex.Arithmetic() | ex.Compare():
+            return f"{_part(expression.left)} {expression.operator} {_part(expression.right)}"
+        case ex.ScalarCall():
+            return f"{expression.function}({', '.join(map(show, expression.arguments))})"
+        case ex.TextContains():
+            return f"{_part(expression.text)} contains {_part(expression.needle)}"
+        case ex.TextStartsWith():
+            return f"{_part(expression.text)} starts_with {_part(expression.prefix)}"
+        case ex.ListContains():
+            return f"{_part(expression.list)} contains {_part(expression.item)}"
+        case ex.IsNull():
+            return f"{_part(expression.operand)} is {'not ' if expression.negated else ''}null"
+        case ex.Combine():
+            return f" {expression.operator} ".join(map(_part, expression.operands))
+        case ex.TextMatch():
+            extra = f", {show(expression.edits_max)}" if expression.edits_max is not None else ""
+            return f"{expression.function}({_searched(expression)}{extra})"
+        case ex.Nearest():
+            return f"nearest({_searched(expression)})"
+        case ex.Bm25():
+            return f"bm25({_searched(expression)})"
+        case ex.Rrf():
+            return f"rrf({show(expression.first)}, {show(expression.second)}, {show(expression.k)})"
+        case ex.AggregateValue():
+            inner = "*" if expression.argument is None else show(expression.argument)
+            return f"{expression.function}({'distinct ' if expression.distinct else ''}{inner})"
+
+
+def _searched(call: ex.TextMatch | ex.Nearest | ex.Bm25) -> str:
+    return f"${call.variable}.{call.property}, {show(call.query)}"
+
+
+def _part(expression: ex.Expression) -> str:
+    """An operand, in parentheses where it has operators of its own."""
+    text = show(expression)
+    return f"({text})" if isinstance(expression, ex.Arithmetic | ex.Compare | ex.Combine) else text
+
+
+def _constant(value: ex.Value) -> str:
+    match value:
+        case None:
+            return "null"
+        case tuple():
+            return "[" + ", ".join(map(_constant, value)) + "]"
+        case bytes():
+            return f"<{len(value)} bytes>"
+        case BlobUri():
+            value = value.uri
+    return print_expression(ast.Literal(value, Span(0, 0)))

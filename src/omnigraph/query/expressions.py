@@ -1,0 +1,368 @@
+"""Typed expressions: what the checker makes of the expressions of a query.
+
+They are values (frozen, comparable, hashable where their constants are), carry their type, and say
+everything an engine needs: no engine looks at source text or at the catalog again. Two equal
+expressions denote the same value, which is how a returned score is recognised as the ranking one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, get_args
+
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import ScalarValue
+from omnigraph.query.ast import (
+    AggregateFunction,
+    ArithmeticOperator,
+    ComparisonOperator,
+    ScalarFunction,
+)
+
+EntityKind: TypeAlias = Literal["node", "edge"]
+ConstantValue: TypeAlias = ScalarValue | None
+Value: TypeAlias = ConstantValue | tuple[ConstantValue, ...]
+
+BOOL = ValueType(Scalar.BOOL)
+NULLABLE_BOOL = ValueType(Scalar.BOOL, nullable=True)
+STRING = ValueType(Scalar.STRING)
+STRINGS = ValueType(Scalar.STRING, is_list=True)
+I64 = ValueType(Scalar.I64)
+F64 = ValueType(Scalar.F64)
+DATETIME = ValueType(Scalar.DATETIME)
+
+MUTATION_TARGET = ""
+"""The variable that stands for the row a mutation's `where` looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal; a list or a vector is a tuple."""
+
+    value: Value
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterValue:
+    """The value given for a declared parameter."""
+
+    name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTime:
+    """`now()`: one instant for the whole execution."""
+
+    type: ValueType = DATETIME
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyValue:
+    """A stored column of a bound node or edge; `id`, `src` and `dst` count as columns."""
+
+    variable: str
+    kind: EntityKind
+    type_name: str
+    property: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class EntityId:
+    """The id of a bound node."""
+
+    variable: str
+    type: ValueType = STRING
+
+
+@dataclass(frozen=True, slots=True)
+class EntityObject:
+    """`$x.*`: id, for edges the endpoints, and every non-Blob property, as one object."""
+
+    variable: str
+    kind: EntityKind
+    type_name: str
+    columns: tuple[tuple[str, ValueType], ...]
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PathNodes:
+    """The ids along a bound path, both ends included."""
+
+    variable: str
+    type: ValueType = STRINGS
+
+
+@dataclass(frozen=True, slots=True)
+class PathLength:
+    """The number of hops of a bound path."""
+
+    variable: str
+    type: ValueType = I64
+
+
+@dataclass(frozen=True, slots=True)
+class OutputValue:
+    """A column computed by an earlier stage: an aggregate, a group item or a return item."""
+
+    name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class RoundToF32:
+    """A float rounded to single precision, as a comparison with an F32 property demands."""
+
+    operand: Expression
+    type: ValueType = ValueType(Scalar.F32)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`left operator right`; null if either side is, and for a division by zero."""
+
+    operator: ArithmeticOperator
+    left: Expression
+    right: Expression
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarCall:
+    """A scalar function."""
+
+    function: ScalarFunction
+    arguments: tuple[Expression, ...]
+    type: ValueType
+
+
+# --- predicates -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A comparison; never true when either side is null."""
+
+    operator: ComparisonOperator
+    left: Expression
+    right: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class TextContains:
+    """Exact, case-sensitive substring test."""
+
+    text: Expression
+    needle: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class TextStartsWith:
+    """Exact, case-sensitive prefix test."""
+
+    text: Expression
+    prefix: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class ListContains:
+    """Membership by equality; null lists, items and elements never match."""
+
+    list: Expression
+    item: Expression
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Two-valued null test; on an `EntityId` it asks whether an optional match was found."""
+
+    operand: Expression
+    negated: bool
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Several predicates joined by one operator."""
+
+    operator: Literal["and", "or"]
+    operands: tuple[Expression, ...]
+    type: ValueType = BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """`search`, `match_text` and `fuzzy`: analysed text search on one property."""
+
+    function: Literal["search", "match_text", "fuzzy"]
+    variable: str
+    type_name: str
+    property: str
+    query: Expression
+    edits_max: Expression | None = None
+    """Only for `fuzzy`."""
+    type: ValueType = BOOL
+
+
+# --- ranking --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Squared L2 distance to a query vector, or to the embedding of a query text."""
+
+    variable: str
+    type_name: str
+    property: str
+    dimension: int
+    query: Expression
+    model: str | None = None
+    """The embedding model recorded with the property; a text query must be embedded with it."""
+    type: ValueType = ValueType(Scalar.F64, nullable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25:
+    """Okapi BM25 score of one property."""
+
+    variable: str
+    type_name: str
+    property: str
+    query: Expression
+    type: ValueType = F64
+
+
+@dataclass(frozen=True, slots=True)
+class Rrf:
+    """Reciprocal rank fusion of two rankings of one variable."""
+
+    first: Nearest | Bm25
+    second: Nearest | Bm25
+    k: Expression
+    type: ValueType = F64
+
+    @property
+    def variable(self) -> str:
+        """The ranked variable, which both arms share."""
+        return self.first.variable
+
+
+RankExpression: TypeAlias = Nearest | Bm25 | Rrf
+
+
+# --- aggregation ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateValue:
+    """An aggregate over the rows of a group; ``argument`` None counts rows."""
+
+    function: AggregateFunction
+    argument: Expression | None
+    distinct: bool
+    type: ValueType
+
+
+Expression: TypeAlias = (
+    Constant
+    | ParameterValue
+    | CurrentTime
+    | PropertyValue
+    | EntityId
+    | PathNodes
+    | PathLength
+    | OutputValue
+    | RoundToF32
+    | Arithmetic
+    | ScalarCall
+    | Compare
+    | TextContains
+    | TextStartsWith
+    | ListContains
+    | IsNull
+    | Combine
+    | TextMatch
+    | Nearest
+    | Bm25
+    | Rrf
+    | AggregateValue
+)
+"""Anything that denotes one typed value per row."""
+
+_READS_VARIABLE = (PropertyValue, EntityId, PathNodes, PathLength, TextMatch, Nearest, Bm25)
+"""The parts that name a match variable; what else they hold are literals and parameters."""
+
+OutputExpression: TypeAlias = Expression | EntityObject
+"""What a return item may be: a value, or a whole entity."""
+
+
+_OPERAND_NAMES: dict[type, tuple[str, ...]] = {
+    kind: tuple(
+        entry.name
+        for entry in fields(kind)
+        if any(name in str(entry.type) for name in ("Expression", "Nearest", "Bm25"))
+    )
+    for kind in get_args(Expression)
+}
+"""The fields of each expression class that hold expressions, by their annotations. Looked up once:
+walking expressions is a large part of compiling a query."""
+
+
+def children(expression: Expression) -> Iterator[Expression]:
+    """The direct operands of an expression."""
+    for name in _OPERAND_NAMES[type(expression)]:
+        value = getattr(expression, name)
+        if isinstance(value, tuple):
+            yield from value
+        elif value is not None:
+            yield value
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything inside it."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def rewrite(
+    expression: Expression, replacement: Callable[[Expression], Expression | None]
+) -> Expression:
+    """The expression with every part for which ``replacement`` gives an answer replaced by it."""
+    new = replacement(expression)
+    if new is not None:
+        return new
+    changes: dict[str, object] = {}
+    for name in _OPERAND_NAMES[type(expression)]:
+        value = getattr(expression, name)
+        if isinstance(value, tuple):
+            changes[name] = tuple(rewrite(part, replacement) for part in value)
+        elif value is not None:
+            changes[name] = rewrite(value, replacement)
+    return replace(expression, **changes) if changes else expression  # type: ignore[arg-type]
+
+
+def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """The expression with match variables called by their new names."""
+
+    def replacement(part: Expression) -> Expression | None:
+        if isinstance(part, _READS_VARIABLE) and part.variable in names:
+            return replace(part, variable=names[part.variable])
+        return None
+
+    return rewrite(expression, replacement)
+
+
+def variables_of(expression: Expression) -> frozenset[str]:
+    """The match variables an expression reads."""
+    return frozenset(
+        name for part in walk(expression) if (name := getattr(part, "variable", None)) is not None
+    )

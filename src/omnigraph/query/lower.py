@@ -1,0 +1,190 @@
+"""Orders the checked clauses of a block into steps that can run one after the other.
+
+The order is chosen from the query alone: start at the variable that is pinned down best (a key
+first), then follow hops from what is bound, test as soon as everything a test reads is there, and
+leave optional matches to the end. Engines that know table sizes may reorder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from omnigraph.query import expressions as ex
+from omnigraph.query.blocks import Block, TypedHop
+from omnigraph.query.plan import Exclude, Exists, Expand, Extend, Filter, Pattern, Scan, Step
+from omnigraph.schema.catalog import Catalog
+
+_FLIPPED = {"out": "in", "in": "out", "both": "both"}
+
+
+def lower_block(block: Block, catalog: Catalog, bound: frozenset[str] = frozenset()) -> Pattern:
+    """The steps of a block, given the variables that are bound when it starts."""
+    return _Ordering(block, catalog, set(bound)).pattern()
+
+
+@dataclass(slots=True)
+class _Ordering:
+    """Work list of one block."""
+
+    block: Block
+    catalog: Catalog
+    bound: set[str]
+    steps: list[Step] = field(default_factory=list)
+    hops: list[TypedHop] = field(init=False)
+    predicates: list[ex.Expression] = field(init=False)
+    exclusions: list[tuple[frozenset[str], Block]] = field(init=False)
+    disjunctions: list[tuple[frozenset[str], tuple[Block, ...]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        block = self.block
+        self.hops = list(block.hops)
+        self.predicates = list(block.predicates)
+        self.exclusions = [(_outer_variables(inner), inner) for inner in block.exclusions]
+        self.disjunctions = [
+            (frozenset().union(*map(_outer_variables, inner)), inner)
+            for inner in block.disjunctions
+        ]
+
+    def pattern(self) -> Pattern:
+        waiting = dict(self.block.nodes)
+        self._test_what_is_ready()
+        while True:
+            hop = self._next_hop()
+            if hop is not None:
+                self._expand(hop)
+                waiting.pop(hop.source, None)
+                waiting.pop(hop.target, None)
+            elif waiting:
+                self._scan(self._best_start(waiting), waiting)
+            else:
+                break
+            self._test_what_is_ready()
+        for inner, introduced in self.block.optionals:
+            pattern = lower_block(inner, self.catalog, frozenset(self.bound))
+            self.steps.append(Extend(pattern, introduced))
+            self.bound.update(introduced)
+            self._test_what_is_ready()
+        return Pattern(tuple(self.steps))
+
+    # --- choosing ---------------------------------------------------------------------------------
+
+    def _next_hop(self) -> TypedHop | None:
+        """A hop that can run now: tests first, then the first one with a usable bound end."""
+        ready = [hop for hop in self.hops if hop.source in self.bound]
+        for hop in ready:
+            if hop.target in self.bound:
+                return hop
+        if ready:
+            return ready[0]
+        for hop in self.hops:
+            if hop.target in self.bound and _oriented(hop, False).reversible:
+                return hop
+        return None
+
+    def _best_start(self, waiting: dict[str, str]) -> str:
+        """The variable to scan first: pinned by key, then by equality, then by any condition.
+
+        The target of a hop that only runs forwards is scanned when nothing else is left.
+        """
+        return max(waiting, key=lambda name: self._selectivity(name, waiting[name]))
+
+    def _selectivity(self, name: str, type_name: str) -> tuple[bool, int]:
+        forward_only = any(
+            hop.target == name != hop.source and not _oriented(hop, False).reversible
+            for hop in self.hops
+        )
+        local = [p for p in self.predicates if ex.variables_of(p) == {name}]
+        equal = {
+            column.property
+            for p in local
+            if isinstance(p, ex.Compare) and p.operator == "="
+            for column, value in ((p.left, p.right), (p.right, p.left))
+            if isinstance(column, ex.PropertyValue) and not ex.variables_of(value)
+        }
+        key = set(self.catalog.nodes[type_name].key)
+        if key and key <= equal:
+            score = 3
+        elif equal:
+            score = 2
+        else:
+            score = 1 if local else 0
+        return not forward_only, score
+
+    # --- emitting ---------------------------------------------------------------------------------
+
+    def _scan(self, name: str, waiting: dict[str, str]) -> None:
+        self.bound.add(name)
+        self.steps.append(Scan(name, waiting.pop(name), self._take_local({name})))
+
+    def _expand(self, hop: TypedHop) -> None:
+        self.hops.remove(hop)
+        step = _oriented(hop, forwards=hop.source in self.bound)
+        new = {step.target} - self.bound
+        if step.edge_variable is not None:
+            new.add(step.edge_variable)
+        self.bound |= new | ({step.path_variable} if step.path_variable else set())
+        target_is_bound = step.target not in new
+        self.steps.append(
+            replace(step, target_is_bound=target_is_bound, predicates=self._take_local(new))
+        )
+
+    def _take_local(self, names: set[str]) -> tuple[ex.Expression, ...]:
+        """Remove and return the predicates that read exactly one of these variables."""
+        local = [
+            p for p in self.predicates if len(read := ex.variables_of(p)) == 1 and read <= names
+        ]
+        self.predicates = [p for p in self.predicates if p not in local]
+        return tuple(local)
+
+    def _test_what_is_ready(self) -> None:
+        ready = tuple(p for p in self.predicates if ex.variables_of(p) <= self.bound)
+        if ready:
+            self.predicates = [p for p in self.predicates if p not in ready]
+            self.steps.append(Filter(ready))
+        bound = frozenset(self.bound)
+        for read, inner in [e for e in self.exclusions if e[0] <= bound]:
+            self.exclusions.remove((read, inner))
+            self.steps.append(Exclude(lower_block(inner, self.catalog, bound)))
+        for read, several in [d for d in self.disjunctions if d[0] <= bound]:
+            self.disjunctions.remove((read, several))
+            patterns = tuple(lower_block(one, self.catalog, bound) for one in several)
+            self.steps.append(Exists(patterns))
+
+
+def _oriented(hop: TypedHop, forwards: bool) -> Expand:
+    """The hop as a step that starts at its source, or at its target."""
+    step = Expand(
+        hop.source,
+        hop.source_type,
+        hop.target,
+        hop.target_type,
+        hop.edge_type,
+        hop.direction,
+        hop.minimum,
+        hop.maximum,
+        hop.edge_variable,
+        hop.path_variable,
+    )
+    if forwards:
+        return step
+    return replace(
+        step,
+        source=hop.target,
+        source_type=hop.target_type,
+        target=hop.source,
+        target_type=hop.source_type,
+        direction=_FLIPPED[hop.direction],  # type: ignore[arg-type]
+    )
+
+
+def _outer_variables(block: Block) -> frozenset[str]:
+    """Variables a block reads but does not introduce."""
+    read: set[str] = set()
+    for hop in block.hops:
+        read |= {hop.source, hop.target}
+    for predicate in block.predicates:
+        read |= ex.variables_of(predicate)
+    for inner in chain(block.local_blocks, block.optional_blocks):
+        read |= _outer_variables(inner)
+    return frozenset(read - block.introduces)

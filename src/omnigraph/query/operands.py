@@ -1,0 +1,424 @@
+"""Type-checks the expressions of a query: properties, literals, parameters, arithmetic, functions.
+
+Search calls live in `search_calls`, aggregates in `check_return`; both build on this.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from omnigraph.model.floats import round_to_f32
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import ast
+from omnigraph.query import expressions as ex
+from omnigraph.query.scope import BoundAs, Context, EdgeVariable, PathVariable, Scope
+from omnigraph.schema.catalog import Property
+from omnigraph.syntax.source import Span
+from omnigraph.syntax.suggest import did_you_mean
+
+ROUND_DIGITS_MAX = 15
+_DATE_PARTS = ("year", "quarter", "month", "week", "day", "weekday", "day_of_year")
+_TIME_PARTS = ("hour", "minute", "second", "millisecond")
+_LITERAL_SCALARS: dict[type, Scalar] = {
+    str: Scalar.STRING,
+    bool: Scalar.BOOL,
+    int: Scalar.I64,
+    float: Scalar.F64,
+    dt.date: Scalar.DATE,
+    dt.datetime: Scalar.DATETIME,
+}
+
+
+@dataclass(slots=True)
+class Operands:
+    """Checks value expressions against one scope."""
+
+    context: Context
+    scope: Scope
+    aliases: dict[str, ex.OutputExpression] = field(default_factory=dict)
+    """Earlier return items, for expressions that may name them."""
+    alias_code: str = "T7"
+    """The code for a bare word that names none of them: T25 where aliases have a place."""
+
+    def value(self, node: ast.Expression) -> ex.Expression:
+        """A typed value; raises T6, T7 or T24 for what is none."""
+        match node:
+            case ast.Literal():
+                return ex.Constant(node.value, ValueType(_LITERAL_SCALARS[type(node.value)]))
+            case ast.ListLiteral():
+                return self.list_literal(node)
+            case ast.Variable():
+                return self.parameter_operand(node)
+            case ast.PropertyRef():
+                return self.property(node)
+            case ast.Now():
+                return ex.CurrentTime()
+            case ast.Arithmetic():
+                return self._arithmetic(node)
+            case ast.FunctionCall():
+                return self._function(node)
+            case ast.AliasRef():
+                return self._alias(node)
+        raise self.context.error("T7", f"{_describe(node)} is not a value here", node.span)
+
+    def plain(self, node: ast.Expression) -> ex.Expression:
+        """A typed value that is a single scalar, as comparisons need."""
+        typed = self.value(node)
+        if not typed.type.is_plain_scalar:
+            raise self.context.error(
+                "T7",
+                f"{_describe(node)} is a {typed.type}, not a single comparable value",
+                node.span,
+                "use `contains` to look inside a list" if typed.type.is_list else None,
+            )
+        return typed
+
+    # --- leaves -----------------------------------------------------------------------------------
+
+    def property(self, node: ast.PropertyRef) -> ex.Expression:
+        """`$x.p` of a bound node, edge or path; a Blob property is T24."""
+        bound = self.scope.lookup(node.variable.name)
+        if bound is None:
+            raise self.unbound(node.variable, "T6")
+        if isinstance(bound, PathVariable):
+            return self._path_property(node, bound)
+        declared = bound.type.properties.get(node.name)
+        if declared is None:
+            raise self.unknown_property("T6", bound, node.name, node.name_span, node.variable.name)
+        if declared.type.is_blob:
+            raise self.context.error(
+                "T24",
+                f"`${node.variable.name}.{node.name}` is a Blob and cannot be used here",
+                node.span,
+                "fetch it with `omnigraph blob get`",
+            )
+        return property_value(node.variable.name, bound, declared)
+
+    def unbound(
+        self, variable: ast.Variable, code: str | None, also: Iterable[str] = ()
+    ) -> Exception:
+        """The error for a variable no clause has bound yet; ``also`` are names that would do."""
+        name = variable.name
+        if variable.is_anonymous:
+            hint: str | None = "`$_` stands for no node in particular; give the variable a name"
+        elif name in self.context.parameters:
+            hint = "parameters have no properties; bind a node with `$x: Type` first"
+        else:
+            known = [f"${visible}" for visible in (*self.scope.names(), *also)]
+            hint = did_you_mean(f"${name}", known) or (
+                f"bind it first, for instance with `${name}: Type`"
+            )
+        return self.context.error(code, f"`${name}` is not bound here", variable.span, hint)
+
+    def unknown_property(
+        self, code: str, bound: BoundAs, name: str, span: Span, variable: str | None = None
+    ) -> Exception:
+        """The error for a property its type does not have."""
+        assert not isinstance(bound, PathVariable)
+        kind = "edge" if isinstance(bound, EdgeVariable) else "node"
+        hint = did_you_mean(name, bound.type.properties)
+        if name == "id" and variable is not None:
+            hint = f"`${variable}` alone is the id"
+        return self.context.error(
+            code, f"{kind} type {bound.type.name} has no property `{name}`", span, hint
+        )
+
+    def parameter_operand(self, node: ast.Variable) -> ex.Expression:
+        """A bare `$x` in value position: a parameter that can be compared."""
+        declared = self.context.parameters.get(node.name)
+        if declared is not None:
+            if declared.type.is_blob or declared.type.is_vector:
+                raise self.context.error(
+                    "T7",
+                    f"parameter `${node.name}` of type {declared.type} has no place here",
+                    node.span,
+                )
+            return ex.ParameterValue(node.name, declared.type)
+        bound = self.scope.lookup(node.name)
+        if bound is None:
+            raise self.unbound(node, None, also=self.context.parameters)
+        if isinstance(bound, EdgeVariable | PathVariable):
+            raise self.bare_binding(node, bound)
+        raise self.context.error(
+            "T7",
+            f"`${node.name}` is a {bound.type.name} node, not a value",
+            node.span,
+            f"compare one of its properties, such as `${node.name}."
+            f"{next(iter(bound.type.properties), 'name')}`",
+        )
+
+    def bare_binding(self, node: ast.Variable, bound: EdgeVariable | PathVariable) -> Exception:
+        """T23: an edge or path variable without a property."""
+        if isinstance(bound, PathVariable):
+            what, hint = "path", f"use `${node.name}.nodes` or `${node.name}.length`"
+        else:
+            what, hint = "edge binding", f"use one of its properties, or `${node.name}.*`"
+        return self.context.error(
+            "T23", f"{what} `${node.name}` cannot be used bare", node.span, hint
+        )
+
+    def list_literal(self, node: ast.ListLiteral) -> ex.Constant:
+        """A list of literals of one kind; integers beside floats become floats."""
+        values: list[ex.ConstantValue] = []
+        kinds: set[Scalar] = set()
+        for item in node.items:
+            if isinstance(item, ast.ListLiteral):
+                raise self.context.error(None, "a list cannot contain a list", item.span)
+            values.append(item.value)
+            kinds.add(_LITERAL_SCALARS[type(item.value)])
+        numbers = [v for v in values if isinstance(v, int | float)]
+        # An integer no float equals would silently become another number.
+        if kinds == {Scalar.I64, Scalar.F64} and all(float(v) == v for v in numbers):
+            kinds = {Scalar.F64}
+            values = [float(v) for v in numbers]
+        if len(kinds) > 1:
+            names = ", ".join(sorted(k.value for k in kinds))
+            raise self.context.error(None, f"a list literal mixes {names}", node.span)
+        scalar = kinds.pop() if kinds else Scalar.STRING
+        return ex.Constant(tuple(values), ValueType(scalar, is_list=True))
+
+    def _path_property(self, node: ast.PropertyRef, bound: PathVariable) -> ex.Expression:
+        name = node.variable.name
+        match node.name:
+            case "nodes":
+                return ex.PathNodes(name, ex.STRINGS.with_nullable(bound.optional))
+            case "length":
+                return ex.PathLength(name, ex.I64.with_nullable(bound.optional))
+        raise self.context.error(
+            "T6",
+            f"path `${name}` has no property `{node.name}`",
+            node.name_span,
+            "a path has `nodes` and `length`",
+        )
+
+    def _alias(self, node: ast.AliasRef) -> ex.Expression:
+        found = self.aliases.get(node.name)
+        if found is None:
+            raise self.unknown_alias(node)
+        if isinstance(found, ex.EntityObject):
+            raise self.context.error(
+                "T7", f"`{node.name}` is a whole entity, not a value", node.span
+            )
+        return found
+
+    def unknown_alias(self, node: ast.AliasRef) -> Exception:
+        """The error for a bare word that names no return item."""
+        hint = suggest_alias(node.name, self.aliases)
+        if hint is None and node.name == "null":
+            hint = "test for null with `is null` or `is not null`"
+        elif hint is None:
+            hint = f'write "{node.name}" for text, or `$x.{node.name}` for a property'
+        return self.context.error(
+            self.alias_code, f"`{node.name}` is not a value here", node.span, hint
+        )
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _arithmetic(self, node: ast.Arithmetic) -> ex.Expression:
+        left, right = self.value(node.left), self.value(node.right)
+        for side, typed in ((node.left, left), (node.right, right)):
+            if not typed.type.is_numeric:
+                raise self.context.error(
+                    "T7",
+                    f"`{node.operator}` needs numbers, but {_describe(side)} is a {typed.type}",
+                    side.span,
+                )
+        is_float = node.operator == "/" or left.type.scalar.is_float or right.type.scalar.is_float
+        # A division may meet zero, and then has no value.
+        nullable = node.operator == "/" or left.type.nullable or right.type.nullable
+        result = ValueType(Scalar.F64 if is_float else Scalar.I64, nullable=nullable)
+        return ex.Arithmetic(node.operator, left, right, result)
+
+    def _function(self, node: ast.FunctionCall) -> ex.Expression:
+        arguments = tuple(self.value(argument) for argument in node.arguments)
+        types = [argument.type for argument in arguments]
+        first = types[0]
+        match node.function:
+            case "lower" | "upper":
+                self._require(node, 0, first, _is_text(first), "String")
+                result = ex.STRING.with_nullable(first.nullable)
+            case "length":
+                self._require(node, 0, first, _is_text(first) or first.is_list, "String or a list")
+                result = ex.I64.with_nullable(first.nullable)
+            case "abs":
+                self._require(node, 0, first, first.is_numeric, "a number")
+                result = _widest([first])
+            case "round":
+                self._require(node, 0, first, first.is_numeric, "a number")
+                if len(arguments) == 2:
+                    self._round_digits(node.arguments[1])
+                result = _widest([first])
+            case "date_part":
+                return self._date_part(node, arguments)
+            case "coalesce":
+                result = self._coalesce_type(node, arguments)
+        return ex.ScalarCall(node.function, arguments, result)
+
+    def _round_digits(self, node: ast.Expression) -> None:
+        digits = node.value if isinstance(node, ast.Literal) else None
+        if (
+            isinstance(digits, bool)
+            or not isinstance(digits, int)
+            or abs(digits) > ROUND_DIGITS_MAX
+        ):
+            raise self.context.error(
+                "T7",
+                "the digits of `round` must be an integer literal between "
+                f"-{ROUND_DIGITS_MAX} and {ROUND_DIGITS_MAX}",
+                node.span,
+            )
+
+    def _date_part(
+        self, node: ast.FunctionCall, arguments: tuple[ex.Expression, ...]
+    ) -> ex.Expression:
+        part_node, moment = node.arguments[0], arguments[1].type
+        part = part_node.value if isinstance(part_node, ast.Literal) else None
+        self._require(
+            node,
+            1,
+            moment,
+            not moment.is_list and moment.scalar in (Scalar.DATE, Scalar.DATETIME),
+            "Date or DateTime",
+        )
+        known = _DATE_PARTS if moment.scalar is Scalar.DATE else _DATE_PARTS + _TIME_PARTS
+        if not isinstance(part, str) or part not in known:
+            raise self.context.error(
+                "T7",
+                f"`date_part` of a {moment.scalar} takes one of {', '.join(known)}",
+                part_node.span,
+                did_you_mean(part, known) if isinstance(part, str) else None,
+            )
+        return ex.ScalarCall("date_part", arguments, ex.I64.with_nullable(moment.nullable))
+
+    def _coalesce_type(
+        self, node: ast.FunctionCall, arguments: tuple[ex.Expression, ...]
+    ) -> ValueType:
+        types = [argument.type for argument in arguments]
+        nullable = all(t.nullable for t in types)
+        for at, candidate in enumerate(types):
+            self._require(node, at, candidate, candidate.is_plain_scalar, "single values")
+            if not comparable(types[0], candidate):
+                raise self.context.error(
+                    "T7",
+                    f"`coalesce` mixes {types[0]} and {candidate}",
+                    node.arguments[at].span,
+                    "all its arguments must have one type",
+                )
+        if types[0].scalar.is_numeric and len({t.scalar for t in types}) > 1:
+            if {a.type.scalar for a in arguments if not _is_natural(a)} == {Scalar.U64}:
+                # `coalesce($x.unsigned, 0)` keeps the large values of its property.
+                return ValueType(Scalar.U64, nullable=nullable)
+            return _widest(types).with_nullable(nullable)
+        return ValueType(types[0].scalar, nullable=nullable)
+
+    def _require(
+        self, node: ast.FunctionCall, at: int, actual: ValueType, ok: bool, expected: str
+    ) -> None:
+        if not ok:
+            raise self.context.error(
+                "T7",
+                f"`{node.function}` takes {expected}, got {actual}",
+                node.arguments[at].span,
+            )
+
+
+def property_value(variable: str, bound: BoundAs, declared: Property) -> ex.PropertyValue:
+    """The typed read of a declared property; nullable if its variable is."""
+    assert not isinstance(bound, PathVariable)
+    return ex.PropertyValue(
+        variable,
+        "edge" if isinstance(bound, EdgeVariable) else "node",
+        bound.type.name,
+        declared.name,
+        declared.type.with_nullable(declared.type.nullable or bound.optional),
+    )
+
+
+def comparable(left: ValueType, right: ValueType) -> bool:
+    """Whether two single values may be compared: the same scalar, or two numbers."""
+    if not (left.is_plain_scalar and right.is_plain_scalar):
+        return False
+    return left.scalar is right.scalar or (left.scalar.is_numeric and right.scalar.is_numeric)
+
+
+def suggest_alias(name: str, aliases: Iterable[str]) -> str | None:
+    """A hint for a bare word that names no return item."""
+    for key in aliases:
+        if key.endswith(f".{name}"):
+            return f"write the property as `${key}`"
+    return did_you_mean(name, [key for key in aliases if "." not in key])
+
+
+def is_empty_list(typed: ex.Expression) -> bool:
+    """Whether this is the literal `[]`, whose elements could be anything."""
+    return isinstance(typed, ex.Constant) and typed.value == ()
+
+
+def round_to_match(column: ex.Expression, other: ex.Expression) -> ex.Expression:
+    """``other`` as a comparison with ``column`` sees it.
+
+    A stored F32 never equals most decimal literals, so literals and parameters are rounded to
+    single precision first; every other pair of numbers compares by mathematical value.
+    """
+    if not isinstance(column, ex.PropertyValue) or column.type.scalar is not Scalar.F32:
+        return other
+    rounded = ValueType(Scalar.F32, nullable=other.type.nullable, is_list=other.type.is_list)
+    if isinstance(other, ex.Constant) and other.type.scalar is Scalar.F64:
+        value = other.value
+        if isinstance(value, tuple):
+            return ex.Constant(
+                tuple(round_to_f32(v) for v in value if isinstance(v, float)), rounded
+            )
+        assert isinstance(value, float)
+        return ex.Constant(round_to_f32(value), rounded)
+    if isinstance(other, ex.ParameterValue) and other.type.scalar is Scalar.F64:
+        return ex.RoundToF32(other, rounded)
+    return other
+
+
+def _is_natural(typed: ex.Expression) -> bool:
+    """Whether this is an integer literal that fits every large integer type."""
+    return isinstance(typed, ex.Constant) and isinstance(typed.value, int) and typed.value >= 0
+
+
+def _is_text(value_type: ValueType) -> bool:
+    return value_type.scalar is Scalar.STRING and not value_type.is_list
+
+
+def _widest(types: list[ValueType]) -> ValueType:
+    """One numeric type for results: F64 if any is a float, U64 if all are, else I64."""
+    scalars = {t.scalar for t in types}
+    if any(s.is_float for s in scalars):
+        scalar = Scalar.F64
+    elif scalars == {Scalar.U64}:
+        scalar = Scalar.U64
+    else:
+        scalar = Scalar.I64
+    return ValueType(scalar, nullable=any(t.nullable for t in types))
+
+
+def _describe(node: ast.Expression) -> str:
+    """How messages name an expression."""
+    match node:
+        case ast.PropertyRef():
+            return f"`${node.variable.name}.{node.name}`"
+        case ast.EntityRef():
+            return f"`${node.variable.name}.*`"
+        case ast.Variable():
+            return f"`${node.name}`"
+        case ast.AliasRef():
+            return f"`{node.name}`"
+        case ast.SearchCall() | ast.FunctionCall() | ast.Aggregate():
+            return f"`{node.function}(…)`"
+        case ast.Now():
+            return "`now()`"
+        case ast.NullLiteral():
+            return "`null`"
+        case ast.ListLiteral():
+            return "a list"
+        case ast.Arithmetic():
+            return "this computation"
+        case ast.Literal():
+            return "this literal"

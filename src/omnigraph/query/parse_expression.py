@@ -1,0 +1,343 @@
+"""Expressions and literals.
+
+::
+
+    expression     = multiplicative { ( "+" | "-" ) multiplicative }
+    multiplicative = primary { ( "*" | "/" ) primary }
+    primary        = "(" expression ")" | call | var [ "." ( ident | "*" ) ] | literal | ident
+
+A binary operator always continues the expression in front of it, also where a new clause or item
+could start: `$a.x -3` is a difference. A `-` that touches digits is a sign only where an operand is
+expected. A word with `(` behind it is a call; any other word names the alias of a return item.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from typing import NoReturn
+
+from omnigraph.errors import ValueConversionError
+from omnigraph.model.temporal import parse_date, parse_datetime
+from omnigraph.query import ast
+from omnigraph.query.parse_stream import FOREIGN_OPERATORS, I64_MAX, OPERATORS_MAX, QueryStream
+from omnigraph.syntax.source import Span
+from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Token, TokenKind
+
+_OPERATORS: dict[str, tuple[ast.ArithmeticOperator, int]] = {
+    "+": ("+", 1),
+    "-": ("-", 1),
+    "*": ("*", 2),
+    "/": ("/", 2),
+}
+"""Arithmetic operators and how tightly they bind."""
+
+ARITHMETIC = frozenset(_OPERATORS)
+
+_SEARCH_CALLS: dict[str, tuple[ast.SearchFunction, int, int]] = {
+    "search": ("search", 2, 2),
+    "match_text": ("match_text", 2, 2),
+    "fuzzy": ("fuzzy", 2, 3),
+    "bm25": ("bm25", 2, 2),
+    "nearest": ("nearest", 2, 2),
+    "rrf": ("rrf", 2, 3),
+}
+_SCALAR_CALLS: dict[str, tuple[ast.ScalarFunction, int, int | None]] = {
+    "lower": ("lower", 1, 1),
+    "upper": ("upper", 1, 1),
+    "length": ("length", 1, 1),
+    "coalesce": ("coalesce", 2, None),
+    "abs": ("abs", 1, 1),
+    "round": ("round", 1, 2),
+    "date_part": ("date_part", 2, 2),
+}
+"""Each function with the smallest and the largest number of its arguments, if there is one."""
+_AGGREGATES: dict[str, ast.AggregateFunction] = {name: name for name in ast.AGGREGATE_FUNCTIONS}
+_FUNCTIONS = (*_SEARCH_CALLS, *_AGGREGATES, *_SCALAR_CALLS, "now", "date", "datetime")
+
+
+def parse_expression(stream: QueryStream) -> ast.Expression:
+    """Read one expression."""
+    stream.operators = 0
+    return _expression(stream)
+
+
+def parse_value(stream: QueryStream, where: str) -> ast.Expression:
+    """Read a literal, a variable or `now()`: what may stand for a stored value."""
+    token = stream.current
+    if token.kind is TokenKind.VAR:
+        return stream.variable()
+    if token.kind is TokenKind.WORD and token.text == "now" and stream.peek().text == "(":
+        return _now(stream)
+    literal = _literal(stream)
+    if literal is None:
+        hint = None
+        if stream.peek().text == "(":
+            hint = "nothing is computed here; pass the result as a parameter"
+        elif token.kind in (TokenKind.WORD, TokenKind.TYPE):
+            hint = f'strings are written in double quotes: "{token.text}"'
+        stream.unexpected("a literal, a parameter or `now()`", where, hint=hint)
+    return literal
+
+
+def parse_list(stream: QueryStream, where: str) -> ast.ListLiteral:
+    """Read `[ … ]` where a variable could stand as well."""
+    if not stream.at_punct("["):
+        hint = "lists are written in square brackets: `[1, 2]`" if stream.at_punct("(") else None
+        stream.unexpected("`[` or a variable", where, hint=hint)
+    return _list(stream)
+
+
+def parse_reference(stream: QueryStream) -> ast.Variable | ast.PropertyRef | ast.EntityRef:
+    """Read `$name`, `$name.property` or `$name.*`."""
+    variable = stream.variable()
+    if not stream.take_punct("."):
+        return variable
+    if stream.take_punct("*"):
+        return ast.EntityRef(variable, stream.span_from(variable.span.start))
+    name = stream.name("a property name", f"after `${variable.name}.`")
+    return ast.PropertyRef(variable, name.text, name.span, variable.span.to(name.span))
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
+    """Read operands joined by operators that bind more tightly than ``binding``."""
+    start = stream.current.start
+    left = _primary(stream)
+    while (entry := _OPERATORS.get(stream.current.text)) is not None and entry[1] > binding:
+        operator, tightness = entry
+        stream.operators += 1
+        if stream.operators > OPERATORS_MAX:
+            stream.fail(
+                f"more than {OPERATORS_MAX} arithmetic operators in one expression",
+                stream.current.span,
+            )
+        stream.advance()
+        right = _expression(stream, tightness)
+        # Measured by tokens, not by operands: those in parentheses do not include them.
+        left = ast.Arithmetic(operator, left, right, stream.span_from(start))
+    return left
+
+
+def _primary(stream: QueryStream) -> ast.Expression:
+    token = stream.current
+    if token.kind is TokenKind.VAR:
+        return parse_reference(stream)
+    if token.kind is TokenKind.WORD:
+        if stream.peek().text == "(":
+            return _call(stream)
+        if token.text not in ("true", "false"):
+            stream.advance()
+            return ast.AliasRef(token.text, token.span)
+    elif token.text == "(":
+        return _parenthesised(stream)
+    return _literal(stream) or _no_expression(stream)
+
+
+def _parenthesised(stream: QueryStream) -> ast.Expression:
+    stream.enter()
+    stream.advance()
+    inner = _expression(stream)
+    if not stream.take_punct(")"):
+        hint = stream.foreign_hint()
+        if stream.at_punct(":"):
+            hint = "a node is bound as `$a: Person`, without parentheses"
+        stream.unexpected("`)`", hint=hint)
+    stream.leave()
+    return inner
+
+
+def _no_expression(stream: QueryStream) -> NoReturn:
+    token = stream.current
+    if token.text == "-":
+        after = stream.peek()
+        what = f"`0 - ${after.text}…`" if after.kind is TokenKind.VAR else "`0 - …`"
+        stream.fail(
+            "a sign must touch the digits of a number",
+            token.span,
+            hint=f"write {what} to negate a value",
+        )
+    hint = stream.foreign_hint()
+    if token.text == ".":
+        hint = "a property is written `$x.name`"
+    words = _FUNCTIONS if stream.peek().text == "(" else ("true", "false")
+    stream.unexpected("an expression", words=words, hint=hint)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def _call(stream: QueryStream) -> ast.Expression:
+    name = stream.current
+    if (search := _SEARCH_CALLS.get(name.text)) is not None:
+        return _search_call(stream, *search)
+    if (aggregate := _AGGREGATES.get(name.text)) is not None:
+        return _aggregate(stream, aggregate)
+    if (scalar := _SCALAR_CALLS.get(name.text)) is not None:
+        function, fewest, most = scalar
+        arguments, span = _arguments(stream, fewest, most)
+        return ast.FunctionCall(function, arguments, span)
+    if name.text == "now":
+        return _now(stream)
+    literal = _literal(stream)
+    if literal is None:
+        stream.fail(
+            f"unknown function {name.describe()}",
+            name.span,
+            hint=did_you_mean(name.text, _FUNCTIONS)
+            or f"the functions are {', '.join(sorted(_FUNCTIONS))}",
+        )
+    return literal
+
+
+def _arguments(
+    stream: QueryStream, fewest: int, most: int | None
+) -> tuple[tuple[ast.Expression, ...], Span]:
+    """Read `name(…)` with a number of arguments in that range."""
+    stream.enter()
+    name = stream.advance()
+    stream.advance()
+    found = stream.separated(_expression, ")", f"in the arguments of `{name.text}`")
+    stream.leave()
+    span = stream.span_from(name.start)
+    if len(found) < fewest or (most is not None and len(found) > most):
+        wanted = f"{fewest} or {most}"
+        if most is None:
+            wanted = f"at least {fewest}"
+        elif fewest == most:
+            wanted = str(fewest)
+        plural = "" if wanted == "1" else "s"
+        stream.fail(f"`{name.text}` takes {wanted} argument{plural}, not {len(found)}", span)
+    return found, span
+
+
+def _search_call(
+    stream: QueryStream, function: ast.SearchFunction, fewest: int, most: int
+) -> ast.SearchCall:
+    arguments, span = _arguments(stream, fewest, most)
+    if function == "nearest" and not isinstance(arguments[0], ast.PropertyRef):
+        stream.fail(
+            "the first argument of `nearest` must be a property such as `$x.embedding`",
+            arguments[0].span,
+        )
+    if function == "rrf":
+        for arm in arguments[:2]:
+            if not (isinstance(arm, ast.SearchCall) and arm.function in ("nearest", "bm25")):
+                stream.fail(
+                    "the first two arguments of `rrf` must be `nearest(…)` or `bm25(…)` calls",
+                    arm.span,
+                )
+    return ast.SearchCall(function, arguments, span)
+
+
+def _aggregate(stream: QueryStream, function: ast.AggregateFunction) -> ast.Aggregate:
+    stream.enter()
+    start = stream.advance().start
+    stream.advance()
+    # `count(distinct)` counts an alias of that name.
+    distinct = stream.at_word("distinct") and stream.peek().text != ")"
+    if distinct:
+        stream.advance()
+    if stream.at_punct("*") and (distinct or function != "count"):
+        stream.fail("`*` stands for all rows in `count(*)` only", stream.current.span)
+    argument = None if stream.take_punct("*") else _expression(stream)
+    stream.expect_punct(")", f"after the argument of `{function}`")
+    stream.leave()
+    return ast.Aggregate(function, argument, distinct, stream.span_from(start))
+
+
+def _now(stream: QueryStream) -> ast.Now:
+    _, span = _arguments(stream, 0, 0)
+    return ast.Now(span)
+
+
+# --- literals -------------------------------------------------------------------------------------
+
+
+def _literal(stream: QueryStream) -> ast.Literal | ast.ListLiteral | None:
+    """Read a literal if one starts here."""
+    token = stream.current
+    if token.kind is TokenKind.STRING:
+        stream.advance()
+        return ast.Literal(stream.string_value(token), token.span)
+    if token.kind is TokenKind.INT or token.kind is TokenKind.FLOAT:
+        return _number(stream, token, 1)
+    if token.text == "-":
+        digits = stream.peek()
+        touching = digits.start == token.end
+        if touching and (digits.kind is TokenKind.INT or digits.kind is TokenKind.FLOAT):
+            stream.advance()
+            return _number(stream, token, -1)
+    elif token.text == "[":
+        return _list(stream)
+    elif token.kind is TokenKind.WORD:
+        return _word_literal(stream, token)
+    return None
+
+
+def _number(stream: QueryStream, first: Token, sign: int) -> ast.Literal:
+    token = stream.advance()
+    span = Span(first.start, token.end)
+    if token.kind is TokenKind.INT:
+        # The most negative integer has no positive counterpart.
+        maximum = I64_MAX if sign > 0 else I64_MAX + 1
+        return ast.Literal(sign * stream.integer_value(token, maximum), span)
+    stream.end_number(token)
+    value = sign * float(token.text)
+    if math.isinf(value):
+        stream.fail(f"{token.describe()} is too large for a number", span)
+    return ast.Literal(value, span)
+
+
+def _word_literal(stream: QueryStream, token: Token) -> ast.Literal | None:
+    if token.text in ("true", "false"):
+        stream.advance()
+        return ast.Literal(token.text == "true", token.span)
+    if stream.peek().text != "(":
+        return None
+    if token.text == "date":
+        return _temporal(stream, parse_date, "a date", '`date("2031-04-09")`')
+    if token.text == "datetime":
+        example = '`datetime("2031-04-09T07:30:00Z")`'
+        return _temporal(stream, parse_datetime, "a date-time", example)
+    return None
+
+
+def _temporal(
+    stream: QueryStream, decode: Callable[[str], dt.date], what: str, example: str
+) -> ast.Literal:
+    name = stream.advance()
+    stream.advance()
+    where = f"in `{name.text}(…)`"
+    token = stream.current
+    text = stream.string(where)
+    stream.expect_punct(")", where)
+    try:
+        value = decode(text)
+    except ValueConversionError:
+        stream.fail(f"{token.describe()} is not {what}", token.span, hint=f"write {example}")
+    return ast.Literal(value, stream.span_from(name.start))
+
+
+def _list(stream: QueryStream) -> ast.ListLiteral:
+    stream.enter()
+    start = stream.advance().start
+    items = stream.separated(_list_item, "]", "in the list")
+    stream.leave()
+    return ast.ListLiteral(items, stream.span_from(start))
+
+
+def _list_item(stream: QueryStream) -> ast.Literal | ast.ListLiteral:
+    item = _literal(stream)
+    if item is None:
+        hint = None
+        if stream.at_kind(TokenKind.VAR):
+            hint = "a list holds literals only; pass the whole list as one parameter"
+        elif stream.at_punct(":") or stream.peek().text == ":":
+            hint = FOREIGN_OPERATORS["->"]
+        stream.unexpected("a literal", "in the list", hint=hint)
+    return item

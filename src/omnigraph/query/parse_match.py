@@ -1,0 +1,307 @@
+"""The clauses of a match, and the filters of a `having`.
+
+Alternatives are ordered, and one token of lookahead behind the edge word decides::
+
+    clause = "not" block | "optional" block | "any" alternatives
+           | var ":" Type [ "{" pairs "}" ]
+           | var [ var ":" ] ( word | "<" word ">" ) [ "{" int "," [ int ] "}" ] var [ "via" var ]
+           | filter | text predicate
+
+A variable, a word and a variable are always a hop: `$q contains $x` follows an edge called
+`contains`. The block words are words like any other unless `{` follows them.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from omnigraph.query import ast
+from omnigraph.query.parse_expression import (
+    ARITHMETIC,
+    parse_expression,
+    parse_list,
+    parse_reference,
+    parse_value,
+)
+from omnigraph.query.parse_stream import FOREIGN_OPERATORS, U32_MAX, QueryStream
+from omnigraph.syntax.source import Span
+from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Token, TokenKind
+
+COMPARISONS: dict[str, ast.ComparisonOperator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+}
+_TEXT_TESTS: dict[str, ast.FilterOperator] = {"contains": "contains", "starts_with": "starts_with"}
+_TEST_WORDS = ("contains", "starts_with", "in", "is")
+_BEHIND_OPERAND = frozenset({"(", *COMPARISONS, *ARITHMETIC, *FOREIGN_OPERATORS})
+
+_IN_MATCH = "in the match"
+_BLOCK_WORDS = ("not", "optional", "any")
+_ADVICE = {
+    "and": "the clauses of a match all have to hold: write them one after another",
+    "or": "write alternatives as the clauses of `any { … }`",
+    "where": "write the condition as a clause of its own, without `where`",
+    "exists": "a hop or binding already asks for existence; write it as a clause",
+    "match": "one `match` holds all clauses",
+    "return": "close the match with `}` in front of `return`",
+}
+"""What to write instead of words that start no clause here but do elsewhere."""
+_TEST_ADVICE = {
+    "not": "wrap the clause in `not { … }`, or write `is not null`",
+    "like": "texts are matched with `contains`, `starts_with` or `match_text(…)`",
+}
+
+
+def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
+    """Read the `{ clause … }` of a match."""
+    return stream.one_or_more(_clause, "a clause", _IN_MATCH)
+
+
+def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
+    """Read one filter of a `having`; there are no hops there."""
+    if stream.at_kind(TokenKind.WORD) and not _starts_operand(stream.peek()):
+        hint = "the filters all have to hold: write them one after another"
+        joined = stream.at_word("and", "or")
+        stream.unexpected("a filter or `}`", "in `having`", hint=hint if joined else None)
+    return _filter(stream)
+
+
+# --- choosing -------------------------------------------------------------------------------------
+
+
+def _clause(stream: QueryStream) -> ast.Clause:
+    token = stream.current
+    if token.kind is TokenKind.VAR:
+        return _variable_clause(stream)
+    if token.kind is TokenKind.WORD:
+        after = stream.peek()
+        if after.text == "{":
+            return _block_clause(stream, token)
+        if not _starts_operand(after):
+            _no_clause(stream)
+    elif (token.kind is TokenKind.TYPE and stream.peek().text != "(") or (
+        token.kind is TokenKind.PUNCT and token.text not in ("(", "[", "-")
+    ):
+        _no_clause(stream)
+    return _filter(stream)
+
+
+def _variable_clause(stream: QueryStream) -> ast.Clause:
+    """Read a clause that starts with a variable: a binding, a hop or a filter."""
+    after = stream.peek()
+    if after.text == ":":
+        return _binding(stream)
+    if after.kind is TokenKind.VAR:
+        return _hop(stream)
+    if after.kind is TokenKind.WORD:
+        target = stream.peek(2)
+        if target.kind is TokenKind.VAR or target.text == "{" or after.text not in _TEST_WORDS:
+            return _hop(stream)
+    elif after.kind is TokenKind.TYPE or (
+        after.text == "<" and stream.peek(2).kind is TokenKind.WORD and stream.peek(3).text == ">"
+    ):
+        return _hop(stream)
+    return _filter(stream)
+
+
+def _starts_operand(after: Token) -> bool:
+    """Whether a word with ``after`` behind it begins a filter, as a call or as an alias."""
+    if after.kind is TokenKind.WORD:
+        return after.text in _TEST_WORDS
+    return after.text in _BEHIND_OPERAND
+
+
+def _no_clause(stream: QueryStream) -> NoReturn:
+    token = stream.current
+    after = stream.peek()
+    hint = _ADVICE.get(token.text.lower()) or stream.foreign_hint()
+    if after.text == "." and token.kind is TokenKind.WORD:
+        hint = f"a property is written `${token.text}.…`"
+    words = _BLOCK_WORDS if after.text == "{" else ()
+    stream.unexpected("a clause or `}`", _IN_MATCH, words, hint=hint)
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def _block_clause(stream: QueryStream, word: Token) -> ast.Clause:
+    if word.text not in _BLOCK_WORDS:
+        if word.text == "all":
+            stream.fail("`all { … }` groups clauses directly inside `any { … }` only", word.span)
+        _no_clause(stream)
+    stream.advance()
+    where = f"in `{word.text}`"
+    if word.text == "any":
+        alternatives = stream.one_or_more(_alternative, "a clause", where)
+        return ast.Any(alternatives, stream.span_from(word.start))
+    clauses = stream.one_or_more(_clause, "a clause", where)
+    span = stream.span_from(word.start)
+    return ast.Not(clauses, span) if word.text == "not" else ast.Optional(clauses, span)
+
+
+def _alternative(stream: QueryStream) -> tuple[ast.Clause, ...]:
+    if stream.opens_block("all"):
+        stream.advance()
+        return stream.one_or_more(_clause, "a clause", "in `all`")
+    return (_clause(stream),)
+
+
+# --- bindings and hops ----------------------------------------------------------------------------
+
+
+def _binding(stream: QueryStream) -> ast.Binding:
+    variable = stream.variable()
+    stream.advance()
+    name = stream.type_name(f"after `${variable.name}:`")
+    pairs: tuple[ast.Pair, ...] = ()
+    if stream.take_punct("{"):
+        pairs = stream.separated(
+            _pair, "}", f"after the pair of `{name.text}`", trailing_comma=True
+        )
+    return ast.Binding(variable, name.text, name.span, pairs, stream.span_from(variable.span.start))
+
+
+def _pair(stream: QueryStream) -> ast.Pair:
+    name = stream.name("a property name", "or `}`")
+    if not stream.take_punct(":"):
+        hint = "a pair is written `name: value`; compare in a filter, such as `$x.age > 3`"
+        stream.unexpected("`:`", f"after `{name.text}`", hint=hint)
+    if stream.at_word("null"):
+        hint = f"null is tested by a clause of its own: `$x.{name.text} is null`"
+        stream.unexpected("a literal, a parameter or `now()`", "for the pair", hint=hint)
+    return ast.Pair(name.text, name.span, parse_value(stream, f"for `{name.text}`"))
+
+
+def _hop(stream: QueryStream) -> ast.Hop:
+    left = stream.variable()
+    edge_variable = None
+    if stream.at_kind(TokenKind.VAR):
+        edge_variable = stream.variable()
+        stream.expect_punct(":", f"and an edge word after `${edge_variable.name}`")
+    undirected = stream.take_punct("<") is not None
+    word = _edge_word(stream)
+    if undirected:
+        stream.expect_punct(">", f"after `<{word.text}`")
+    bounds = _bounds(stream) if stream.at_punct("{") else None
+    right = _right_end(stream, word)
+    path_variable = None
+    if stream.at_word("via") and stream.peek().kind is TokenKind.VAR:
+        stream.advance()
+        path_variable = stream.variable()
+    if stream.at_punct("."):
+        hint = f"to filter instead of hopping, write `(${left.name}) {word.text} ${right.name}.…`"
+        stream.unexpected(
+            "a clause or `}`",
+            f"after the hop to `${right.name}`",
+            hint=hint if word.text in _TEST_WORDS else None,
+        )
+    return ast.Hop(
+        left=left,
+        edge_variable=edge_variable,
+        edge_word=word.text,
+        edge_span=word.span,
+        undirected=undirected,
+        bounds=bounds,
+        right=right,
+        path_variable=path_variable,
+        span=stream.span_from(left.span.start),
+    )
+
+
+def _edge_word(stream: QueryStream) -> Token:
+    if stream.at_word("not"):
+        stream.unexpected(
+            "an edge word", hint="`not` is never an edge word; wrap a clause in `not { … }`"
+        )
+    token = stream.current
+    if token.kind is TokenKind.TYPE and token.text.lower() in _TEST_WORDS:
+        stream.unexpected("an edge word", hint=f"keywords are lowercase: `{token.text.lower()}`")
+    return stream.name("an edge word")
+
+
+def _right_end(stream: QueryStream, word: Token) -> ast.Variable:
+    if not stream.at_kind(TokenKind.VAR):
+        hint = did_you_mean(word.text, _TEST_WORDS)
+        if stream.at_punct("*"):
+            hint = "bounds are written `{1,3}`"
+        stream.unexpected("a variable", f"after the edge word `{word.text}`", hint=hint)
+    return stream.variable()
+
+
+def _bounds(stream: QueryStream) -> ast.HopBounds:
+    opening = stream.advance()
+    where = "in the hop bounds"
+    minimum = stream.integer(U32_MAX, where)
+    if not stream.take_punct(","):
+        hint = "bounds are written `{1,3}`"
+        if stream.at_punct("}"):
+            hint = f"write both bounds: `{{{minimum},{minimum}}}`"
+        stream.unexpected("`,`", where, hint=hint)
+    maximum = None if stream.at_punct("}") else stream.integer(U32_MAX, where)
+    closing = stream.expect_punct("}", "after the hop bounds")
+    return ast.HopBounds(minimum, maximum, Span(opening.start, closing.end))
+
+
+# --- filters --------------------------------------------------------------------------------------
+
+
+def _filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
+    start = stream.current.start
+    left = parse_expression(stream)
+    test = _test(stream, left, start)
+    if test is None:
+        if not (isinstance(left, ast.SearchCall) and left.function in ast.TEXT_PREDICATES):
+            _no_test(stream)
+        return ast.Filter(left, "=", ast.Literal(True, left.span), stream.span_from(start))
+    return test
+
+
+def _test(
+    stream: QueryStream, left: ast.Expression, start: int
+) -> ast.Filter | ast.NullTest | None:
+    """Read what is asked of ``left``, which begins at ``start``; None when nothing is."""
+    token = stream.current
+    operator: ast.FilterOperator | None = COMPARISONS.get(token.text)
+    if operator is None:
+        if token.kind is not TokenKind.WORD:
+            return None
+        if token.text == "is":
+            return ast.NullTest(left, parse_null_test(stream), stream.span_from(start))
+        if token.text == "in":
+            stream.advance()
+            candidates = _candidates(stream)
+            return ast.Filter(left, "in", candidates, stream.span_from(start))
+        operator = _TEXT_TESTS.get(token.text)
+        if operator is None:
+            return None
+    stream.advance()
+    right = parse_expression(stream)
+    return ast.Filter(left, operator, right, stream.span_from(start))
+
+
+def parse_null_test(stream: QueryStream) -> bool:
+    """Read `is [not] null`; returns whether it is negated."""
+    stream.advance()
+    negated = stream.take_word("not") is not None
+    stream.expect_word("null", where="after `is not`" if negated else "or `not null` after `is`")
+    return negated
+
+
+def _candidates(stream: QueryStream) -> ast.ListLiteral | ast.Variable | ast.PropertyRef:
+    """Read what stands behind `in`."""
+    if not stream.at_kind(TokenKind.VAR):
+        return parse_list(stream, "after `in`")
+    operand = parse_reference(stream)
+    if isinstance(operand, ast.EntityRef):
+        stream.fail("an entity is not a list", operand.span)
+    return operand
+
+
+def _no_test(stream: QueryStream) -> NoReturn:
+    hint = _TEST_ADVICE.get(stream.current.text.lower()) or stream.foreign_hint()
+    stream.unexpected("a comparison", "after the expression", _TEST_WORDS, hint=hint)

@@ -1,0 +1,284 @@
+"""The typed plan: what both engines run.
+
+A read is a `Pattern` (an ordered list of steps that produces bindings) followed by the fixed tail
+of the language: rank, aggregate, project, having, distinct, order, offset and limit. A mutation is
+a list of statements. Search, ranking, negation and mutation are nodes of their own, so that an
+engine never has to recognise them inside an expression tree.
+
+Steps come in an order that can be executed as it stands: whatever a step reads was bound before.
+An engine may choose another order, and may walk a hop from its target, where `Expand.reversible`
+allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from omnigraph.model.types import ValueType
+from omnigraph.query.expressions import (
+    AggregateValue,
+    EntityKind,
+    Expression,
+    OutputExpression,
+    OutputValue,
+    ParameterValue,
+    RankExpression,
+)
+
+# --- match ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Bind every node of one type; beside other bindings this is a cross product."""
+
+    variable: str
+    type_name: str
+    predicates: tuple[Expression, ...] = ()
+    """Conditions on this variable alone, ready to be pushed into storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Follow one edge type from a bound node.
+
+    Without ``edge_variable`` the result is a set of destinations per source, found breadth first;
+    with it there is one row per stored edge. With ``target_is_bound`` it is a test that keeps a row
+    once if its target is among the destinations of its source.
+    """
+
+    source: str
+    source_type: str
+    target: str
+    target_type: str
+    edge_type: str
+    direction: Literal["out", "in", "both"]
+    minimum: int
+    maximum: int
+    edge_variable: str | None = None
+    path_variable: str | None = None
+    target_is_bound: bool = False
+    predicates: tuple[Expression, ...] = ()
+    """Conditions on the target or the edge alone, ready to be pushed into storage."""
+
+    @property
+    def reversible(self) -> bool:
+        """Whether the same pairs come out when the hop is walked from its target.
+
+        With a minimum above one they do not: a self-loop reports its node one hop later, and which
+        end carries the loop then matters. A path is defined from its source.
+        """
+        return self.minimum == 1 and self.path_variable is None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keep the rows for which every predicate is true."""
+
+    predicates: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclude:
+    """`not`: keep the rows that no solution of the inner pattern extends."""
+
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """`any`: keep, once, the rows that some solution of some alternative extends."""
+
+    alternatives: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """`optional`: extend each row by every solution, or by nulls when there is none."""
+
+    pattern: Pattern
+    introduces: tuple[str, ...]
+
+
+Step: TypeAlias = Scan | Expand | Filter | Exclude | Exists | Extend
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Steps to run in order, starting from one empty row or from the rows of an outer pattern."""
+
+    steps: tuple[Step, ...]
+
+
+# --- tail -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BoundVariable:
+    """A named variable of the match; ids of nodes and edges in name order break ties."""
+
+    name: str
+    kind: EntityKind
+    type_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Order candidates by a score before anything else orders rows."""
+
+    score: RankExpression
+    best_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAggregate:
+    """One aggregate to compute; names that no column uses serve `having` and computed items."""
+
+    name: str
+    value: AggregateValue
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """Group rows by the items and compute the aggregates; no items means one group."""
+
+    items: tuple[tuple[str, Expression], ...]
+    aggregates: tuple[NamedAggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One output column. After a `GroupBy` its expression reads that stage's columns."""
+
+    name: str
+    expression: OutputExpression
+    field: str
+    """What the operation descriptor calls it: alias, property, variable or function name."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One sort key; null is smaller than every value."""
+
+    expression: Expression
+    descending: bool = False
+
+
+RowCount: TypeAlias = int | ParameterValue
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One declared parameter, in declaration order."""
+
+    name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A compiled read query."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    pattern: Pattern
+    variables: tuple[BoundVariable, ...]
+    rank: Rank | None
+    group_by: GroupBy | None
+    columns: tuple[Column, ...]
+    having: tuple[Expression, ...]
+    """Conditions on output columns and aggregates, before `distinct`."""
+    distinct: bool
+    order: tuple[SortKey, ...]
+    """Keys after the rank. Where rows are grouped or distinct they read output columns."""
+    tie_breakers: tuple[OutputValue, ...]
+    """For grouped or distinct rows, where an entity column stands for its id; otherwise ties break
+    by the ids of ``variables``."""
+    limit: RowCount | None
+    offset: RowCount | None
+    description: str | None = None
+    instruction: str | None = None
+
+
+# --- mutations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A property and the value it gets."""
+
+    property: str
+    type: ValueType
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class InsertNode:
+    """Insert one node; with a key it replaces the entity of that key."""
+
+    type_name: str
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InsertEdge:
+    """Insert one edge between two existing or pending nodes."""
+
+    type_name: str
+    source: Expression
+    target: Expression
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateNodes:
+    """Assign to every node the predicate matches."""
+
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    predicate: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNodes:
+    """Delete every node the predicate matches, and every edge at them."""
+
+    type_name: str
+    predicate: Expression
+    incident_edges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEdges:
+    """Delete every edge the predicate matches."""
+
+    type_name: str
+    predicate: Expression
+
+
+MutationStep: TypeAlias = InsertNode | InsertEdge | UpdateNodes | DeleteNodes | DeleteEdges
+
+
+@dataclass(frozen=True, slots=True)
+class MutationPlan:
+    """A compiled write query: only inserts and updates, or only deletes."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    steps: tuple[MutationStep, ...]
+    description: str | None = None
+    instruction: str | None = None
+
+    @property
+    def is_insert_only(self) -> bool:
+        """Whether the write can be prepared again when the branch moved."""
+        return all(isinstance(step, InsertNode | InsertEdge) for step in self.steps)
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether the statements delete."""
+        return isinstance(self.steps[0], DeleteNodes | DeleteEdges)
+
+
+Plan: TypeAlias = ReadPlan | MutationPlan

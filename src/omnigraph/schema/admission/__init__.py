@@ -1,0 +1,88 @@
+"""Admission: every rule a schema text must keep, applied to the parsed document.
+
+The passes run in the order of `admit`; each looks at one subject. All of them run even when an
+earlier one found something, so that the problem reported first is the first one in the text, and a
+linter can show them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.errors import CompileError
+from omnigraph.schema.admission.annotations import (
+    check_embed,
+    check_property_annotations,
+    check_type_annotations,
+)
+from omnigraph.schema.admission.constraints import check_edge_constraints, check_node_constraints
+from omnigraph.schema.admission.defaults import check_default_form, check_default_uses
+from omnigraph.schema.admission.effective import EffectiveSchema, expand
+from omnigraph.schema.admission.names import check_names
+from omnigraph.schema.admission.report import Report
+from omnigraph.schema.ast import SchemaDocument
+from omnigraph.syntax.source import Source
+
+__all__ = ["AdmittedSchema", "admit", "find_problems"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedSchema:
+    """A schema that keeps every rule: its text and its expanded types."""
+
+    source: Source
+    types: EffectiveSchema
+
+
+def admit(document: SchemaDocument) -> AdmittedSchema:
+    """Check a document against every rule of the language.
+
+    Raises the first problem in source order: `CatalogError` when declarations do not fit together,
+    `SchemaParseError` for every other rule.
+    """
+    report, types = _examine(document)
+    report.raise_first()
+    return AdmittedSchema(document.source, types)
+
+
+def find_problems(document: SchemaDocument) -> list[CompileError]:
+    """Every problem `admit` would find, in source order; empty when the schema is admissible."""
+    return _examine(document)[0].errors()
+
+
+def _examine(document: SchemaDocument) -> tuple[Report, EffectiveSchema]:
+    report = Report(document.source)
+    check_names(document, report)
+    types = expand(document, report)
+    _check_forms(types, report)
+    _check_uses(types, report)
+    return report, types
+
+
+def _check_forms(types: EffectiveSchema, report: Report) -> None:
+    """What can be said about each declaration by itself."""
+    for holders in (types.interfaces, types.nodes, types.edges):
+        for owner, holder in holders.items():
+            for prop in holder.properties.values():
+                if prop.is_direct:
+                    check_property_annotations(owner, prop.declaration, report)
+                    check_default_form(owner, prop.declaration, prop.type, report)
+    for node in types.nodes.values():
+        check_type_annotations(node.declaration, report)
+    for edge in types.edges.values():
+        check_type_annotations(edge.declaration, report)
+
+
+def _check_uses(types: EffectiveSchema, report: Report) -> None:
+    """What depends on the other properties and constraints of the type."""
+    for owner, node in types.nodes.items():
+        check_node_constraints(node, report)
+        check_default_uses(node, report)
+        for prop in node.properties.values():
+            if node.is_complete:
+                check_embed("node", owner, prop, node.properties, report)
+    for owner, edge in types.edges.items():
+        check_edge_constraints(edge, report)
+        check_default_uses(edge, report)
+        for prop in edge.properties.values():
+            check_embed("edge", owner, prop, edge.properties, report)

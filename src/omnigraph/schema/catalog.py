@@ -1,0 +1,174 @@
+"""The runtime catalog: an accepted schema, ready to be asked questions.
+
+Queries, validation and storage read this; only the accepted IR (`schema.identity`) creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from omnigraph.model.types import ValueType
+
+LiteralValue = str | int | float | bool
+"""A literal written in a schema."""
+
+TypeKind = Literal["interface", "node", "edge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One `@name(value, key=value…)` that is metadata rather than a constraint."""
+
+    name: str
+    value: LiteralValue | None = None
+    options: tuple[tuple[str, LiteralValue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Which String property a vector is computed from, and with which model."""
+
+    source: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property of a node or edge type, interface properties included."""
+
+    name: str
+    type: ValueType
+    property_id: int
+    default: LiteralValue | None = None
+    embed: Embed | None = None
+    description: str | None = None
+    annotations: tuple[Annotation, ...] = ()
+    """Opaque annotations, kept as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`@range(property, minimum..maximum)`, inclusive; a missing bound is open."""
+
+    property: str
+    minimum: int | float | None
+    maximum: int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`@check(property, "pattern")`: an unanchored linear-time regular expression."""
+
+    property: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cardinality:
+    """How many edges of a type one source node may have; `maximum` None is unbounded."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceType:
+    """A property contract; it has no table."""
+
+    name: str
+    type_id: int
+    properties: Mapping[str, Property]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """An entity type with a table."""
+
+    name: str
+    type_id: int
+    incarnation_id: int
+    properties: Mapping[str, Property]
+    """All properties, interface ones included, in byte order of name."""
+    key: tuple[str, ...] = ()
+    """Key members in ascending property id order: the order of a composite entity id."""
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    ranges: tuple[Range, ...] = ()
+    checks: tuple[Check, ...] = ()
+    implements: tuple[str, ...] = ()
+    description: str | None = None
+    instruction: str | None = None
+    annotations: tuple[Annotation, ...] = ()
+
+    @property
+    def table_key(self) -> str:
+        """`node:Name`."""
+        return f"node:{self.name}"
+
+    @property
+    def table_path(self) -> str:
+        """Directory of the table below the root; a rename does not change it."""
+        return _table_path("nodes", self.type_id, self.incarnation_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeType:
+    """A directed relation between two node types, with a table."""
+
+    name: str
+    type_id: int
+    incarnation_id: int
+    source: str
+    target: str
+    properties: Mapping[str, Property]
+    cardinality: Cardinality = Cardinality()
+    unique: tuple[tuple[str, ...], ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    description: str | None = None
+    instruction: str | None = None
+    annotations: tuple[Annotation, ...] = ()
+
+    @property
+    def table_key(self) -> str:
+        """`edge:Name`."""
+        return f"edge:{self.name}"
+
+    @property
+    def table_path(self) -> str:
+        """Directory of the table below the root; a rename does not change it."""
+        return _table_path("edges", self.type_id, self.incarnation_id)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every type of one accepted schema, by name."""
+
+    schema_hash: str
+    """`sha256:` hash of the accepted IR this catalog projects; the key of plan caches."""
+    interfaces: Mapping[str, InterfaceType]
+    nodes: Mapping[str, NodeType]
+    edges: Mapping[str, EdgeType]
+    _edges_folded: Mapping[str, EdgeType] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        folded = {edge.name.lower(): edge for edge in self.edges.values()}
+        object.__setattr__(self, "_edges_folded", MappingProxyType(folded))
+
+    def edge_named(self, word: str) -> EdgeType | None:
+        """The edge type of this name: exact first, then ignoring case."""
+        return self.edges.get(word) or self._edges_folded.get(word.lower())
+
+    def edges_touching(self, node_type: str) -> tuple[EdgeType, ...]:
+        """Edge types with ``node_type`` at either end, by name."""
+        return tuple(
+            self.edges[name]
+            for name in sorted(self.edges)
+            if node_type in (self.edges[name].source, self.edges[name].target)
+        )
+
+
+def _table_path(directory: str, type_id: int, incarnation_id: int) -> str:
+    return f"{directory}/{type_id:016x}-{incarnation_id:016x}"

@@ -1,0 +1,143 @@
+"""The three objects in which a root keeps its accepted schema, and how they vouch for each other.
+
+The source is what people read and edit, the IR is the authority for ids, and the state record ties
+the two together by their hashes. This module turns them into texts and back; it does no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from omnigraph.errors import CompileError, SchemaContractError
+from omnigraph.schema.admission import admit
+from omnigraph.schema.canonical import canonical_json, sha256_of
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.decoding import read_ir, read_json_object
+from omnigraph.schema.encoding import ir_hash, ir_text, shape_hash
+from omnigraph.schema.ir import OFFLINE_DOMAIN, SchemaIR
+from omnigraph.schema.parser import parse_schema
+from omnigraph.schema.projection import project
+from omnigraph.schema.shape import shape_of
+
+SOURCE_OBJECT = "_schema.pg"
+IR_OBJECT = "_schema.ir.json"
+STATE_OBJECT = "__schema_state.json"
+
+STATE_FORMAT_VERSION = 2
+IDENTITY_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaContract:
+    """The texts of the three persisted objects."""
+
+    source: str
+    ir: str
+    state: str
+
+    def objects(self) -> dict[str, str]:
+        """The texts by object name, the state record last: it vouches for the others."""
+        return {SOURCE_OBJECT: self.source, IR_OBJECT: self.ir, STATE_OBJECT: self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedSchema:
+    """A verified contract: its texts, and what they mean."""
+
+    contract: SchemaContract
+    ir: SchemaIR
+    catalog: Catalog
+
+    @property
+    def schema_hash(self) -> str:
+        """`sha256:` hash of the IR: the identity of this schema version."""
+        return self.catalog.schema_hash
+
+
+def build_contract(source: str, ir: SchemaIR) -> SchemaContract:
+    """The texts to persist for a source and the IR it was accepted as."""
+    if ir.domain == OFFLINE_DOMAIN:
+        raise SchemaContractError(
+            "a schema compiled without an identity domain cannot be persisted",
+            hint="compile it with the domain minted for the graph",
+        )
+    state = {
+        "format_version": STATE_FORMAT_VERSION,
+        "schema_shape_hash": shape_hash(ir.shape),
+        "schema_ir_hash": ir_hash(ir),
+        "schema_identity_version": IDENTITY_VERSION,
+        "schema_identity_domain": ir.domain,
+    }
+    return SchemaContract(source, ir_text(ir), canonical_json(state))
+
+
+def open_contract(source: str | None, ir: str | None, state: str | None) -> AcceptedSchema:
+    """Verify the three texts of a root against each other; ``None`` stands for a missing object.
+
+    Raises `SchemaContractError` when one is missing or malformed, when they do not belong together,
+    and when the source was edited by hand. Verifying the same texts again is free.
+    """
+    if source is None or ir is None or state is None:
+        texts = {SOURCE_OBJECT: source, IR_OBJECT: ir, STATE_OBJECT: state}
+        missing = ", ".join(name for name, text in texts.items() if text is None)
+        raise SchemaContractError(
+            f"the schema contract is incomplete: {missing} is missing",
+            hint="restore it from a copy of this graph; it is never rebuilt, "
+            "because ids cannot be derived from the source",
+        )
+    return _open(SchemaContract(source, ir, state))
+
+
+@lru_cache(maxsize=16)
+def _open(contract: SchemaContract) -> AcceptedSchema:
+    state = _read_state(contract.state)
+    if sha256_of(contract.ir) != state["schema_ir_hash"]:
+        raise _mismatch(f"{IR_OBJECT} does not have the hash {STATE_OBJECT} names")
+    ir = read_ir(contract.ir)
+    if ir.domain != state["schema_identity_domain"]:
+        raise _mismatch(f"{IR_OBJECT} and {STATE_OBJECT} name different identity domains")
+    accepted_hash = shape_hash(ir.shape)
+    if accepted_hash != state["schema_shape_hash"]:
+        raise _mismatch(f"{IR_OBJECT} does not have the shape {STATE_OBJECT} names")
+    _check_source(contract.source, accepted_hash)
+    return AcceptedSchema(contract, ir, project(ir))
+
+
+def _check_source(source: str, accepted_hash: str) -> None:
+    details: dict[str, str] = {}
+    try:
+        found = shape_hash(shape_of(admit(parse_schema(source))))
+    except CompileError as bad:
+        found, details = "", {"cause": bad.message}
+    if found != accepted_hash:
+        raise SchemaContractError(
+            f"current {SOURCE_OBJECT} no longer matches the accepted compiled schema",
+            hint=f"put the accepted text back into {SOURCE_OBJECT}; "
+            "to change the schema, run `omnigraph schema apply`",
+            details=details,
+        )
+
+
+def _read_state(text: str) -> dict[str, str]:
+    record = read_json_object(text, STATE_OBJECT)
+    for member, version in (
+        ("format_version", STATE_FORMAT_VERSION),
+        ("schema_identity_version", IDENTITY_VERSION),
+    ):
+        found = record.pop(member, None)
+        if found != version:
+            raise SchemaContractError(
+                f"{STATE_OBJECT} has {member} {found!r} (expected {version})",
+                hint="this graph was written by another version of the product",
+            )
+    members = {"schema_shape_hash", "schema_ir_hash", "schema_identity_domain"}
+    if record.keys() != members or not all(isinstance(v, str) for v in record.values()):
+        raise SchemaContractError(f"{STATE_OBJECT} is malformed")
+    return record
+
+
+def _mismatch(message: str) -> SchemaContractError:
+    return SchemaContractError(
+        message, hint="the objects belong to different versions; restore all three together"
+    )

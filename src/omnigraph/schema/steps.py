@@ -1,0 +1,280 @@
+"""The steps of a migration plan: plain values that can be printed, sent and executed.
+
+Names of a step are the new ones, except in `from` and in drops: whoever runs the steps in order has
+done the renames by the time a name is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+from omnigraph.model.types import ValueType
+from omnigraph.schema.canonical import annotation_json, canonical_json
+from omnigraph.schema.catalog import Annotation, LiteralValue, TypeKind
+from omnigraph.schema.codes import CODES, LintCode
+from omnigraph.schema.encoding import type_json
+
+DropMode = Literal["soft", "hard"]
+"""Soft: older snapshots show the data until cleanup. Hard: they are reclaimed after publication."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What all steps share: a tag, a JSON form and a line for people."""
+
+    kind: ClassVar[str]
+
+    @property
+    def lint(self) -> LintCode | None:
+        """The lint code of this step, with its tier, if it has one."""
+        code = getattr(self, "code", None)
+        return None if code is None else CODES[code]
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as JSON, tagged by `kind`."""
+        form: dict[str, Any] = {"kind": self.kind}
+        for member in fields(self):
+            value = getattr(self, member.name)
+            if value is not None or not member.metadata.get("optional"):
+                form[member.metadata.get("name", member.name)] = _json(value)
+        return form
+
+
+@dataclass(frozen=True, slots=True)
+class AddType(_Step):
+    """A new type with an empty table; an interface has none."""
+
+    kind: ClassVar[str] = "add_type"
+    type_kind: TypeKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"add {self.type_kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameType(_Step):
+    """A new name for a type; its table stays where it is."""
+
+    kind: ClassVar[str] = "rename_type"
+    type_kind: TypeKind
+    old_name: str = field(metadata={"name": "from"})
+    new_name: str = field(metadata={"name": "to"})
+
+    def __str__(self) -> str:
+        return f"rename {self.type_kind} {self.old_name} to {self.new_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddProperty(_Step):
+    """A new property; existing entities get its default, or null when it has none."""
+
+    kind: ClassVar[str] = "add_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    property_type: ValueType
+    default: LiteralValue | None = field(default=None, metadata={"optional": True})
+
+    def __str__(self) -> str:
+        filled = "" if self.default is None else f" with default {canonical_json(self.default)}"
+        return f"add property {_entity(self)}: {self.property_type}{filled}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameProperty(_Step):
+    """A new name for a property; values are kept."""
+
+    kind: ClassVar[str] = "rename_property"
+    type_kind: TypeKind
+    type_name: str
+    old_name: str = field(metadata={"name": "from"})
+    new_name: str = field(metadata={"name": "to"})
+
+    def __str__(self) -> str:
+        owner = f"{self.type_kind}:{self.type_name}"
+        return f"rename property {owner}.{self.old_name} to {self.new_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendEnum(_Step):
+    """More values for an enum; only the catalog changes."""
+
+    kind: ClassVar[str] = "extend_enum"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    added_values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"extend enum {_entity(self)} with {', '.join(self.added_values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class WidenProperty(_Step):
+    """A type that holds every value of the old one; values and entity ids are kept."""
+
+    kind: ClassVar[str] = "widen_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    from_type: ValueType
+    to_type: ValueType
+
+    def __str__(self) -> str:
+        return f"widen property {_entity(self)} from {self.from_type} to {self.to_type}"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexConstraint:
+    """The only constraint an existing type can gain: `@index` over some columns."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddConstraint(_Step):
+    """An index that is wanted from now on; it is built later."""
+
+    kind: ClassVar[str] = "add_constraint"
+    type_kind: TypeKind
+    type_name: str
+    constraint: IndexConstraint
+
+    def __str__(self) -> str:
+        columns = ", ".join(self.constraint.columns)
+        return f"add constraint @index({columns}) to {self.type_kind}:{self.type_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTypeMetadata(_Step):
+    """Other `@description` or `@instruction`; the list is the new state."""
+
+    kind: ClassVar[str] = "update_type_metadata"
+    type_kind: TypeKind
+    name: str
+    annotations: tuple[Annotation, ...]
+
+    def __str__(self) -> str:
+        return f"update metadata of {self.type_kind}:{self.name}{_listed(self.annotations)}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePropertyMetadata(_Step):
+    """Other `@description` or `@default`; the list is the new state. No stored value changes."""
+
+    kind: ClassVar[str] = "update_property_metadata"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    annotations: tuple[Annotation, ...]
+
+    def __str__(self) -> str:
+        return f"update metadata of {_entity(self)}{_listed(self.annotations)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropProperty(_Step):
+    """A property that is absent from the new version."""
+
+    kind: ClassVar[str] = "drop_property"
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+    mode: DropMode
+    code: str | None = field(default=None, metadata={"optional": True})
+
+    def __str__(self) -> str:
+        return f"drop property {_entity(self)} ({self.mode}{_coded(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class DropType(_Step):
+    """A type that is absent from the new version."""
+
+    kind: ClassVar[str] = "drop_type"
+    type_kind: TypeKind
+    name: str
+    mode: DropMode
+    code: str | None = field(default=None, metadata={"optional": True})
+
+    def __str__(self) -> str:
+        return f"drop {self.type_kind} {self.name} ({self.mode}{_coded(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedChange(_Step):
+    """A difference no migration covers; with one of these a plan cannot be applied."""
+
+    kind: ClassVar[str] = "unsupported_change"
+    entity: str
+    """`node:T.p`, `edge:E`, `interface:I` or `schema`."""
+    reason: str
+    code: str | None = field(default=None, metadata={"optional": True})
+
+    @property
+    def message(self) -> str:
+        """What applying the plan fails with."""
+        return f"[{self.code}] {self.reason}" if self.code else self.reason
+
+    def __str__(self) -> str:
+        lint = self.lint
+        coded = f" [{lint.code}, {lint.tier}]" if lint is not None else ""
+        return f"unsupported change on {self.entity}{coded}: {self.reason}"
+
+
+Step = (
+    AddType
+    | RenameType
+    | AddProperty
+    | RenameProperty
+    | ExtendEnum
+    | WidenProperty
+    | AddConstraint
+    | UpdateTypeMetadata
+    | UpdatePropertyMetadata
+    | DropProperty
+    | DropType
+    | UnsupportedChange
+)
+
+
+class StepWriter:
+    """Collects the steps of a plan in the order they are written."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def add(self, step: Step) -> None:
+        """Append a step."""
+        self.steps.append(step)
+
+    def refuse(self, entity: str, reason: str, code: LintCode | None = None) -> None:
+        """Append an unsupported change."""
+        self.steps.append(UnsupportedChange(entity, reason, code.code if code else None))
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, ValueType):
+        return type_json(value)
+    if isinstance(value, IndexConstraint):
+        return {"Index": list(value.columns)}
+    if isinstance(value, Annotation):
+        return annotation_json(value)
+    return [_json(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _entity(
+    step: AddProperty | ExtendEnum | WidenProperty | UpdatePropertyMetadata | DropProperty,
+) -> str:
+    return f"{step.type_kind}:{step.type_name}.{step.property_name}"
+
+
+def _listed(annotations: tuple[Annotation, ...]) -> str:
+    shown = ", ".join(f"@{a.name}({canonical_json(a.value)})" for a in annotations)
+    return f" to {shown}" if shown else " to none"
+
+
+def _coded(step: DropProperty | DropType) -> str:
+    return f", {step.code}" if step.code else ""

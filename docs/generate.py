@@ -9,6 +9,9 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.help import all_pages
+from omnigraph.cli.main import app
 from omnigraph.errors import OmnigraphError
 
 DOCS = Path(__file__).parent
@@ -26,10 +29,30 @@ An error also carries `hint`, the next thing to try, and `details`, the facts as
 | --- | --- | --- | --- |
 """
 
+CLI_INTRODUCTION = """\
+# Command line
+
+<!-- Written by `make docs` from omnigraph/cli: edit there. -->
+
+Results go to stdout; warnings and errors go to stderr. Every command takes `--json`, and one that
+fails then also writes the error as JSON to stdout. Nothing is coloured in a pipe.
+
+| Exit code | Meaning |
+| --- | --- |
+"""
+
 
 def pages() -> dict[Path, str]:
     """Every generated page: its place and its text."""
-    return {DOCS / "reference" / "errors.md": errors_page()}
+    reference = DOCS / "reference"
+    return {reference / "errors.md": errors_page(), reference / "cli.md": cli_page()}
+
+
+def cli_page() -> str:
+    """The help pages of every command, one section each."""
+    codes = "".join(f"| {code:d} | {code.meaning} |\n" for code in ExitCode)
+    sections = [f"\n## {name}\n\n```text\n{page}\n```\n" for name, page in all_pages(app).items()]
+    return CLI_INTRODUCTION + codes + "".join(sections)
 
 
 def errors_page() -> str:

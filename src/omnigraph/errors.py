@@ -20,7 +20,8 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   └── BlobRangeError              a byte range outside the value
     ├── NotFound                        branch, commit, type, query, entity, object
     ├── Conflict                        nothing landed; refresh and try again
-    │   ├── AlreadyExists               the name or root is taken
+    │   ├── AlreadyExists               the name is taken
+    │   │   └── AlreadyInitialized      the root holds a graph, or leftovers of one
     │   ├── ExpectedVersionMismatch     a table of the write set moved
     │   ├── ReadSetChanged              head, ref or schema moved
     │   ├── KeyConflict                 a strict insert met an existing id
@@ -31,10 +32,12 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   └── ChangeDiffRefused           the commit has no comparable parent
     ├── LimitExceeded                   actual, limit, and the knob
     ├── Busy                            wait and retry
+    │   ├── InitializationClaimed       another `init` of the same root is running
     │   ├── WriterBusy                  a live writer holds the lease
     │   └── TooManyRequests             admission control
     ├── RecoveryRequired                an unfinished operation must be settled first
     ├── OutcomeUnknown                  ask again with the operation id
+    │   └── InitializationIndeterminate  `init` got no answer at its commit point
     ├── Denied                          policy said no
     ├── Unauthenticated                 no valid token
     ├── StorageError                    the store under the graph failed
@@ -56,6 +59,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExists",
+    "AlreadyInitialized",
     "BlobRangeError",
     "Busy",
     "CatalogError",
@@ -69,6 +73,8 @@ __all__ = [
     "ExternalBlobUnavailable",
     "HistoricalVersionReclaimed",
     "IdentityError",
+    "InitializationClaimed",
+    "InitializationIndeterminate",
     "InputError",
     "InternalError",
     "KeyConflict",
@@ -327,6 +333,12 @@ class AlreadyExists(Conflict):
     code = "already_exists"
 
 
+class AlreadyInitialized(AlreadyExists):
+    """The root already holds a graph, or schema objects without one."""
+
+    code = "already_initialized"
+
+
 class ExpectedVersionMismatch(Conflict):
     """A table this write depends on was changed by another commit."""
 
@@ -471,6 +483,12 @@ class Busy(OmnigraphError):
     wire_code: ClassVar[str | None] = None
 
 
+class InitializationClaimed(Busy):
+    """Another `init` of the same root is running."""
+
+    code = "initialization_claimed"
+
+
 class WriterBusy(Busy):
     """A live writer kept its lease past the wait budget."""
 
@@ -523,6 +541,12 @@ class OutcomeUnknown(OmnigraphError):
             hint="repeat the request with the same operation id to learn its outcome",
             details={"operation_id": operation_id},
         )
+
+
+class InitializationIndeterminate(OutcomeUnknown):
+    """`init` was not told whether the graph was created; everything it wrote is kept."""
+
+    code = "initialization_indeterminate"
 
 
 class Denied(OmnigraphError, PermissionError):

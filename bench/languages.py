@@ -1,0 +1,67 @@
+"""The two languages: how fast a query and a schema compile, and what start-up costs."""
+
+from __future__ import annotations
+
+from bench.measure import best_seconds, process_seconds, seconds_per_call
+from bench.record import Figure, Target
+from bench.texts import query_texts, schema_text
+from omnigraph.query.compile import QueryCompiler, compile_query
+from omnigraph.schema.compile import compile_schema
+
+QUERIES = 400
+SCHEMA_LINES = 600
+
+COLD_PER_SECOND = Target(500, "at least")
+CACHED_RATIO = Target(100, "at least")
+SCHEMA_MS = Target(100, "at most")
+IMPORT_SECONDS = Target(0.4, "at most")
+COMMAND_SECONDS = Target(0.4, "at most")
+
+
+def run() -> list[Figure]:
+    """Measure everything about the languages."""
+    return [*_queries(), *_schemas(), *_start_up()]
+
+
+def _queries() -> list[Figure]:
+    catalog = compile_schema(schema_text(100)).catalog
+    texts = list(query_texts(QUERIES))
+
+    def compile_all() -> None:
+        for text in texts:
+            compile_query(text, catalog)
+
+    cold = best_seconds(compile_all) / len(texts)
+    compiler = QueryCompiler(catalog)
+    compiler.compile(texts[0])
+    cached = seconds_per_call(lambda: compiler.compile(texts[0]))
+    return [
+        Figure("cold query compile", 1 / cold, "per second", COLD_PER_SECOND, "10 lines each"),
+        Figure("cold query compile, one", cold * 1e6, "µs"),
+        Figure("cached query compile, one", cached * 1e6, "µs"),
+        Figure("cold to cached query compile", cold / cached, "×", CACHED_RATIO),
+    ]
+
+
+def _schemas() -> list[Figure]:
+    text = schema_text(SCHEMA_LINES)
+    seconds = best_seconds(lambda: compile_schema(text))
+    return [
+        Figure("schema compile", seconds * 1e3, "ms", SCHEMA_MS, f"{SCHEMA_LINES} lines"),
+        Figure("schema compile, lines", SCHEMA_LINES / seconds, "per second"),
+    ]
+
+
+def _start_up() -> list[Figure]:
+    bare = process_seconds(["-c", "pass"])
+    imported = process_seconds(["-c", "import omnigraph"])
+    languages = process_seconds(["-c", "import omnigraph.query.compile, omnigraph.schema.compile"])
+    command = process_seconds(["-m", "omnigraph.cli", "version"])
+    return [
+        Figure("bare python", bare, "s"),
+        Figure("import omnigraph", imported, "s", IMPORT_SECONDS),
+        Figure("import both languages", languages, "s"),
+        Figure("omnigraph version", command, "s", COMMAND_SECONDS),
+        Figure("import omnigraph to bare python", imported / bare, "×"),
+        Figure("omnigraph version to bare python", command / bare, "×"),
+    ]

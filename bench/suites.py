@@ -1,0 +1,16 @@
+"""Every suite by its name. A module is imported when it runs: some need large libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from bench.record import Figure, SuiteRecord
+
+SUITES = {"languages": "bench.languages"}
+
+
+def run_suite(name: str) -> SuiteRecord:
+    """Run one suite: its module has a function `run` that returns figures."""
+    figures: Sequence[Figure] = import_module(SUITES[name]).run()
+    return SuiteRecord(name, figures)

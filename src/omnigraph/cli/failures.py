@@ -1,0 +1,140 @@
+"""From an exception to what a person reads and what the exit code says."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from omnigraph.cli.exit_codes import ExitCode, exit_code_of
+from omnigraph.cli.output import Line, Output, Styled
+from omnigraph.errors import CompileError, InputError, InternalError, OmnigraphError
+from omnigraph.syntax.suggest import did_you_mean
+
+
+class UsageError(InputError):
+    """The command line is wrong: an unknown word, a missing or a misplaced argument."""
+
+    code = "usage"
+
+
+class Rejected(Exception):
+    """A text with several problems, all of them worth showing; there is at least one."""
+
+    def __init__(self, errors: tuple[OmnigraphError, ...]) -> None:
+        super().__init__(errors[0].message)
+        self.errors = errors
+
+
+def report(failure: Exception, output: Output) -> ExitCode:
+    """Write a failure where it belongs and return the exit code."""
+    errors = _errors_of(failure)
+    for at, error in enumerate(errors):
+        if at:
+            output.note()
+        output.notes(error_lines(error))
+    if output.failures_as_json:
+        output.json(_envelope(errors))
+    if output.debug:
+        output.note()
+        output.note("".join(traceback.format_exception(failure)).rstrip())
+    first = errors[0]
+    return ExitCode.USAGE if isinstance(first, UsageError) else exit_code_of(first)
+
+
+def error_lines(error: OmnigraphError) -> Iterator[Line]:
+    """An error as a person reads it: its sentence, the place with a caret, and the hint."""
+    lines = error.render().split("\n")
+    if isinstance(error, CompileError) and error.position is not None:
+        at = error.position
+        place = f"{at.path or '<input>'}:{at.line}:{at.column}:"
+        yield Styled(place, "bold"), Styled(lines[0].removeprefix(place), "red")
+    else:
+        yield Styled("error:", "bold red"), f" {lines[0]}"
+    for line in lines[1:]:
+        gutter, bar, rest = line.partition("|")
+        if line.startswith("hint:"):
+            yield Styled("hint:", "cyan"), line.removeprefix("hint:")
+        elif bar and rest and not rest.strip("^ \t"):
+            yield Styled(gutter + bar, "dim"), Styled(rest, "bold red")
+        elif bar:
+            yield Styled(gutter + bar, "dim"), rest
+        else:
+            yield (line,)
+
+
+def _envelope(errors: tuple[OmnigraphError, ...]) -> dict[str, Any]:
+    envelopes = [error.envelope() for error in errors]
+    return envelopes[0] | ({"errors": envelopes} if len(envelopes) > 1 else {})
+
+
+def _errors_of(failure: Exception) -> tuple[OmnigraphError, ...]:
+    match failure:
+        case Rejected():
+            return failure.errors
+        case OmnigraphError():
+            return (failure,)
+        case OSError():
+            return (_operating_system(failure),)
+    if isinstance(failure, typer.TyperException):
+        return (_usage(failure),)
+    return (
+        InternalError(
+            f"something unexpected happened: {type(failure).__name__}: {failure}",
+            hint="this is a bug; run it again with `--debug` and report what it prints",
+        ),
+    )
+
+
+def _operating_system(failure: OSError) -> OmnigraphError:
+    reason = (failure.strerror or str(failure)).lower()
+    name = f"`{failure.filename}`: " if failure.filename is not None else ""
+    return InputError(f"{name}{reason}")
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def _usage(problem: typer.TyperException) -> UsageError:
+    """What the argument parser found, in our words, with the nearest word that exists."""
+    # The classes of these problems are private to Typer; their attributes tell them apart.
+    context: Any = getattr(problem, "ctx", None)
+    parameter: Any = getattr(problem, "param", None)
+    option: str | None = getattr(problem, "option_name", None)
+    name = context.command_path if context is not None else "omnigraph"
+    help_hint = f"`{name} --help` shows what it takes"
+    if parameter is not None:
+        return _parameter_problem(problem, parameter, name, help_hint)
+    if option is not None and context is not None and option not in _known_flags(context):
+        flag = option if option.startswith("-") else f"--{option}"
+        hint = did_you_mean(flag, _known_flags(context))
+        return UsageError(f"`{name}` has no flag `{flag}`", hint=hint or help_hint)
+    sentence = problem.format_message().rstrip(".")
+    return UsageError(sentence[:1].lower() + sentence[1:], hint=help_hint)
+
+
+def _parameter_problem(
+    problem: typer.TyperException, parameter: Any, name: str, help_hint: str
+) -> UsageError:
+    is_option = parameter.param_type_name == "option"
+    metavar = parameter.metavar or parameter.name.upper()
+    shown = f"{parameter.opts[0]} {metavar}" if is_option else metavar
+    if type(problem).__name__ == "MissingParameter":
+        return UsageError(f"`{name}` needs `{shown}`", hint=help_hint)
+    label = parameter.opts[0] if is_option else metavar
+    return UsageError(f"`{label}` was given something else: {problem.message}", hint=help_hint)
+
+
+def _known_flags(context: Any) -> list[str]:
+    """The flags of a command and the global ones."""
+    commands = [context.command, context.find_root().command]
+    return [
+        flag
+        for command in commands
+        for parameter in command.get_params(context)
+        if parameter.param_type_name == "option"
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+        if flag.startswith("--")
+    ]

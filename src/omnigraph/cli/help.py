@@ -1,0 +1,281 @@
+"""Help pages: what a command does, how it is called, and an example to copy.
+
+Typer draws boxes around its own help. Ours is plain text, so that it reads the same on a terminal,
+in a pipe and in the reference manual, which is generated from it.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from omnigraph import __version__
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.output import Line, Output, Styled, output_of
+from omnigraph.syntax.suggest import did_you_mean
+
+HELP_FLAGS = ["--help", "-h"]
+LEGEND = "COMMANDS BY CAPABILITY"
+
+_HEADING = "bold"
+_NAME = "cyan"
+
+
+class Capability(Enum):
+    """What a command addresses. Help lists the commands in this order.
+
+    A command declares its capability as the help panel it belongs to.
+    """
+
+    ANY = ("any", "a graph, through a server or directly in storage")
+    SERVED = ("served", "a server")
+    DIRECT = ("direct", "files and storage, without a server")
+    CONTROL = ("control", "a cluster and what it serves")
+    LOCAL = ("local", "this installation; no graph at all")
+
+    @property
+    def panel(self) -> str:
+        """The name a command declares."""
+        return self.value[0]
+
+    @property
+    def addresses(self) -> str:
+        """What commands of this capability work on."""
+        return self.value[1]
+
+
+class Command(TyperCommand):
+    """A command with our help page."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help page, coloured if stdout is."""
+        return _painted(ctx, command_help(self, ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands with our help page and our words for a mistake."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help page, coloured if stdout is."""
+        lines = group_help(self, ctx) if ctx.parent else root_help(self, ctx)
+        return _painted(ctx, lines)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command a word names; a misspelt one gets a suggestion."""
+        word = args[0]
+        if self.get_command(ctx, word) is None and not ctx.resilient_parsing:
+            names = _names(self, ctx)
+            raise UsageError(
+                f"`{ctx.command_path}` has no command `{word}`",
+                hint=did_you_mean(word, names) or f"its commands are {', '.join(sorted(names))}",
+            )
+        return super().resolve_command(ctx, args)
+
+
+def subcommand_missing(ctx: typer.Context) -> UsageError:
+    """The error for a group without a command behind it."""
+    command = ctx.command
+    assert isinstance(command, Group)
+    names = ", ".join(_names(command, ctx))
+    return UsageError(
+        f"`{ctx.command_path}` needs a command: {names}",
+        hint=f"`{ctx.command_path} --help` explains them",
+    )
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def root_help(root: Group, ctx: Any) -> Iterator[Line]:
+    """The page of `omnigraph --help`."""
+    entries = leaves(root, ctx)
+    yield (Styled(f"omnigraph {__version__}", _HEADING), f": {_first_line(root)}")
+    yield ()
+    yield (Styled("Usage:", _HEADING), f" {ctx.command_path} COMMAND [FLAGS]")
+    yield from _section(
+        "Commands", [(entry.name, _first_line(entry.command)) for entry in entries], _width(ctx)
+    )
+    yield from _section(
+        "Global flags, before or after the command", _flag_rows(root, ctx), _width(ctx)
+    )
+    yield from _examples(root)
+    yield ()
+    yield (Styled(LEGEND, _HEADING),)
+    rows = [
+        (capability.panel, f"{capability.addresses}: {', '.join(names)}")
+        for capability in Capability
+        if (names := [entry.name for entry in entries if entry.capability is capability])
+    ]
+    yield from _table(rows, _width(ctx))
+
+
+def group_help(group: Group, ctx: Any) -> Iterator[Line]:
+    """The page of a group, such as `omnigraph schema --help`."""
+    yield from _prose(group, _width(ctx))
+    yield ()
+    yield (Styled("Usage:", _HEADING), f" {ctx.command_path} COMMAND [FLAGS]")
+    rows = [(name, _first_line(group.commands[name])) for name in _names(group, ctx)]
+    yield from _section("Commands", rows, _width(ctx))
+    yield from _examples(group)
+    yield from _global_note(_width(ctx))
+
+
+def command_help(command: Command, ctx: Any) -> Iterator[Line]:
+    """The page of one command."""
+    yield from _prose(command, _width(ctx))
+    yield ()
+    yield (Styled("Usage:", _HEADING), f" {_usage(command, ctx)}")
+    arguments = [
+        (_metavar(parameter), parameter.help or "")
+        for parameter in _parameters(command, ctx)
+        if parameter.param_type_name == "argument"
+    ]
+    if arguments:
+        yield from _section("Arguments", arguments, _width(ctx))
+    yield from _section("Flags", _flag_rows(command, ctx), _width(ctx))
+    yield from _examples(command)
+    yield from _global_note(_width(ctx))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A command that does something, under its full name."""
+
+    name: str
+    command: Any
+    capability: Capability
+
+
+def leaves(root: Group, ctx: Any) -> list[Leaf]:
+    """Every visible command below a group, by capability and then in order of definition."""
+    found = []
+    for name in _names(root, ctx):
+        command = root.commands[name]
+        inner = leaves(command, ctx) if isinstance(command, Group) else [_leaf(command)]
+        prefix = f"{name} " if isinstance(command, Group) else ""
+        found += [replace(leaf, name=prefix + leaf.name) for leaf in inner]
+    order = list(Capability)
+    return sorted(found, key=lambda leaf: order.index(leaf.capability))
+
+
+def all_pages(app: typer.Typer) -> dict[str, str]:
+    """Every help page as plain text, by the words that lead to it; the root comes first."""
+    output = Output(io.StringIO(), io.StringIO())
+    return dict(_pages(typer.main.get_command(app), "omnigraph", None, output))
+
+
+def _pages(command: Any, name: str, parent: Any, output: Output) -> Iterator[tuple[str, str]]:
+    ctx = command.context_class(
+        command, info_name=name, parent=parent, obj=output, help_option_names=HELP_FLAGS
+    )
+    yield ctx.command_path, command.get_help(ctx)
+    if isinstance(command, Group):
+        for inner in _names(command, ctx):
+            yield from _pages(command.commands[inner], inner, ctx, output)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _painted(ctx: Any, lines: Iterator[Line]) -> str:
+    output = output_of(ctx)
+    # Typer strips escape sequences unless told that they are wanted.
+    ctx.color = output.is_colored
+    return output.paint(lines)
+
+
+def _width(ctx: Any) -> int:
+    return output_of(ctx).width
+
+
+def _names(group: Group, ctx: Any) -> list[str]:
+    return [name for name in group.list_commands(ctx) if not group.commands[name].hidden]
+
+
+def _leaf(command: Any) -> Leaf:
+    panel = command.rich_help_panel
+    capability = next(capability for capability in Capability if capability.panel == panel)
+    return Leaf(command.name, command, capability)
+
+
+def _first_line(command: Any) -> str:
+    """The first sentence of the help, as lists of commands show it."""
+    return (command.help or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def _prose(command: Any, width: int) -> Iterator[Line]:
+    for at, paragraph in enumerate((command.help or "").split("\n\n")):
+        if at:
+            yield ()
+        for line in textwrap.wrap(" ".join(paragraph.split()), width):
+            yield (line,)
+
+
+def _usage(command: Command, ctx: Any) -> str:
+    words = [ctx.command_path]
+    for parameter in _parameters(command, ctx):
+        if parameter.param_type_name == "argument":
+            words.append(_metavar(parameter))
+        elif parameter.required:
+            words.append(f"{parameter.opts[0]} {_metavar(parameter)}")
+    return " ".join([*words, "[FLAGS]"])
+
+
+def _parameters(command: Any, ctx: Any) -> list[Any]:
+    return list(command.get_params(ctx))
+
+
+def _metavar(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _flag_rows(command: Any, ctx: Any) -> list[tuple[str, str]]:
+    rows = []
+    for parameter in _parameters(command, ctx):
+        if parameter.param_type_name != "option" or parameter.hidden:
+            continue
+        names = ", ".join(sorted(parameter.opts, key=len))
+        value = "" if parameter.is_flag else f" {_metavar(parameter)}"
+        is_help = parameter.opts[0] in HELP_FLAGS
+        explained = "show this page" if is_help else parameter.help or ""
+        rows.append((names + value, explained + (" (required)" if parameter.required else "")))
+    return rows
+
+
+def _section(title: str, rows: list[tuple[str, str]], width: int) -> Iterator[Line]:
+    yield ()
+    yield (Styled(f"{title}:", _HEADING),)
+    yield from _table(rows, width)
+
+
+def _table(rows: list[tuple[str, str]], width: int) -> Iterator[Line]:
+    first = max(len(name) for name, _ in rows) + 2
+    for name, explained in rows:
+        wrapped = textwrap.wrap(explained, width - first - 2) or [""]
+        padding = " " * (first - len(name))
+        yield ("  ", Styled(name, _NAME), padding + wrapped[0])
+        for line in wrapped[1:]:
+            yield (" " * (first + 2) + line,)
+
+
+def _examples(command: Any) -> Iterator[Line]:
+    if command.epilog:
+        yield ()
+        yield (Styled("Examples:", _HEADING),)
+        for line in command.epilog.strip().split("\n"):
+            yield (f"  {line.strip()}",)
+
+
+def _global_note(width: int) -> Iterator[Line]:
+    yield ()
+    note = "Global flags work here as well; `omnigraph --help` lists them."
+    for line in textwrap.wrap(note, width):
+        yield (line,)

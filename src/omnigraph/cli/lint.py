@@ -1,0 +1,122 @@
+"""`omnigraph lint`: does every query of a file fit a schema?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.failures import error_lines
+from omnigraph.cli.help import Capability, Command
+from omnigraph.cli.options import JsonFlag, SchemaFile
+from omnigraph.cli.output import Line, Styled, counted, output_of
+
+if TYPE_CHECKING:
+    from omnigraph.errors import CompileError
+    from omnigraph.query.lint import LintReport
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.syntax.source import Source
+
+EXAMPLES = """
+omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
+omnigraph lint --schema schema.pg --query queries.gq --explain
+omnigraph lint --schema schema.pg --query queries.gq --json
+"""
+
+QueryFile = Annotated[Path, typer.Option("--query", metavar="FILE.gq", help="the queries to check")]
+ExplainFlag = Annotated[
+    bool, typer.Option("--explain", help="also show the typed plan of every query that compiles")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("lint", cls=Command, rich_help_panel=Capability.DIRECT.panel, epilog=EXAMPLES)(lint)
+
+
+def lint(
+    ctx: typer.Context,
+    schema: SchemaFile,
+    query: QueryFile,
+    explain: ExplainFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Check a query file against a schema.
+
+    Every query is parsed and type-checked; one bad query does not hide the others. No graph is
+    needed. The exit code is 1 if anything does not compile, and 0 if there are only warnings.
+    """
+    from omnigraph.cli.sources import compile_schema_file, read_source
+    from omnigraph.errors import QueryParseError
+    from omnigraph.query.lint import lint_queries
+
+    output = output_of(ctx)
+    catalog = compile_schema_file(schema, output).catalog
+    source = read_source(query, QueryParseError)
+    report = lint_queries(source, catalog)
+    plans = _plans(source, catalog) if explain else {}
+    if json:
+        document = report.to_dict({"kind": "file", "path": str(schema)}, str(query))
+        for at, plan in plans.items():
+            document["results"][at]["plan"] = plan.split("\n")
+        output.json(document)
+    else:
+        for plan in plans.values():
+            output.lines([*([line] for line in plan.split("\n")), []])
+        output.lines(_report_lines(report))
+    if report.status == "error":
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _plans(source: Source, catalog: Catalog) -> dict[int, str]:
+    """The plan of each query that compiles, by its place in the file."""
+    from omnigraph.errors import QueryParseError, QueryTypeError
+    from omnigraph.query.check import check_query
+    from omnigraph.query.explain import explain
+    from omnigraph.query.parser import parse_query_file
+
+    plans: dict[int, str] = {}
+    try:
+        queries = parse_query_file(source).queries
+    except QueryParseError:
+        return plans
+    for at, query in enumerate(queries):
+        try:
+            plans[at] = explain(check_query(query, source, catalog))
+        except QueryTypeError:
+            continue
+    return plans
+
+
+def _place(error: CompileError) -> int:
+    """People read a file from top to bottom; programs get the order the report defines."""
+    return error.position.byte_start if error.position is not None else 0
+
+
+def _report_lines(report: LintReport) -> Iterator[Line]:
+    """Errors with their places, then warnings, then one line that sums it up."""
+    causes = [finding.cause for finding in report.findings if finding.cause is not None]
+    for cause in sorted(causes, key=_place):
+        yield from error_lines(cause)
+        yield ()
+    warnings = [
+        f"{result.name}: {warning}" for result in report.results for warning in result.warnings
+    ]
+    for finding in report.findings:
+        if finding.cause is None:
+            names = f" ({', '.join(finding.query_names)})" if finding.query_names else ""
+            warnings.append(f"{finding.code}: {finding.message}{names}")
+    for warning in warnings:
+        yield Styled("warning:", "yellow"), f" {warning}"
+    if warnings:
+        yield ()
+    queries = counted(len(report.results), "query", "queries")
+    errors, warned = report.count("error"), report.count("warning")
+    if errors or warned:
+        counts = f"{counted(errors, 'error')}, {counted(warned, 'warning')}"
+        yield (Styled(f"{queries} checked: {counts}", "bold red" if errors else "bold yellow"),)
+    else:
+        yield (Styled(f"{queries} checked, no problems", "bold green"),)

@@ -1,0 +1,181 @@
+"""The entry point: `omnigraph …` as a user types it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+from omnigraph import __version__
+from omnigraph.cli import lint, schema, version
+from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.failures import UsageError, report
+from omnigraph.cli.help import HELP_FLAGS, Group, root_help
+from omnigraph.cli.output import ColorMode, Output, output_of
+from omnigraph.syntax.suggest import did_you_mean
+
+EXAMPLES = """
+omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
+omnigraph schema check examples/library/schema.pg
+omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    output = Output.of_process()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv), output)
+        return _finish(code, output)
+    except BrokenPipeError:
+        output.abandon()
+        return ExitCode.READER_GONE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def _run(arguments: list[str], output: Output) -> int:
+    # Known before anything is parsed, because a command line that does not parse fails too.
+    output.failures_as_json = "--json" in _words(arguments)
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context(
+            "omnigraph", globals_first(command, arguments), obj=output
+        ) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as failure:  # the outermost frame: nothing may escape as a traceback
+        return report(failure, output)
+    return ExitCode.OK
+
+
+def _finish(code: int, output: Output) -> int:
+    """Flush while there is still somebody to tell: a full disk shows only now."""
+    try:
+        output.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        output.abandon()
+        return code or report(problem, output)
+    return code
+
+
+# --- the root command -----------------------------------------------------------------------------
+
+
+def _set_color(ctx: typer.Context, value: str) -> str:
+    """Take effect at once: an error or a help page may come before any command runs."""
+    modes = list(ColorMode)
+    if value not in modes:
+        raise UsageError(
+            f"`--color` takes {', '.join(modes)}, not `{value}`",
+            hint=did_you_mean(value, modes) or "leave it out to colour on terminals only",
+        )
+    output_of(ctx).color = ColorMode(value)
+    return value
+
+
+def _print_version(ctx: typer.Context, value: bool) -> None:
+    if value:
+        output_of(ctx).line(f"omnigraph {__version__}")
+        raise typer.Exit(ExitCode.OK)
+
+
+QuietFlag = Annotated[bool, typer.Option("--quiet", help="no notes about targets, no progress")]
+ColorOption = Annotated[
+    str,
+    typer.Option(
+        "--color",
+        metavar="auto|always|never",
+        help="when to colour; `auto` is on a terminal, unless NO_COLOR is set",
+        callback=_set_color,
+        is_eager=True,
+    ),
+]
+DebugFlag = Annotated[bool, typer.Option("--debug", help="show tracebacks of errors on stderr")]
+VersionFlag = Annotated[
+    bool,
+    typer.Option(
+        "--version", "-v", help="print the version", callback=_print_version, is_eager=True
+    ),
+]
+
+
+def root(
+    ctx: typer.Context,
+    quiet: QuietFlag = False,
+    color: ColorOption = ColorMode.AUTO.value,
+    debug: DebugFlag = False,
+    version: VersionFlag = False,
+) -> None:
+    """a graph database that lives in a folder or a bucket"""
+    output = output_of(ctx)
+    output.quiet = quiet
+    output.debug = debug
+    if ctx.invoked_subcommand is None:
+        assert isinstance(ctx.command, Group)
+        output.lines(root_help(ctx.command, ctx))
+
+
+def _new_app() -> typer.Typer:
+    application = typer.Typer(
+        cls=Group,
+        callback=root,
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        epilog=EXAMPLES,
+        context_settings={"help_option_names": HELP_FLAGS},
+    )
+    for group in (lint, schema, version):
+        group.add_to(application)
+    return application
+
+
+app = _new_app()
+
+
+# --- global flags ---------------------------------------------------------------------------------
+
+
+def globals_first(root_command: Any, arguments: list[str]) -> list[str]:
+    """Move the global flags in front of the command, where the parser expects them.
+
+    The flags are those of the root command; nothing behind `--` is a flag. Help is left where it
+    stands, because it is about the command in front of it.
+    """
+    takes_value = {
+        name: not parameter.is_flag
+        for parameter in root_command.params
+        if parameter.param_type_name == "option"
+        for name in parameter.opts
+    }
+    words = _words(arguments)
+    front: list[str] = []
+    back: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        name, equals, _ = word.partition("=")
+        if name not in takes_value:
+            back.append(word)
+        elif equals or not takes_value[name]:
+            front.append(word)
+        else:
+            value = next(waiting, None)
+            if value is None:
+                raise UsageError(f"`{name}` needs a value", hint="`omnigraph --help` explains it")
+            front += [name, value]
+    return [*front, *back, *arguments[len(words) :]]
+
+
+def _words(arguments: list[str]) -> list[str]:
+    """The arguments in front of `--`."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments

@@ -1,0 +1,174 @@
+"""The two streams: results go to stdout, everything else to stderr.
+
+Text is given in parts, some of them with a style. Without colour the styles are dropped and with it
+they become escape sequences around the same characters, so that styling can never alter a text. The
+styles are Rich's; Rich is imported when the first part is painted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, TextIO
+
+import typer
+
+WIDTH_WITHOUT_TERMINAL = 80
+WIDTH_MAX = 100
+"""Running text is hard to read in longer lines."""
+
+# Control characters of the input are shown, not sent: a file must not be able to move the cursor or
+# repaint the terminal of whoever checks it. Newlines and tabs keep their meaning.
+_VISIBLE_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+
+
+class ColorMode(StrEnum):
+    """When to colour: on a terminal, always, or never."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Styled(NamedTuple):
+    """A piece of text with a style in Rich's notation, such as `bold red`."""
+
+    text: str
+    style: str
+
+
+Part = str | Styled
+Line = Sequence[Part]
+
+
+@dataclass
+class Output:
+    """Where one invocation writes, and how."""
+
+    stdout: TextIO
+    stderr: TextIO
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    color: ColorMode = ColorMode.AUTO
+    quiet: bool = False
+    debug: bool = False
+    failures_as_json: bool = False
+    """Whether a failure is also written to stdout as an envelope."""
+
+    @classmethod
+    def of_process(cls) -> Output:
+        """The standard streams, made to take any character a file name or a text may hold."""
+        return cls(_standard_stream(sys.stdout), _standard_stream(sys.stderr))
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def line(self, *parts: Part) -> None:
+        """Write one line of a result."""
+        self.stdout.write(self._text(parts, self.stdout) + "\n")
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        """Write several lines of a result."""
+        for line in lines:
+            self.line(*line)
+
+    def json(self, document: Mapping[str, Any]) -> None:
+        """Write a result for machines."""
+        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    # --- everything else -------------------------------------------------------------------------
+
+    def note(self, *parts: Part) -> None:
+        """Write one line that is not a result."""
+        self.stderr.write(self._text(parts, self.stderr) + "\n")
+
+    def notes(self, lines: Iterable[Line]) -> None:
+        """Write several lines that are not results."""
+        for line in lines:
+            self.note(*line)
+
+    def warning(self, message: str) -> None:
+        """Write a warning."""
+        self.note(Styled("warning:", "yellow"), f" {message}")
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    def paint(self, lines: Iterable[Line]) -> str:
+        """Lines as one text for stdout."""
+        return "\n".join(self._text(line, self.stdout) for line in lines)
+
+    @property
+    def is_colored(self) -> bool:
+        """Whether stdout gets colours."""
+        return self._takes_color(self.stdout)
+
+    @property
+    def width(self) -> int:
+        """Columns for running text on stdout; fixed when it is no terminal."""
+        if not self.stdout.isatty():
+            return WIDTH_WITHOUT_TERMINAL
+        return max(40, min(shutil.get_terminal_size().columns, WIDTH_MAX))
+
+    def flush(self) -> None:
+        """Hand everything to the reader; raises ``BrokenPipeError`` if there is none any more."""
+        self.stdout.flush()
+
+    def abandon(self) -> None:
+        """Give up stdout after its reader went away, so that nothing is flushed at exit."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stdout.fileno())
+            os.close(nowhere)
+
+    def _takes_color(self, stream: TextIO) -> bool:
+        if self.color is not ColorMode.AUTO:
+            return self.color is ColorMode.ALWAYS
+        if self.environment.get("NO_COLOR") or self.environment.get("TERM") == "dumb":
+            return False
+        return stream.isatty()
+
+    def _text(self, parts: Line, stream: TextIO) -> str:
+        shown = [(_plain(part).translate(_VISIBLE_CONTROLS), part) for part in parts]
+        if not self._takes_color(stream):
+            return "".join(text for text, _ in shown)
+        from rich.style import Style
+
+        return "".join(
+            Style.parse(part.style).render(text) if isinstance(part, Styled) else text
+            for text, part in shown
+        )
+
+
+def _standard_stream(stream: TextIO | None) -> TextIO:
+    # A process may be started with its streams closed.
+    found = stream if stream is not None else io.StringIO()
+    if isinstance(found, io.TextIOWrapper):
+        found.reconfigure(errors="backslashreplace")
+    return found
+
+
+def _plain(part: Part) -> str:
+    return part.text if isinstance(part, Styled) else part
+
+
+def output_of(context: typer.Context) -> Output:
+    """The output of the running invocation."""
+    output = context.obj
+    assert isinstance(output, Output)
+    return output
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "query", "queries"), counted(3, "error"), counted(0, "warning")
+    ('1 query', '3 errors', '0 warnings')
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

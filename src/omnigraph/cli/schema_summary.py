@@ -1,0 +1,216 @@
+"""A compiled schema, as lines for people and as a document for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omnigraph.cli.output import Line, Part, Styled, counted
+from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
+from omnigraph.schema.compile import CompiledSchema
+from omnigraph.schema.encoding import shape_hash
+
+
+def summary_document(compiled: CompiledSchema, path: Path) -> dict[str, Any]:
+    """The schema with everything a tool may want to show of it."""
+    catalog = compiled.catalog
+    return {
+        "status": "ok",
+        "schema_path": str(path),
+        "shape_hash": shape_hash(compiled.ir.shape),
+        "interfaces": [_interface(entry) for entry in catalog.interfaces.values()],
+        "nodes": [_node(entry) for entry in catalog.nodes.values()],
+        "edges": [_edge(entry) for entry in catalog.edges.values()],
+        "warnings": [
+            {"message": warning.message, "position": warning.position.to_dict()}
+            for warning in compiled.warnings
+        ],
+    }
+
+
+def summary_lines(compiled: CompiledSchema, path: Path) -> Iterator[Line]:
+    """Every type with its properties, then the counts and the hash."""
+    catalog = compiled.catalog
+    for shape in compiled.ir.shape.interfaces:
+        yield _title("interface", shape.name)
+        constraints = {prop.name: prop.constraints for prop in shape.properties}
+        yield from _property_lines(catalog.interfaces[shape.name].properties, constraints)
+        yield ()
+    for node in catalog.nodes.values():
+        also = f" implements {', '.join(node.implements)}" if node.implements else ""
+        yield (*_title("node", node.name), also)
+        yield from _description(node)
+        yield from _property_lines(node.properties, _own_constraints(node))
+        yield from _rules(node)
+        yield ()
+    for edge in catalog.edges.values():
+        yield (*_title("edge", edge.name), f": {edge.source} -> {edge.target}{_card(edge)}")
+        yield from _description(edge)
+        yield from _property_lines(edge.properties, _own_constraints(edge))
+        yield from _rules(edge)
+        yield ()
+    yield (Styled(f"{path}: {_counts(catalog)}", "bold green"),)
+    yield (Styled(shape_hash(compiled.ir.shape), "dim"),)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def _title(kind: str, name: str) -> tuple[Part, ...]:
+    return Styled(kind, "dim"), " ", Styled(name, "bold")
+
+
+def _description(entry: NodeType | EdgeType) -> Iterator[Line]:
+    if entry.description is not None:
+        yield "  ", Styled(entry.description, "italic")
+
+
+def _property_lines(
+    properties: Mapping[str, Property], constraints: Mapping[str, Sequence[str]]
+) -> Iterator[Line]:
+    """Name, type and what else is said about each property, in columns."""
+    names = max(map(len, properties), default=0)
+    types = max((len(str(prop.type)) for prop in properties.values()), default=0)
+    for prop in properties.values():
+        marks = "  ".join(_marks(prop, constraints.get(prop.name, ())))
+        yield (
+            f"  {prop.name:<{names}}  ",
+            Styled(f"{prop.type!s:<{types}}" if marks else str(prop.type), "cyan"),
+            f"  {marks}" if marks else "",
+        )
+
+
+def _own_constraints(entry: NodeType | EdgeType) -> dict[str, list[str]]:
+    """The constraints over one property alone, by property."""
+    groups = [("unique", entry.unique), ("index", entry.indexes)]
+    if isinstance(entry, NodeType):
+        groups.insert(0, ("key", (entry.key,)))
+    found: dict[str, list[str]] = {}
+    for kind, members in groups:
+        for columns in members:
+            if len(columns) == 1:
+                found.setdefault(columns[0], []).append(kind)
+    return found
+
+
+def _marks(prop: Property, constraints: Sequence[str]) -> Iterator[str]:
+    yield from (f"@{kind}" for kind in constraints)
+    if prop.embed is not None:
+        model = f", model={json.dumps(prop.embed.model)}" if prop.embed.model else ""
+        yield f"@embed({prop.embed.source}{model})"
+    if prop.default is not None:
+        yield f"@default({json.dumps(prop.default, ensure_ascii=False)})"
+    if prop.description is not None:
+        yield f"– {prop.description}"
+
+
+def _rules(entry: NodeType | EdgeType) -> Iterator[Line]:
+    """Constraints over several properties, and those that do not fit beside one."""
+    rules = [f"@{kind}({', '.join(columns)})" for kind, columns in _wide_groups(entry)]
+    if isinstance(entry, NodeType):
+        for limit in entry.ranges:
+            low = "" if limit.minimum is None else limit.minimum
+            high = "" if limit.maximum is None else limit.maximum
+            rules.append(f"@range({limit.property}, {low}..{high})")
+        rules += [
+            f"@check({check.property}, {json.dumps(check.pattern, ensure_ascii=False)})"
+            for check in entry.checks
+        ]
+    for rule in rules:
+        yield (f"  {rule}",)
+
+
+def _wide_groups(entry: NodeType | EdgeType) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(entry, NodeType) and len(entry.key) > 1:
+        yield "key", entry.key
+    for kind, groups in (("unique", entry.unique), ("index", entry.indexes)):
+        yield from ((kind, columns) for columns in groups if len(columns) > 1)
+
+
+def _card(edge: EdgeType) -> str:
+    bounds = edge.cardinality
+    if bounds.minimum == 0 and bounds.maximum is None:
+        return ""
+    return f" @card({bounds.minimum}..{'' if bounds.maximum is None else bounds.maximum})"
+
+
+def _counts(catalog: Catalog) -> str:
+    groups = (catalog.interfaces, catalog.nodes, catalog.edges)
+    total = sum(len(entry.properties) for group in groups for entry in group.values())
+    parts = [counted(len(catalog.nodes), "node type"), counted(len(catalog.edges), "edge type")]
+    if catalog.interfaces:
+        parts.append(counted(len(catalog.interfaces), "interface"))
+    return ", ".join([*parts, counted(total, "property", "properties")])
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+def _interface(entry: InterfaceType) -> dict[str, Any]:
+    return {"name": entry.name, "properties": _properties(entry.properties.values())}
+
+
+def _node(entry: NodeType) -> dict[str, Any]:
+    return _present(
+        {
+            "name": entry.name,
+            "implements": list(entry.implements),
+            "key": list(entry.key),
+            "properties": _properties(entry.properties.values()),
+            "unique": [list(columns) for columns in entry.unique],
+            "indexes": [list(columns) for columns in entry.indexes],
+            "ranges": [
+                {"property": one.property, "minimum": one.minimum, "maximum": one.maximum}
+                for one in entry.ranges
+            ],
+            "checks": [
+                {"property": check.property, "pattern": check.pattern} for check in entry.checks
+            ],
+            "description": entry.description,
+            "instruction": entry.instruction,
+        }
+    )
+
+
+def _edge(entry: EdgeType) -> dict[str, Any]:
+    bounds = entry.cardinality
+    return _present(
+        {
+            "name": entry.name,
+            "source": entry.source,
+            "target": entry.target,
+            "cardinality": {"minimum": bounds.minimum, "maximum": bounds.maximum},
+            "properties": _properties(entry.properties.values()),
+            "unique": [list(columns) for columns in entry.unique],
+            "indexes": [list(columns) for columns in entry.indexes],
+            "description": entry.description,
+            "instruction": entry.instruction,
+        }
+    )
+
+
+def _properties(properties: Iterable[Property]) -> list[dict[str, Any]]:
+    return [
+        _present(
+            {
+                "name": prop.name,
+                "type": str(prop.type),
+                "nullable": prop.type.nullable,
+                "default": prop.default,
+                "embed": (
+                    {"source": prop.embed.source, "model": prop.embed.model}
+                    if prop.embed is not None
+                    else None
+                ),
+                "description": prop.description,
+            }
+        )
+        for prop in properties
+    ]
+
+
+def _present(form: dict[str, Any]) -> dict[str, Any]:
+    """Without the members that do not apply."""
+    return {name: value for name, value in form.items() if value is not None}

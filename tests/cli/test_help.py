@@ -1,0 +1,126 @@
+"""Help pages and global flags."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+import typer.main
+
+from omnigraph.cli.help import LEGEND, Capability, Group, all_pages, leaves
+from omnigraph.cli.main import app
+from omnigraph.cli.output import Output
+
+PAGES = all_pages(app)
+
+
+def commands() -> list[str]:
+    """Every command by its full name, in the order of the help page."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, Group)
+    return [leaf.name for leaf in leaves(root, None)]
+
+
+def test_c_cli_002_help_orders_by_capability_and_ends_with_the_legend(run):
+    page = run("--help").out
+    listed = page[page.index("Commands:") : page.index("Global flags")]
+    assert re.findall(r"^  (\w+(?: \w+)?)  ", listed, re.MULTILINE) == commands()
+    legend = page[page.index(LEGEND) :].splitlines()
+    assert legend[0] == "COMMANDS BY CAPABILITY"
+    shown = [line.split()[0] for line in legend[1:]]
+    assert shown == [c.panel for c in Capability if c.panel in shown]
+    assert [name for line in legend[1:] for name in line.rpartition(": ")[2].split(", ")] == (
+        commands()
+    )
+    assert "ingest" not in page
+
+
+def test_without_arguments_help_is_shown(run):
+    bare = run()
+    assert bare.code == 0
+    assert bare.out == run("--help").out
+    assert bare.err == ""
+
+
+def test_both_spellings_of_help_work_everywhere(run):
+    for name in PAGES:
+        words = name.split()[1:]
+        long, short = run(*words, "--help"), run(*words, "-h")
+        assert long == short
+        assert long.code == 0
+        assert long.out == PAGES[name] + "\n"
+
+
+def test_every_page_says_what_the_command_does_how_to_call_it_and_an_example():
+    for name, page in PAGES.items():
+        assert f"Usage: {name}" in page
+        assert "Examples:" in page
+
+
+def test_pages_fit_a_terminal_except_for_examples_to_copy():
+    for page in PAGES.values():
+        for line in page.splitlines():
+            assert len(line) <= 80 or line.startswith("  omnigraph ")
+
+
+def test_examples_of_the_pages_run_where_their_files_exist(run):
+    examples = {
+        line.strip()
+        for page in PAGES.values()
+        for line in page.splitlines()
+        if line.startswith("  omnigraph ") and "examples/" in line
+    }
+    assert len(examples) >= 3
+    for example in examples:
+        assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+def test_help_uses_the_width_of_a_terminal_up_to_a_limit(monkeypatch: pytest.MonkeyPatch):
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    output = Output(terminal, terminal)  # type: ignore[arg-type]
+    monkeypatch.setenv("COLUMNS", "60")
+    assert output.width == 60
+    monkeypatch.setenv("COLUMNS", "400")
+    assert output.width == 100
+
+
+# --- global flags ---------------------------------------------------------------------------------
+
+LINT = ["lint", "--schema", "examples/social/schema.pg", "--query", "examples/social/queries.gq"]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--quiet"], ["--color", "always"], ["--color=always"], ["--debug"]]
+)
+def test_c_cli_003_global_flags_work_before_and_after_the_command(run, flags):
+    before = run(*flags, *LINT)
+    after = run(*LINT, *flags)
+    between = run(LINT[0], *flags, *LINT[1:])
+    assert before == after == between
+    assert before.code == 0
+
+
+def test_c_cli_003_global_flags_work_around_a_nested_command(run):
+    plain = run("schema", "check", "examples/social/schema.pg", "--color", "always")
+    assert plain == run("schema", "--color", "always", "check", "examples/social/schema.pg")
+    assert plain == run("--color", "always", "schema", "check", "examples/social/schema.pg")
+    assert "\x1b[" in plain.out
+
+
+def test_c_cli_003_version_wins_wherever_it_stands(run):
+    assert run("lint", "--version").out == run("--version").out
+
+
+def test_words_behind_a_double_dash_are_not_flags(run):
+    done = run("schema", "check", "--", "--quiet")
+    assert done.code == 1
+    assert "there is no file `--quiet`" in done.err
+
+
+def test_every_command_declares_its_capability():
+    assert commands() == ["lint", "schema check", "schema plan", "version"]

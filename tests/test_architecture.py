@@ -32,16 +32,17 @@ MAY_IMPORT: dict[str, str] = {
     "schema": "errors model syntax",
     "query": "errors model syntax schema",
     # the database
-    "storage": "errors model effects",
-    "commit": "errors model effects schema storage",
-    "branching": "errors model schema storage commit",
+    "storage": "errors model syntax effects",
+    "commit": "errors model syntax effects schema query storage",
+    "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model schema storage commit",
     "engines": "errors model schema query storage",
     "engines.local": "errors model schema query storage engines",
     "engines.spark": "errors model schema query storage engines",
     "embedding": "errors model",
     "policy": "errors model",
-    "graph": "errors model schema query embedding policy commit branching upkeep"
+    "graph": "errors model syntax effects schema query embedding policy storage commit branching"
+    " upkeep"
     " engines engines.local engines.spark",
     "pipeline": "errors model storage commit engines.spark graph",
     # the faces

@@ -1,3 +1,31 @@
-"""Omnigraph: a typed property graph kept as Lance tables, with git-style branches."""
+"""Omnigraph: a typed property graph kept as Lance tables, with git-style branches.
+
+>>> import omnigraph as og
+>>> g = og.init("graph.omni", schema="node Person { name: String @key }")  # doctest: +SKIP
+>>> g.mutate('query add { insert Person { name: "Ada" } }')  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph import errors
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph, init
+    from omnigraph.graph import open_graph as open
 
 __version__ = "0.1.0"
+
+__all__ = ["Graph", "__version__", "errors", "init", "open"]
+
+_IN_GRAPH = {"Graph": "Graph", "init": "init", "open": "open_graph"}
+
+
+def __getattr__(name: str) -> object:
+    """The names that need Arrow and Lance, imported when first used: start-up stays quick."""
+    if name in _IN_GRAPH:
+        from omnigraph import graph
+
+        return getattr(graph, _IN_GRAPH[name])
+    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")

@@ -516,6 +516,14 @@ def test_nothing_else_is_rounded(clause: str, parameters: str, value: ex.Express
     assert not any(isinstance(part, ex.RoundToF32) for part in ex.walk(predicate))
 
 
+def test_float_literals_are_rounded_against_the_first_of_several_f32():
+    assert condition("coalesce($b.weight, $b.weight) = 0.1") == ex.Compare(
+        "=",
+        ex.ScalarCall("coalesce", (WEIGHT, WEIGHT), ValueType(Scalar.F32, nullable=True)),
+        TENTH,
+    )
+
+
 def test_computed_sides_compare_by_value():
     assert condition("$b.weight * 1 = 0.1") == ex.Compare(
         "=",

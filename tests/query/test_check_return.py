@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -434,6 +435,15 @@ def test_having_rounds_against_f32_through_an_alias():
     (condition,) = compiled.having
     assert isinstance(condition, ex.Compare)
     assert condition.right.type.scalar is Scalar.F32
+
+
+@pytest.mark.parametrize(
+    "condition", ["max($b.weight) = 0.1", "m = 0.1", "collect($b.weight) contains 0.1"]
+)
+def test_having_rounds_against_aggregates_of_f32(condition: str):
+    (found,) = having(condition, "$a.name, max($b.weight) as m").having
+    (constant,) = (part for part in ex.walk(found) if isinstance(part, ex.Constant))
+    assert constant == ex.Constant(round_to_f32(0.1), ValueType(Scalar.F32))
 
 
 def test_having_on_a_returned_score_and_test():

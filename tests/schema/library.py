@@ -47,6 +47,20 @@ def steps(old: str, new: str) -> list[dict[str, object]]:
     return planned(old, new).to_json()["steps"]  # type: ignore[no-any-return]
 
 
+def only(old: str, new: str) -> dict[str, object]:
+    """The only step from one text to another."""
+    (step,) = steps(old, new)
+    return step
+
+
+def refused(old: str, new: str) -> dict[str, object]:
+    """The only refused change from one text to another."""
+    plan = planned(old, new)
+    assert not plan.supported
+    (step,) = plan.unsupported
+    return step.to_json()
+
+
 def failure(text: str, kind: type[CompileError] = CompileError) -> CompileError:
     """The error a text is rejected with, which has to be of exactly this kind."""
     try:
@@ -62,3 +76,10 @@ def underlined(error: CompileError) -> str:
     at = error.position
     assert at is not None
     return at.line_text[at.column - 1 : at.column - 1 + at.width]
+
+
+def check_rejected(text: str, kind: type[CompileError], message: str, pointed_at: str) -> None:
+    """A text is rejected with this class of error, these words, and a finger on this place."""
+    error = failure(text, kind)
+    assert message in error.message
+    assert underlined(error) == pointed_at

@@ -1,0 +1,1 @@
+"""Branches and history: create, delete, export; later merge, diff and the change feed."""

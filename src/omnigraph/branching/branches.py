@@ -1,0 +1,108 @@
+"""Creating, listing and deleting branches.
+
+A branch is a row of the registry. Making one copies no data, and costs the same at any number of
+types: a fork of `__manifest`, its head row, and the registry row that makes it visible.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import AlreadyExists, Conflict, InputError
+from omnigraph.model.ids import (
+    MAIN_BRANCH,
+    SCHEMA_APPLY_LOCK,
+    check_branch_name,
+    check_new_branch_name,
+)
+from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.manifest_rows import BranchRow
+from omnigraph.storage.registry import fork_manifest, register_branch, unregister_branch
+
+log = logging.getLogger(__name__)
+
+
+def list_branches(kernel: Kernel) -> list[str]:
+    """The public branches, sorted; main is always among them."""
+    names = set(kernel.manifest.main.refresh().branches) - {SCHEMA_APPLY_LOCK}
+    return sorted({MAIN_BRANCH, *names})
+
+
+def create_branch(
+    kernel: Kernel, name: str, source: str = MAIN_BRANCH, *, actor_id: str | None = None
+) -> BranchRow:
+    """Create ``name`` at the head of ``source``; visible once this returns, and not before."""
+    check_new_branch_name(name)
+    check_branch_name(source)
+    with _whole_graph(kernel):
+        if name in kernel.manifest.main.refresh().branches:
+            raise AlreadyExists(f"branch `{name}` already exists")
+        ref = kernel.ids.physical_ref()
+        head = fork_manifest(kernel.manifest, kernel.manifest.branch(source), name, ref)
+        hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
+        row = BranchRow(name, ref, source, head.commit_id, kernel.clock.wall_us(), actor_id)
+        register_branch(kernel.manifest, row)
+    return row
+
+
+def delete_branch(kernel: Kernel, name: str) -> None:
+    """Delete a branch; its storage is reclaimed afterwards, as far as possible."""
+    check_branch_name(name)
+    if name == MAIN_BRANCH:
+        raise InputError("branch `main` cannot be deleted")
+    with _whole_graph(kernel):
+        row = kernel.manifest.registration(name)
+        children = sorted(
+            other.name
+            for other in kernel.manifest.main.state.branches.values()
+            if other.source_branch == name
+        )
+        if children:
+            raise Conflict(
+                f"branch `{name}` cannot be deleted: {', '.join(children)} still depends on it",
+                hint="delete the branches created from it first",
+            )
+        owned = _owned_datasets(kernel, row)
+        unregister_branch(kernel.manifest, row)
+        hit(Failpoint.BRANCH_DELETE_POST_NATIVE)
+    _reclaim(kernel, owned)
+
+
+@contextmanager
+def _whole_graph(kernel: Kernel) -> Iterator[None]:
+    """No write runs while the set of branches changes, here or in another process."""
+    operation_id = kernel.ids.operation_id()
+    with (
+        kernel.gates.whole_graph(),
+        kernel.leases.hold(GRAPH_SCOPE, operation_id),
+        kernel.leases.hold(branch_scope(MAIN_BRANCH), operation_id) as lease,
+    ):
+        kernel.fence_if_taken_over(kernel.manifest.main, lease)
+        yield
+
+
+def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:
+    """The refs that exist only for this branch: its forked tables, then its manifest."""
+    branch = kernel.manifest.branch(row.name)
+    entries = branch.refresh().head_snapshot().tables.values()
+    tables = [
+        DatasetRef(kernel.table_uri(entry.location), row.ref)
+        for entry in entries
+        if entry.ref == row.ref
+    ]
+    return [*tables, branch.where]
+
+
+def _reclaim(kernel: Kernel, owned: list[DatasetRef]) -> None:
+    """Best effort: the branch is gone already, and `cleanup` finds what is left here."""
+    for where in owned:
+        try:
+            hit(Failpoint.BRANCH_DELETE_BEFORE_TABLE_CLEANUP)
+            kernel.lance.delete_ref(where)
+        except Exception:
+            log.warning("ref %s of %s was left behind", where.ref, where.uri, exc_info=True)

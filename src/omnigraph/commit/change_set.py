@@ -1,0 +1,64 @@
+"""What a write wants to change, table by table, before anything is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import pyarrow as pa
+
+
+class GraphView(Protocol):
+    """The committed rows a write is checked against: one snapshot, read by type key.
+
+    A type whose table is to be replaced shows as empty.
+    """
+
+    def is_empty(self, table_key: str) -> bool:
+        """Whether the type has no rows."""
+        ...
+
+    def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a type."""
+        ...
+
+    def rows_where_in(
+        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows whose ``column`` holds one of ``values``."""
+        ...
+
+
+ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One table's part of a write: exactly one Lance transaction.
+
+    ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
+    become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
+    """
+
+    table_key: str
+    kind: ChangeKind
+    rows: pa.Table
+    """Complete rows in the table's schema; for ``delete`` only the column `id`."""
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The entities this change is about."""
+        return self.rows["id"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """All tables a write touches, by type key. Tables without work are not listed."""
+
+    tables: dict[str, TableChange] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.tables

@@ -1,0 +1,166 @@
+"""Creating a graph: claim the root, write the contract, make the tables, then the manifest.
+
+The commit that creates `__manifest` is the commit point: it carries every registration, the genesis
+commit, the head of main and the stamp. Before it there is no graph, whatever else lies there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import orjson
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import GRAPH_SCOPE
+from omnigraph.commit.records.rows import table_schema
+from omnigraph.commit.schema_contract import write_contract
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import (
+    AlreadyInitialized,
+    InitializationClaimed,
+    InitializationIndeterminate,
+    NotFound,
+    OmnigraphError,
+)
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.compile import CompiledSchema
+from omnigraph.schema.contract import build_contract
+from omnigraph.storage.datasets import CommitLost, DatasetRef
+from omnigraph.storage.layout import INIT_CLAIM, MAIN, MANIFEST, SCHEMA_OBJECTS
+from omnigraph.storage.manifest_rows import (
+    SCHEMA as MANIFEST_SCHEMA,
+)
+from omnigraph.storage.manifest_rows import (
+    CommitRow,
+    HeadRow,
+    ManifestRow,
+    RegistryRow,
+    TableIdentity,
+    TableRow,
+    VersionRow,
+    encode_rows,
+)
+
+FIRST_VERSION = 1
+"""The version of a freshly created dataset."""
+
+
+def initialize(
+    kernel: Kernel, compiled: CompiledSchema, *, actor_id: str | None = None, force: bool = False
+) -> CommitRow:
+    """Create a graph at the kernel's root, and return its genesis commit.
+
+    Raises `AlreadyInitialized` when a graph or schema objects are there (``force`` replaces schema
+    objects that belong to no graph, never a graph), `InitializationClaimed` while another `init`
+    runs, and `InitializationIndeterminate` when the store did not say whether the graph exists now.
+    """
+    contract = build_contract(compiled.source, compiled.ir)
+    kernel.store.probe_atomic_create()
+    with _claim(kernel):
+        _require_vacant(kernel, force)
+        written = False
+        try:
+            write_contract(kernel.store, contract)
+            written = True
+            hit(Failpoint.INIT_AFTER_SCHEMA_CONTRACT_WRITTEN)
+            rows = _create_tables(kernel, compiled.catalog)
+        except Exception:
+            if written:
+                _remove_contract(kernel)
+            raise
+        genesis = CommitRow(
+            commit_id=kernel.ids.commit_id(),
+            branch=None,
+            manifest_version=FIRST_VERSION,
+            commit_seq=0,
+            parent_commit_id=None,
+            merged_parent_commit_id=None,
+            actor_id=actor_id,
+            kind="genesis",
+            schema_hash=compiled.catalog.schema_hash,
+            created_at=kernel.clock.wall_us(),
+        )
+        rows += [genesis, HeadRow(MAIN, genesis.commit_id, 0, 0), RegistryRow(0)]
+        _create_manifest(kernel, rows, genesis.commit_id)
+        hit(Failpoint.INIT_POST_MANIFEST_CREATE)
+    return genesis
+
+
+@contextmanager
+def _claim(kernel: Kernel) -> Iterator[None]:
+    """Hold the root for one `init`.
+
+    The graph lease tells a running `init` from a dead one: whoever holds the lease may replace a
+    claim that was left behind, and the schema objects it covers.
+    """
+    operation_id = kernel.ids.operation_id()
+    lease = kernel.leases.try_hold(GRAPH_SCOPE, operation_id)
+    if lease is None:
+        raise InitializationClaimed(
+            f"another `init` of {kernel.root} is running", hint="wait for it, then open the graph"
+        )
+    try:
+        if kernel.store.exists(INIT_CLAIM) and not _has_graph(kernel):
+            _remove_contract(kernel)
+        kernel.store.write(INIT_CLAIM, orjson.dumps({"operation_id": operation_id}))
+        yield
+        kernel.store.delete(INIT_CLAIM)
+    except InitializationIndeterminate:
+        raise
+    except Exception:
+        kernel.store.delete(INIT_CLAIM)
+        raise
+    finally:
+        lease.release()
+
+
+def _require_vacant(kernel: Kernel, force: bool) -> None:
+    if _has_graph(kernel):
+        raise AlreadyInitialized(
+            f"{kernel.root} already holds a graph", hint="open it, or choose another root"
+        )
+    leftovers = [name for name in SCHEMA_OBJECTS if kernel.store.exists(name)]
+    if leftovers and not force:
+        raise AlreadyInitialized(
+            f"{kernel.root} holds {', '.join(leftovers)} but no graph",
+            hint="use --force to replace them, or choose another root",
+        )
+
+
+def _has_graph(kernel: Kernel) -> bool:
+    return kernel.lance.exists(DatasetRef(kernel.table_uri(MANIFEST)))
+
+
+def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
+    rows: list[ManifestRow] = []
+    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    for entity_type in types:
+        identity = TableIdentity(entity_type.type_id, entity_type.incarnation_id)
+        location = entity_type.table_path
+        where = DatasetRef(kernel.table_uri(location))
+        kernel.lance.create(where, table_schema(entity_type), None, kernel.ids.ulid())
+        rows.append(TableRow(identity, entity_type.table_key, location, 0))
+        rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0))
+    return rows
+
+
+def _create_manifest(kernel: Kernel, rows: list[ManifestRow], commit_id: str) -> None:
+    where = DatasetRef(kernel.table_uri(MANIFEST))
+    try:
+        kernel.lance.create(where, MANIFEST_SCHEMA, encode_rows(rows), kernel.ids.ulid())
+    except CommitLost as lost:
+        try:
+            head = kernel.manifest.main.refresh().head
+        except NotFound:
+            _remove_contract(kernel)
+            raise lost from None
+        except OmnigraphError as unreadable:
+            raise InitializationIndeterminate(commit_id, lost.message) from unreadable
+        if head.commit_id != commit_id:
+            raise AlreadyInitialized(f"{kernel.root} already holds a graph") from lost
+
+
+def _remove_contract(kernel: Kernel) -> None:
+    for name in SCHEMA_OBJECTS:
+        kernel.store.delete(name)

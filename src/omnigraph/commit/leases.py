@@ -1,0 +1,318 @@
+"""Durable leases: the promise of the gates, across processes.
+
+A lease record is changed only by compare-and-swap and never deleted, so its epoch only grows. The
+epoch goes into the branch's head row with every publish: an owner that was taken over holds a lower
+one and can never publish again, however late it wakes up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import orjson
+
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.objects import ObjectStore, Token
+from omnigraph.effects.os_lock import OsLock
+from omnigraph.errors import InputError, StorageError, WriterBusy
+from omnigraph.storage.layout import LEASES
+
+GRAPH_SCOPE = "graph"
+DEFAULT_MS = 30_000
+POLL_SECONDS = 0.02
+TAKEOVER_GRACE = 1.2
+"""How many TTLs a record of a remote owner must stand still before it counts as dead."""
+
+
+def branch_scope(branch: str) -> str:
+    """The scope of a write to one branch."""
+    return f"branch/{branch}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The content of a lease object."""
+
+    owner_id: str
+    epoch: int
+    beat: int
+    ttl_ms: int
+    state: Literal["held", "released"]
+    operation_id: str | None
+
+    def to_json(self) -> bytes:
+        """The object's content."""
+        return orjson.dumps(
+            {
+                "owner_id": self.owner_id,
+                "epoch": self.epoch,
+                "beat": self.beat,
+                "ttl_ms": self.ttl_ms,
+                "state": self.state,
+                "operation_id": self.operation_id,
+            }
+        )
+
+
+def read_record(name: str, content: bytes) -> LeaseRecord:
+    """Decode a lease object."""
+    try:
+        record: dict[str, Any] = orjson.loads(content)
+        return LeaseRecord(**record)
+    except (TypeError, ValueError) as error:
+        raise StorageError(
+            f"lease record {name} is damaged: {error}",
+            hint="if no writer is running, delete it",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """How long a lease lives without a beat, and how long a writer waits for one."""
+
+    ttl_ms: int = DEFAULT_MS
+    wait_ms: int = DEFAULT_MS
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> LeaseSettings:
+        """`OMNIGRAPH_LEASE_TTL_MS` and `OMNIGRAPH_LEASE_WAIT_MS`, in milliseconds."""
+        return cls(
+            _milliseconds(environ, "OMNIGRAPH_LEASE_TTL_MS"),
+            _milliseconds(environ, "OMNIGRAPH_LEASE_WAIT_MS"),
+        )
+
+
+class LeaseLost(StorageError):
+    """The lease ran out or was taken over; its owner stops by itself."""
+
+    code = "lease_lost"
+
+
+class Lease:
+    """A lease this process holds."""
+
+    def __init__(
+        self, leases: Leases, scope: str, record: LeaseRecord, token: Token, os_lock: OsLock | None
+    ) -> None:
+        self.scope = scope
+        self.epoch = record.epoch
+        self.owner_id = record.owner_id
+        self.was_taken_over = False
+        """Whether its former owner never released it: its sidecars are ours to settle."""
+        self._leases = leases
+        self._record = record
+        self._token: Token | None = token
+        self._os_lock = os_lock
+        self._renewed_at = time.monotonic()
+        self._guard = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._schedule()
+
+    def require_life(self) -> None:
+        """Before a durable effect: stop unless ample life is left by this process's own clock."""
+        age_ms = (time.monotonic() - self._renewed_at) * 1000
+        if self._token is None or age_ms > self._record.ttl_ms * 2 / 3:
+            raise LeaseLost(
+                f"the lease of {self.scope} has run out",
+                hint="nothing was published; repeat the write",
+            )
+
+    def release(self) -> None:
+        """Give the lease back; a record that somebody took over is left alone."""
+        with self._guard:
+            if self._timer is not None:
+                self._timer.cancel()
+            token, self._token = self._token, None
+        try:
+            if token is not None:
+                self._leases.swap(self.scope, replace(self._record, state="released"), token)
+        finally:
+            if self._os_lock is not None:
+                self._os_lock.release()
+
+    def _schedule(self) -> None:
+        self._timer = threading.Timer(self._record.ttl_ms / 3000, self._beat)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _beat(self) -> None:
+        hit(Failpoint.LEASE_BEFORE_RENEW)
+        with self._guard:
+            if self._token is None:
+                return
+            record = replace(self._record, beat=self._record.beat + 1)
+            try:
+                self._token = self._leases.swap(self.scope, record, self._token)
+            except StorageError:
+                # The next beat tries again; `require_life` stops the owner if none succeeds.
+                self._schedule()
+                return
+            if self._token is not None:
+                self._record = record
+                self._renewed_at = time.monotonic()
+                self._schedule()
+
+
+class Leases:
+    """Acquires the leases of one graph."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        owner_id: str,
+        settings: LeaseSettings,
+        os_lock_for: Callable[[str], OsLock] | None,
+    ) -> None:
+        self._store = store
+        self._owner_id = owner_id
+        self._settings = settings
+        self._os_lock_for = os_lock_for
+        """On local disk, the OS lock that shows whether a scope's owner is alive."""
+
+    @contextmanager
+    def hold(self, scope: str, operation_id: str) -> Iterator[Lease]:
+        """Hold a lease for a block; raises `WriterBusy` when a live writer keeps it too long."""
+        lease = self._acquire(scope, operation_id, self._settings.wait_ms)
+        assert lease is not None
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    @contextmanager
+    def hold_branch(self, branch: str, operation_id: str) -> Iterator[Lease]:
+        """Hold a branch's lease while no graph-wide operation runs."""
+        deadline = time.monotonic() + self._settings.wait_ms / 1000
+        while True:
+            left_ms = max(0, int((deadline - time.monotonic()) * 1000))
+            lease = self._acquire(branch_scope(branch), operation_id, left_ms)
+            assert lease is not None
+            other = self._graph_owner()
+            if other is None:
+                break
+            lease.release()
+            if time.monotonic() >= deadline:
+                raise WriterBusy(GRAPH_SCOPE, other, self._settings.ttl_ms)
+            time.sleep(POLL_SECONDS)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    def try_hold(self, scope: str, operation_id: str) -> Lease | None:
+        """A lease without waiting, or None while a live owner has it. The caller releases it."""
+        return self._acquire(scope, operation_id, None)
+
+    def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
+        """Replace a record; the new token, or None if it had changed."""
+        return self._store.write_if_match(_object_name(scope), record.to_json(), token)
+
+    def _graph_owner(self) -> str | None:
+        """The live owner of the graph scope other than this process."""
+        found = self._store.read_versioned(_object_name(GRAPH_SCOPE))
+        if found is None:
+            return None
+        record = read_record(_object_name(GRAPH_SCOPE), found[0])
+        if record.state == "released" or record.owner_id == self._owner_id:
+            return None
+        if self._os_lock_for is not None:
+            lock = self._os_lock_for(GRAPH_SCOPE)
+            if lock.try_acquire():
+                lock.release()
+                return None
+        return record.owner_id
+
+    def _acquire(self, scope: str, operation_id: str, wait_ms: int | None) -> Lease | None:
+        """Take a free lease, or one whose owner is dead; None only when told not to wait."""
+        deadline = time.monotonic() + (wait_ms or 0) / 1000
+        os_lock = self._os_lock_for(scope) if self._os_lock_for is not None else None
+        watched: tuple[Token, float] | None = None
+        if os_lock is not None and not os_lock.acquire(wait_ms or 0):
+            if wait_ms is None:
+                return None
+            raise self._busy(scope)
+        try:
+            while True:
+                found = self._store.read_versioned(_object_name(scope))
+                if found is None:
+                    lease = self._create(scope, operation_id, os_lock)
+                else:
+                    record, token = read_record(_object_name(scope), found[0]), found[1]
+                    # Whoever holds the OS lock is the only live writer of this scope.
+                    owner_is_dead = os_lock is not None
+                    if record.state == "held" and not owner_is_dead:
+                        now = time.monotonic()
+                        if watched is None or watched[0] != token:
+                            watched = (token, now)
+                        owner_is_dead = now - watched[1] > record.ttl_ms * TAKEOVER_GRACE / 1000
+                    lease = None
+                    if record.state == "released" or owner_is_dead:
+                        lease = self._take(scope, operation_id, record, token, os_lock)
+                if lease is not None:
+                    return lease
+                if wait_ms is None:
+                    break
+                if time.monotonic() >= deadline:
+                    raise self._busy(scope)
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            if os_lock is not None:
+                os_lock.release()
+            raise
+        if os_lock is not None:
+            os_lock.release()
+        return None
+
+    def _create(self, scope: str, operation_id: str, os_lock: OsLock | None) -> Lease | None:
+        record = self._held(1, operation_id)
+        if not self._store.write_if_absent(_object_name(scope), record.to_json()):
+            return None
+        found = self._store.read_versioned(_object_name(scope))
+        if found is None or read_record(_object_name(scope), found[0]) != record:
+            return None
+        return Lease(self, scope, record, found[1], os_lock)
+
+    def _take(
+        self,
+        scope: str,
+        operation_id: str,
+        former: LeaseRecord,
+        token: Token,
+        os_lock: OsLock | None,
+    ) -> Lease | None:
+        record = self._held(former.epoch + 1, operation_id)
+        mine = self.swap(scope, record, token)
+        if mine is None:
+            return None
+        lease = Lease(self, scope, record, mine, os_lock)
+        lease.was_taken_over = former.state == "held"
+        if lease.was_taken_over:
+            hit(Failpoint.LEASE_AFTER_TAKEOVER)
+        return lease
+
+    def _held(self, epoch: int, operation_id: str) -> LeaseRecord:
+        return LeaseRecord(self._owner_id, epoch, 0, self._settings.ttl_ms, "held", operation_id)
+
+    def _busy(self, scope: str) -> WriterBusy:
+        found = self._store.read_versioned(_object_name(scope))
+        owner = read_record(_object_name(scope), found[0]).owner_id if found else "another writer"
+        return WriterBusy(scope, owner, self._settings.ttl_ms)
+
+
+def _milliseconds(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "").strip()
+    if not text:
+        return DEFAULT_MS
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(f"{name} is '{text}'", hint="set it to a number of milliseconds")
+    return int(text)
+
+
+def _object_name(scope: str) -> str:
+    return f"{LEASES}/{scope}.json"

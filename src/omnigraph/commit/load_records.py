@@ -1,0 +1,89 @@
+"""A load in this process, from records to receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from time import perf_counter
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.limits import WriteLimits
+from omnigraph.commit.load import LoadPlan, plan_load
+from omnigraph.commit.load_input import read_input
+from omnigraph.commit.receipts import commit_info
+from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.commit.records.ids import minted_by
+from omnigraph.commit.records.problems import Grammar
+from omnigraph.commit.records.source import RecordSource
+from omnigraph.commit.validation import validate
+from omnigraph.commit.write_path import Prepared, WritePath
+from omnigraph.commit.writer import Capture, Intent
+from omnigraph.model.receipts import LoadMode, LoadReceipt, LoadStage
+from omnigraph.schema.catalog import Catalog
+
+
+def load_records(
+    kernel: Kernel,
+    path: WritePath,
+    sources: Sequence[RecordSource],
+    *,
+    branch: str,
+    mode: LoadMode,
+    grammar: Grammar,
+    limits: WriteLimits,
+    external: ExternalBlobs | None = None,
+    replace_types: Iterable[str] = (),
+    base_branch: str | None = None,
+    branch_created: bool = False,
+    actor_id: str | None = None,
+    expected_head: str | None = None,
+    operation_id: str | None = None,
+) -> LoadReceipt:
+    """Load graph records and publish them as one commit; no commit if nothing changes."""
+    started = perf_counter()
+    emptied = tuple(replace_types)
+    # Read once: a second attempt meets the same records, with the ids minted for the first.
+    loaded = read_input(
+        sources,
+        catalog=kernel.accepted_schema().catalog,
+        mode=mode,
+        grammar=grammar,
+        mint=minted_by(kernel.ids.ulid),
+        external=external,
+        limits=limits,
+    )
+    read_seconds = perf_counter() - started
+
+    def prepare(capture: Capture, catalog: Catalog) -> Prepared[LoadPlan]:
+        plan = plan_load(loaded, capture.reader, replace_types=emptied)
+        validate(plan.changes, catalog, capture.reader, given=plan.given)
+        said = {
+            "base_branch": base_branch,
+            "mode": mode,
+            "nodes": [astuple(count) for count in plan.nodes],
+            "edges": [astuple(count) for count in plan.edges],
+            "engine": "local",
+        }
+        intent = Intent("Load", "load", actor_id, expected_head, operation_id, said)
+        return Prepared(plan.changes, plan, intent)
+
+    written = path.write(
+        branch, prepare, may_prepare_again=mode != "overwrite", expected_head=expected_head
+    )
+    plan = written.result
+    rows = sum(count.records_read for count in (*plan.nodes, *plan.edges))
+    return LoadReceipt(
+        branch,
+        base_branch,
+        branch_created,
+        mode,
+        plan.nodes,
+        plan.edges,
+        actor_id,
+        commit_info(written.commit) if written.commit is not None else None,
+        "local",
+        (
+            LoadStage("read", rows, read_seconds),
+            LoadStage("commit", rows, perf_counter() - started - read_seconds),
+        ),
+    )

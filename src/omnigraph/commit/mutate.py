@@ -1,0 +1,67 @@
+"""A mutation from compiled plan to receipt."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.limits import WriteLimits
+from omnigraph.commit.mutation import MutationOutcome, run_mutation
+from omnigraph.commit.receipts import commit_info
+from omnigraph.commit.validation import validate
+from omnigraph.commit.write_path import Prepared, WritePath
+from omnigraph.commit.writer import Capture, Intent
+from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.temporal import datetime_from_ms
+from omnigraph.query.plan import MutationPlan
+from omnigraph.schema.catalog import Catalog
+
+
+def mutate(
+    kernel: Kernel,
+    path: WritePath,
+    plan: MutationPlan,
+    parameters: Mapping[str, Any],
+    *,
+    branch: str,
+    limits: WriteLimits,
+    actor_id: str | None = None,
+    expected_head: str | None = None,
+    operation_id: str | None = None,
+) -> MutationReceipt:
+    """Run a mutation and publish it as one commit; no commit if it changes nothing."""
+    # One instant per request, however often it is prepared again.
+    now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
+
+    def prepare(capture: Capture, catalog: Catalog) -> Prepared[MutationOutcome]:
+        outcome = run_mutation(
+            plan,
+            parameters,
+            catalog,
+            capture.reader,
+            now=now,
+            mint_id=kernel.ids.ulid,
+            limits=limits,
+        )
+        validate(outcome.change_set, catalog, capture.reader)
+        counts = {
+            "query_name": plan.name,
+            "affected_nodes": outcome.affected_nodes,
+            "affected_edges": outcome.affected_edges,
+        }
+        intent = Intent("Mutation", "mutation", actor_id, expected_head, operation_id, counts)
+        return Prepared(outcome.change_set, outcome, intent)
+
+    written = path.write(
+        branch, prepare, may_prepare_again=plan.is_insert_only, expected_head=expected_head
+    )
+    return MutationReceipt(
+        branch,
+        plan.name,
+        written.result.affected_nodes,
+        written.result.affected_edges,
+        actor_id,
+        commit_info(written.commit) if written.commit is not None else None,
+    )

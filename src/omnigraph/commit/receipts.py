@@ -1,0 +1,66 @@
+"""Receipts from commits: what a write said, and what it says again when it is repeated."""
+
+from __future__ import annotations
+
+from omnigraph.errors import Conflict
+from omnigraph.model.receipts import CommitInfo, LoadedType, LoadReceipt, MutationReceipt
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.snapshot import ManifestState
+
+
+def commit_info(row: CommitRow) -> CommitInfo:
+    """A commit as users see it."""
+    return CommitInfo(
+        row.commit_id,
+        row.branch,
+        row.manifest_version,
+        row.parent_commit_id,
+        row.merged_parent_commit_id,
+        row.actor_id,
+        row.created_at,
+    )
+
+
+def earlier_commit(state: ManifestState, operation_id: str | None, kind: str) -> CommitRow | None:
+    """The commit an operation already made, so that repeating the request changes nothing."""
+    if operation_id is None:
+        return None
+    for row in state.commits.values():
+        if row.operation_id == operation_id:
+            if row.kind != kind:
+                raise Conflict(
+                    f"operation id '{operation_id}' was already used for a {row.kind}",
+                    hint="use a new id for each write",
+                )
+            return row
+    return None
+
+
+def mutation_receipt(row: CommitRow) -> MutationReceipt:
+    """The receipt of a mutation, from its commit."""
+    said = row.receipt or {}
+    return MutationReceipt(
+        row.branch or MAIN,
+        said["query_name"],
+        said["affected_nodes"],
+        said["affected_edges"],
+        row.actor_id,
+        commit_info(row),
+    )
+
+
+def load_receipt(row: CommitRow) -> LoadReceipt:
+    """The receipt of a load, from its commit."""
+    said = row.receipt or {}
+    return LoadReceipt(
+        row.branch or MAIN,
+        said["base_branch"],
+        False,
+        said["mode"],
+        tuple(LoadedType(*counts) for counts in said["nodes"]),
+        tuple(LoadedType(*counts) for counts in said["edges"]),
+        row.actor_id,
+        commit_info(row),
+        said["engine"],
+    )

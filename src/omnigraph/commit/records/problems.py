@@ -1,0 +1,145 @@
+"""What is wrong with an input: one value per problem, with its place and a way out.
+
+Problems are data and not exceptions, because a load that is asked to looks at its whole input
+before it fails, and because they travel from the workers that find them to the one that reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from omnigraph.errors import ConstraintViolation, InputError, ValueConversionError
+
+Grammar = Literal["strict", "compatible"]
+"""How an input is framed and how forgiving it is read."""
+
+ProblemKind = Literal[
+    "invalid_json",
+    "duplicate_member",
+    "bad_record",
+    "unknown_type",
+    "unknown_field",
+    "reserved_field",
+    "bad_endpoint",
+    "bad_id",
+    "bad_value",
+    "denied_blob",
+    "repeated_key",
+    "repeated_id",
+]
+"""What reports count by."""
+
+_ERRORS: dict[ProblemKind, type[InputError]] = {
+    "bad_value": ValueConversionError,
+    "denied_blob": ValueConversionError,
+    "repeated_key": ConstraintViolation,
+}
+
+
+Unit = Literal["line", "record"]
+
+
+def unit_of(grammar: Grammar) -> Unit:
+    """What the records of an input are counted by."""
+    return "line" if grammar == "strict" else "record"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of an input: its line under the strict grammar, else its count."""
+
+    source: str | None
+    """The file, or None for an input without a name."""
+    number: int
+    """From 1. Blank lines count as lines, and not as records."""
+    unit: Unit
+
+    def __str__(self) -> str:
+        if self.source is None:
+            return f"{self.unit} {self.number}"
+        return f"{self.source}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that keeps an input from being loaded."""
+
+    kind: ProblemKind
+    message: str
+    place: Place
+    type_name: str | None = None
+    property_name: str | None = None
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The line a person reads: `file:record: type.property: message`."""
+        parts = [str(self.place), self._subject(), self.message]
+        return ": ".join(part for part in parts if part)
+
+    def _subject(self) -> str:
+        if self.type_name is None:
+            return self.property_name or ""
+        return (
+            self.type_name
+            if self.property_name is None
+            else f"{self.type_name}.{self.property_name}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: one line of an error file."""
+        return {
+            "kind": self.kind,
+            "file": self.place.source,
+            self.place.unit: self.place.number,
+            "type": self.type_name,
+            "property": self.property_name,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+    def to_error(self) -> InputError:
+        """The exception for a load that stops here."""
+        error = _ERRORS.get(self.kind, InputError)
+        return error(self.text, hint=self.hint, details=self.to_dict())
+
+
+@dataclass(slots=True)
+class ProblemLog:
+    """Collects the problems of a whole input: the first ones in full, all of them counted."""
+
+    keep: int = 100
+    sink: Callable[[Problem], None] | None = None
+    """Receives every problem, kept or not."""
+    first: list[Problem] = field(default_factory=list)
+    counts: Counter[ProblemKind] = field(default_factory=Counter)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Take note of problems, in the order they are to be shown."""
+        for problem in problems:
+            self.counts[problem.kind] += 1
+            if len(self.first) < self.keep:
+                self.first.append(problem)
+            if self.sink is not None:
+                self.sink(problem)
+
+    def raise_if_any(self) -> None:
+        """Fail with everything found; one problem alone fails as itself."""
+        total = self.counts.total()
+        if total == 1 and self.first:
+            raise self.first[0].to_error()
+        if total:
+            shown = [problem.text for problem in self.first]
+            if total > len(shown):
+                shown.append(f"… and {total - len(shown)} more")
+            raise InputError(
+                "\n".join([f"the input has {total} problems; nothing was written", *shown]),
+                hint=self.first[0].hint if self.first else None,
+                details={
+                    "problems": [problem.to_dict() for problem in self.first],
+                    "counts": dict(self.counts),
+                },
+            )

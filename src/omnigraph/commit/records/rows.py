@@ -1,0 +1,284 @@
+"""From records to rows: the data of one type's records as columns of its table.
+
+This is the one place where the values of an input become Arrow, in process and on workers alike.
+Work goes by columns; single records are looked at only where a column does not fit, and then all
+of them are, so that every problem of a chunk is known at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.commit.records.envelope import TableType, TypeRecords
+from omnigraph.commit.records.hints import name_hint
+from omnigraph.commit.records.ids import MintIds, names_key
+from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, Unit, unit_of
+from omnigraph.errors import ValueConversionError
+from omnigraph.model.arrow import ID, edge_schema, node_schema
+from omnigraph.model.columns import (
+    column_from_json,
+    column_from_values,
+    entity_id_column,
+    spell_column,
+)
+from omnigraph.model.values import Value, property_value, shown
+from omnigraph.schema.admission.names import VIRTUAL_COLUMNS
+from omnigraph.schema.catalog import EdgeType, NodeType, Property
+
+
+def table_schema(type: TableType) -> pa.Schema:
+    """The Arrow schema of a type's table."""
+    columns = [(prop.name, prop.type, prop.property_id) for prop in type.properties.values()]
+    return node_schema(columns) if isinstance(type, NodeType) else edge_schema(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Rows of one type from one stretch of one source, in input order."""
+
+    type: TableType
+    source: str | None
+    rows: pa.RecordBatch
+    """In the schema of the type's table."""
+    numbers: pa.Int64Array
+    """The record each row comes from."""
+    minted: pa.BooleanArray
+    """Rows whose id was neither given nor derived; no other entity has such an id."""
+    renamed: dict[str, tuple[str, int]]
+    """Ids that were given in an older spelling: the canonical id, and a record that shows it."""
+
+
+class RowBuilder:
+    """Turns the records of one type into rows."""
+
+    def __init__(
+        self,
+        type: TableType,
+        grammar: Grammar,
+        mint: MintIds,
+        external: ExternalBlobs,
+        *,
+        copy_external: bool,
+    ) -> None:
+        self._type = type
+        self._strict = grammar == "strict"
+        self._unit = unit_of(grammar)
+        self._mint = mint
+        self._external = external
+        self._copy_external = copy_external
+        self._schema = table_schema(type)
+        self._key = type.key if isinstance(type, NodeType) else ()
+
+    def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
+        """The rows of ``records``, without those that have a problem, and all problems."""
+        batch = _Batch(self._type, source, self._unit, records.numbers)
+        fields = _Fields(records.data)
+        if self._strict:
+            self._refuse_unknown(fields, records.data, batch)
+        given = self._given_ids(fields, batch)
+        columns = {
+            prop.name: self._column(prop, fields.column(prop.name, prop.default), batch)
+            for prop in self._type.properties.values()
+        }
+        if isinstance(self._type, EdgeType):
+            columns["src"] = pa.array(records.sources, pa.string())
+            columns["dst"] = pa.array(records.targets, pa.string())
+        numbers = pa.array(records.numbers, pa.int64())
+        if batch.bad:
+            kept = pa.array([i not in batch.bad for i in range(len(records.numbers))])
+            columns = {name: column.filter(kept) for name, column in columns.items()}
+            numbers, given = numbers.filter(kept), given.filter(kept)
+        renamed: dict[str, tuple[str, int]] = {}
+        if self._key:
+            ids = self._derived_ids(columns, given, numbers, batch, renamed)
+            minted = pa.array([False] * len(ids), pa.bool_())
+        else:
+            ids, minted = self._chosen_ids(source, given, numbers)
+        columns[ID] = ids
+        rows = pa.RecordBatch.from_arrays(
+            [columns[name] for name in self._schema.names], schema=self._schema
+        )
+        return TypedRows(self._type, source, rows, numbers, minted, renamed), batch.problems
+
+    # --- members of data ---
+
+    def _refuse_unknown(
+        self, fields: _Fields, data: Sequence[dict[str, Any]], batch: _Batch
+    ) -> None:
+        unknown = fields.names - self._type.properties.keys() - {ID}
+        for name in sorted(unknown):
+            kind, message, hint = self._unknown_field(name)
+            for i, record in enumerate(data):
+                if name in record:
+                    batch.add(i, kind, message, name, hint)
+
+    def _unknown_field(self, name: str) -> tuple[ProblemKind, str, str]:
+        if name in VIRTUAL_COLUMNS:
+            return "reserved_field", f"input field '{name}' is reserved physical state", "remove it"
+        if name in ("src", "dst") and isinstance(self._type, EdgeType):
+            end = "from" if name == "src" else "to"
+            return (
+                "reserved_field",
+                f"input field '{name}' is reserved structural state",
+                f"give the endpoint as '{end}', next to 'data'",
+            )
+        hint = name_hint(name, self._type.properties, f"properties of {self._type.name}")
+        return "unknown_field", f"unknown input field '{name}'", hint
+
+    # --- values ---
+
+    def _column(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
+        try:
+            column = column_from_json(values, prop.type, name=prop.name, strict=self._strict)
+        except ValueConversionError:
+            column = self._fitting_values(prop, values, batch)
+        if prop.type.is_blob:
+            for i, uri in self._external.refused(column):
+                batch.add(
+                    i,
+                    "denied_blob",
+                    f"external blob URI '{uri}' is not allowed",
+                    prop.name,
+                    "give the bytes as base64: data, or have the policy allow this location",
+                )
+            if self._copy_external and not batch.bad:
+                column = self._external.copied(column)
+        return column
+
+    def _fitting_values(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
+        """The values that fit, null for others, each of which becomes a problem."""
+        fitting: list[Value | None] = []
+        for i, value in enumerate(values):
+            try:
+                fitting.append(property_value(value, prop.type, prop.name, strict=self._strict))
+            except ValueConversionError as error:
+                fitting.append(None)
+                hint = error.hint or f"the property has type {prop.type}"
+                batch.add(i, "bad_value", error.message, prop.name, hint)
+        return column_from_values(fitting, prop.type.with_nullable(True))
+
+    # --- ids ---
+
+    def _given_ids(self, fields: _Fields, batch: _Batch) -> pa.StringArray:
+        """The ids records came with, null where they came without."""
+        values = fields.column(ID, _ABSENT)
+        kinds = set(map(type, values))
+        if kinds <= {str}:
+            return pa.array(values, pa.string())
+        if kinds <= {_Absent}:
+            return pa.nulls(len(values), pa.string())
+        ids: list[str | None] = []
+        for i, value in enumerate(values):
+            if isinstance(value, str):
+                ids.append(value)
+                continue
+            ids.append(None)
+            if value is not _ABSENT:
+                message = f"id must be a string, got {shown(value)}"
+                batch.add(i, "bad_id", message, ID, "leave it out, or write it in quotes")
+        return pa.array(ids, pa.string())
+
+    def _chosen_ids(
+        self, source: str | None, given: pa.StringArray, numbers: pa.Int64Array
+    ) -> tuple[pa.StringArray, pa.BooleanArray]:
+        missing = given.is_null()
+        if given.null_count:
+            new = self._mint(source, numbers.filter(missing).to_pylist())
+            given = pc.replace_with_mask(given, missing, pa.array(new, pa.string()))
+        return given, missing
+
+    def _derived_ids(
+        self,
+        columns: dict[str, pa.Array],
+        given: pa.StringArray,
+        numbers: pa.Int64Array,
+        batch: _Batch,
+        renamed: dict[str, tuple[str, int]],
+    ) -> pa.StringArray:
+        types = [self._type.properties[name].type for name in self._key]
+        members = [
+            spell_column(columns[name], type) for name, type in zip(self._key, types, strict=True)
+        ]
+        ids = entity_id_column(members)
+        for i in pc.indices_nonzero(pc.not_equal(given, ids)).to_pylist():
+            old, canonical, number = given[i].as_py(), ids[i].as_py(), numbers[i].as_py()
+            if self._strict:
+                message = f"id '{old}' does not match its canonical @key id '{canonical}'"
+            elif not names_key(old, [member[i].as_py() for member in members], types):
+                message = f"id '{old}' does not match @key: the node's id is '{canonical}'"
+            else:
+                batch.rename(renamed, old, canonical, number)
+                continue
+            hint = f"leave out 'id': it follows from {', '.join(self._key)}"
+            batch.add_at(number, "bad_id", message, ID, hint)
+        return ids
+
+
+class _Absent:
+    """Stands where a record has no such member; unlike null, which is a value."""
+
+
+_ABSENT = _Absent()
+
+
+class _Fields:
+    """The members of many records, by name."""
+
+    def __init__(self, data: Sequence[dict[str, Any]]) -> None:
+        self.names: set[str] = set().union(*data)
+        self._data = data
+
+    def column(self, name: str, absent: Any) -> Sequence[Any]:
+        """The values of one member, ``absent`` where a record does not have it."""
+        if name not in self.names:
+            return [absent] * len(self._data)
+        try:
+            return list(map(itemgetter(name), self._data))
+        except KeyError:
+            return [record.get(name, absent) for record in self._data]
+
+
+class _Batch:
+    """The problems of the records being built."""
+
+    def __init__(
+        self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.bad: set[int] = set()
+        """Positions of records that have a problem."""
+        self._type = type
+        self._source = source
+        self._unit = unit
+        self._numbers = numbers
+
+    def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+        """Note a problem of the record at ``position``."""
+        self.bad.add(position)
+        self.add_at(self._numbers[position], kind, message, member, hint)
+
+    def add_at(self, number: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+        """Note a problem of the record with this number."""
+        place = Place(self._source, number, self._unit)
+        self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
+
+    def rename(
+        self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
+    ) -> None:
+        """Note that ``old`` means ``canonical``, unless it already means another node."""
+        known, _ = renamed.setdefault(old, (canonical, number))
+        if known != canonical:
+            message = ambiguous_rename(old, known, canonical)
+            self.add_at(number, "bad_id", message, ID, "give these nodes their canonical ids")
+
+
+def ambiguous_rename(old: str, first: str, second: str) -> str:
+    """What is said about an id that means two nodes."""
+    return f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"

@@ -1,0 +1,25 @@
+"""Reading and writing the accepted schema contract of a root."""
+
+from __future__ import annotations
+
+from omnigraph.effects.objects import ObjectStore
+from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
+from omnigraph.storage.layout import SCHEMA_IR, SCHEMA_SOURCE, SCHEMA_STATE
+
+
+def read_contract(store: ObjectStore) -> AcceptedSchema:
+    """The verified contract: three reads, and nothing to verify when the texts are known."""
+    source, ir, state = (
+        _text(store.read_if_exists(name)) for name in (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
+    )
+    return open_contract(source, ir, state)
+
+
+def write_contract(store: ObjectStore, contract: SchemaContract) -> None:
+    """Write the three objects, the state record last: it vouches for the others."""
+    for name, text in contract.objects().items():
+        store.write(name, text.encode())
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else content.decode()

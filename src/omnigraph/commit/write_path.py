@@ -1,0 +1,152 @@
+"""From a prepared change to a published commit: barrier, capture, prepare, attempt, and again.
+
+A write is prepared beside other writers. If the branch moved meanwhile, the whole attempt is thrown
+away; the next one is prepared while owning the branch, so that it cannot lose a second time however
+many writers there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from omnigraph.commit.change_set import ChangeSet
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.writer import Capture, EffectFreeConflict, Intent, WriteAttempt
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.publisher import require_head
+from omnigraph.storage.reader import SnapshotReader
+
+WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
+WRITE_RETRIES = 5
+
+MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
+"""Somebody else was first, and nothing of this attempt is left."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Generic[T]):
+    """What one attempt wants to write, and what its receipt will say."""
+
+    changes: ChangeSet
+    result: T
+    intent: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Generic[T]):
+    """A finished write; ``commit`` is None when there was nothing to change."""
+
+    result: T
+    commit: CommitRow | None
+
+
+Prepare = Callable[[Capture, Catalog], Prepared[T]]
+
+
+class WritePath:
+    """Runs writes of one graph."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._recoverer = Recoverer(kernel)
+
+    def write(
+        self,
+        branch: str,
+        prepare: Prepare[T],
+        *,
+        may_prepare_again: bool,
+        expected_head: str | None = None,
+    ) -> Written[T]:
+        """Prepare and publish; ``prepare`` is called anew for every attempt.
+
+        ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
+        merge loads. Others get the conflict, unless only maintenance happened in between. A
+        conditional write is never prepared again.
+        """
+        retries = 0 if expected_head is not None else _retries()
+        for attempt in range(retries + 1):
+            self._recoverer.barrier(branch)
+            captured: list[Capture] = []
+            try:
+                return self._attempt(branch, prepare, expected_head, attempt > 0, captured)
+            except MOVED as moved:
+                is_last = attempt == retries
+                settled = isinstance(moved, EffectFreeConflict)
+                if is_last or not (may_prepare_again or settled or self._only_upkeep(captured)):
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(
+        self,
+        branch: str,
+        prepare: Prepare[T],
+        expected_head: str | None,
+        owned: bool,
+        captured: list[Capture],
+    ) -> Written[T]:
+        manifest = self._kernel.manifest.branch(branch)
+        if owned:
+            with self._kernel.own_branch(manifest, self._kernel.ids.operation_id()) as lease:
+                capture, prepared = self._prepare(branch, prepare, expected_head, captured)
+                if prepared.changes.is_empty:
+                    return Written(prepared.result, None)
+                attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
+                return Written(prepared.result, attempt.run_owned(lease))
+        capture, prepared = self._prepare(branch, prepare, expected_head, captured)
+        if prepared.changes.is_empty:
+            self._acknowledge_nothing(capture, expected_head)
+            return Written(prepared.result, None)
+        attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
+        return Written(prepared.result, attempt.run())
+
+    def _prepare(
+        self,
+        branch: str,
+        prepare: Prepare[T],
+        expected_head: str | None,
+        captured: list[Capture],
+    ) -> tuple[Capture, Prepared[T]]:
+        """Read the world once, from live storage, and build the change on it."""
+        manifest = self._kernel.manifest.branch(branch)
+        state = manifest.refresh()
+        if expected_head is not None:
+            require_head(state, expected_head)
+        accepted = self._kernel.accepted_schema()
+        snapshot = state.head_snapshot()
+        reader = SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
+        capture = Capture(manifest, snapshot, reader, accepted.schema_hash)
+        captured.append(capture)
+        return capture, prepare(capture, accepted.catalog)
+
+    def _acknowledge_nothing(self, capture: Capture, expected_head: str | None) -> None:
+        """A conditional write that changes nothing is still checked as if it did."""
+        hit(Failpoint.MUTATION_POST_NO_EFFECT_PRE_GATE)
+        if expected_head is None:
+            return
+        with self._kernel.gates.write([capture.branch.branch]):
+            require_head(capture.branch.refresh(), expected_head)
+
+    def _only_upkeep(self, captured: list[Capture]) -> bool:
+        """Whether everything since the capture promises unchanged content."""
+        if not captured:
+            return False
+        capture = captured[-1]
+        state = capture.branch.refresh()
+        since = capture.snapshot.commit.commit_seq
+        newer = [row for row in state.commits.values() if row.commit_seq > since]
+        return bool(newer) and all(row.kind == "maintenance" for row in newer)
+
+
+def _retries() -> int:
+    text = os.environ.get(WRITE_RETRIES_VARIABLE, "")
+    return int(text) if text.isdecimal() else WRITE_RETRIES

@@ -1,0 +1,337 @@
+"""One attempt to make a prepared change set visible: own it, commit every table, publish once.
+
+Up to Phase A nothing durable has happened and the attempt can be thrown away. From there on the
+sidecar owns every effect: whatever goes wrong, recovery finishes or undoes the whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.drift import uncovered_drift
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import Lease
+from omnigraph.commit.sidecar import (
+    Authority,
+    FirstTouch,
+    LeaseClaim,
+    PlannedTransaction,
+    Sidecar,
+    SidecarTable,
+    WriterKind,
+)
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import (
+    Conflict,
+    ExpectedVersionMismatch,
+    OmnigraphError,
+    ReadSetChanged,
+    RecoveryRequired,
+)
+from omnigraph.storage import tables
+from omnigraph.storage.datasets import (
+    CommitLost,
+    DatasetRef,
+    Handle,
+    StagedTransaction,
+    latest_version,
+    row_count,
+)
+from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_rows import CommitKind, CommitRow
+from omnigraph.storage.manifest_upkeep import maintain_manifest
+from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The world as one attempt saw it, read once."""
+
+    branch: ManifestBranch
+    snapshot: Snapshot
+    reader: SnapshotReader
+    schema_hash: str
+
+
+@dataclass(slots=True)
+class PlannedTable:
+    """One table of the write, staged or ready to be staged."""
+
+    entry: TableEntry
+    where: DatasetRef
+    """The dataset on the ref of the branch that is written."""
+    change: TableChange
+    uuid: str
+    restore_uuid: str
+    handle: Handle | None = None
+    staged: StagedTransaction | None = None
+    """None for a table this branch has never written: its ref does not exist yet."""
+    landed: Handle | None = None
+
+    @property
+    def is_first_touch(self) -> bool:
+        """Whether the branch still shares this table with the one it was forked from."""
+        return self.entry.ref != self.where.ref
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Who writes, why, and under which conditions."""
+
+    writer_kind: WriterKind
+    commit_kind: CommitKind
+    actor_id: str | None = None
+    expected_head: str | None = None
+    """Only write if this is still the head (a conditional write)."""
+    operation_id: str | None = None
+    """The caller's name for the write."""
+    receipt: Mapping[str, Any] | None = None
+
+
+class EffectFreeConflict(Conflict):
+    """Somebody else was first, and this attempt left nothing behind: it may be prepared again."""
+
+    code = "effect_free_conflict"
+
+
+class WriteAttempt:
+    """Steps 7 to 14 of a write."""
+
+    def __init__(
+        self, kernel: Kernel, capture: Capture, changes: ChangeSet, intent: Intent
+    ) -> None:
+        self._kernel = kernel
+        self._capture = capture
+        self._intent = intent
+        self._operation_id = kernel.ids.operation_id()
+        self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
+
+    def run(self) -> CommitRow:
+        """Stage beside other writers, then own the branch, commit and publish."""
+        self._stage_all()
+        hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
+        with self._kernel.own_branch(self._capture.branch, self._operation_id) as lease:
+            return self._commit(lease)
+
+    def run_owned(self, lease: Lease) -> CommitRow:
+        """The same for a caller that owns the branch already."""
+        self._stage_all()
+        hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
+        return self._commit(lease)
+
+    def _commit(self, lease: Lease) -> CommitRow:
+        """Phases A to D."""
+        self._require_unchanged()
+        sidecar = self._sidecar(lease)
+        lease.require_life()
+        self._kernel.sidecars.write(sidecar)
+        commit = self._effects(sidecar, lease)
+        self._finish(sidecar)
+        maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
+        return commit
+
+    # --- preparation ------------------------------------------------------------------------------
+
+    def _plan(self, change: TableChange) -> PlannedTable:
+        entry = self._capture.snapshot.table(change.table_key)
+        ref = self._capture.branch.where.ref
+        return PlannedTable(
+            entry,
+            DatasetRef(self._kernel.table_uri(entry.location), ref),
+            change,
+            self._kernel.ids.ulid(),
+            self._kernel.ids.ulid(),
+        )
+
+    def _stage_all(self) -> None:
+        for table in self._tables:
+            if not table.is_first_touch:
+                self._stage(table)
+
+    def _stage(self, table: PlannedTable) -> None:
+        handle = table.handle
+        if handle is None:
+            handle = table.handle = self._capture.reader.handle(table.entry.table_key)
+        rows, uuid = table.change.rows, table.uuid
+        match table.change.kind:
+            case "append":
+                table.staged = tables.stage_append(handle, rows, uuid)
+            case "upsert":
+                table.staged = tables.stage_upsert(handle, rows, uuid)
+            case "delete":
+                table.staged = tables.stage_delete(handle, rows["id"].combine_chunks(), uuid)
+            case "replace":
+                table.staged = tables.stage_replace(handle, rows, uuid)
+        table.staged.transaction_properties = {"operation": self._operation_id}
+
+    # --- under the gates --------------------------------------------------------------------------
+
+    def _require_unchanged(self) -> None:
+        """Step 9: the captured world is still the world, and every table stands at its pin."""
+        capture = self._capture
+        self._require_nothing_pending()
+        self._kernel.require_registered(capture.branch)
+        state = capture.branch.refresh()
+        if self._intent.expected_head is not None:
+            require_head(state, self._intent.expected_head)
+        pins = state.pins
+        for table in self._tables:
+            pin = pins.get(table.entry.identity)
+            actual = pin.version if pin is not None else 0
+            if actual != table.entry.version:
+                raise ExpectedVersionMismatch(table.entry.table_key, table.entry.version, actual)
+        if state.head.commit_id != capture.snapshot.commit_id:
+            raise ReadSetChanged("graph_head", capture.snapshot.commit_id, state.head.commit_id)
+        for table in self._tables:
+            if table.handle is not None:
+                head = latest_version(table.handle)
+                if head != table.entry.version:
+                    raise uncovered_drift(
+                        self._kernel.sidecars, capture.branch.branch, table.entry, head
+                    )
+
+    def _require_nothing_pending(self) -> None:
+        """An operation that was interrupted since the barrier has to be settled first."""
+        for name in self._kernel.sidecars.names():
+            sidecar = self._kernel.sidecars.read(name)
+            if sidecar is not None and sidecar.branch == self._capture.branch.branch:
+                raise EffectFreeConflict(
+                    f"operation {sidecar.operation_id} on {sidecar.branch} has to be settled first"
+                )
+
+    def _sidecar(self, lease: Lease) -> Sidecar:
+        capture, intent = self._capture, self._intent
+        branch = capture.branch
+        lineage = CommitRow(
+            commit_id=self._kernel.ids.commit_id(),
+            branch=None if branch.where.ref is None else branch.branch,
+            manifest_version=0,
+            commit_seq=0,
+            parent_commit_id=capture.snapshot.commit_id,
+            merged_parent_commit_id=None,
+            actor_id=intent.actor_id,
+            kind=intent.commit_kind,
+            schema_hash=capture.schema_hash,
+            created_at=self._kernel.clock.wall_us(),
+            operation_id=intent.operation_id,
+            receipt=intent.receipt,
+        )
+        return Sidecar(
+            operation_id=self._operation_id,
+            writer_kind=intent.writer_kind,
+            started_at=self._kernel.clock.wall_us(),
+            actor_id=intent.actor_id,
+            branch=branch.branch,
+            ref=branch.where.ref,
+            lease=LeaseClaim(lease.scope, lease.owner_id, lease.epoch),
+            authority=Authority(
+                capture.snapshot.commit_id, capture.snapshot.manifest_version, capture.schema_hash
+            ),
+            lineage=lineage,
+            rollback_commit_id=self._kernel.ids.commit_id(),
+            tables=tuple(_sidecar_table(table) for table in self._tables),
+        )
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def _effects(self, sidecar: Sidecar, lease: Lease) -> CommitRow:
+        """Phases B and C. After the first commit there is no way back in place."""
+        try:
+            hit(Failpoint.MUTATION_POST_SIDECAR_PRE_FORK)
+            for table in self._tables:
+                self._commit_table(table, lease)
+                hit(Failpoint.MUTATION_POST_TABLE_COMMIT)
+            hit(Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER)
+            lease.require_life()
+            return publish(self._capture.branch, self._request(sidecar, lease))
+        except CommitLost as lost:
+            raise self._after_rejection(sidecar, lost) from lost
+        except (OmnigraphError, OSError, ValueError) as error:
+            return self._published_after_all(sidecar, error)
+
+    def _commit_table(self, table: PlannedTable, lease: Lease) -> None:
+        lease.require_life()
+        if table.is_first_touch:
+            table.handle = self._kernel.fork_table(
+                table.where, table.entry.ref, table.entry.version
+            )
+            self._stage(table)
+            hit(Failpoint.MUTATION_POST_FORK_PRE_COMMIT)
+        assert table.handle is not None and table.staged is not None
+        table.landed = self._kernel.lance.commit(table.handle, table.staged)
+
+    def _request(self, sidecar: Sidecar, lease: Lease) -> PublishRequest:
+        return PublishRequest(
+            commit=sidecar.lineage,
+            epoch=lease.epoch,
+            expected_head=self._capture.snapshot.commit_id,
+            pins=tuple(
+                TablePin(
+                    table.entry.identity,
+                    table.landed.version,
+                    table.where.ref,
+                    row_count(table.landed, table.landed.version),
+                )
+                for table in self._tables
+                if table.landed is not None
+            ),
+            expected_table_versions={t.entry.identity: t.entry.version for t in self._tables},
+        )
+
+    def _after_rejection(self, sidecar: Sidecar, lost: CommitLost) -> OmnigraphError:
+        """A rejected first commit with no movement leaves nothing: take the sidecar back."""
+        moved = any(table.landed is not None for table in self._tables)
+        forked = any(table.is_first_touch for table in self._tables)
+        if moved or forked:
+            return self._recovery_required(lost)
+        self._kernel.sidecars.delete(sidecar.operation_id)
+        return EffectFreeConflict(lost.message, hint="repeat the write")
+
+    def _published_after_all(self, sidecar: Sidecar, error: Exception) -> CommitRow:
+        """A failure on the way back from the publish: the fixed commit id decides."""
+        try:
+            landed = self._capture.branch.refresh().commits.get(sidecar.lineage.commit_id)
+        except (OmnigraphError, OSError, ValueError):
+            landed = None
+        if landed is not None:
+            return landed
+        if isinstance(error, RecoveryRequired):
+            raise error
+        raise self._recovery_required(error) from error
+
+    def _recovery_required(self, error: Exception) -> RecoveryRequired:
+        reason = error.message if isinstance(error, OmnigraphError) else str(error)
+        return RecoveryRequired(
+            self._operation_id,
+            f"the write was interrupted after its first effect: {reason}",
+            "the next write, or `omnigraph recover`, finishes or undoes it",
+        )
+
+    def _finish(self, sidecar: Sidecar) -> None:
+        """Phase D. The write is visible; a sidecar left behind only costs the next barrier."""
+        try:
+            self._kernel.sidecars.delete(sidecar.operation_id)
+        except Exception:
+            log.warning("sidecar %s was left behind", sidecar.operation_id, exc_info=True)
+
+
+def _sidecar_table(table: PlannedTable) -> SidecarTable:
+    entry = table.entry
+    return SidecarTable(
+        entry.identity,
+        entry.table_key,
+        entry.location,
+        table.where.ref,
+        entry.version,
+        (PlannedTransaction(table.uuid, entry.version),),
+        table.restore_uuid,
+        FirstTouch(entry.ref, entry.version) if table.is_first_touch else None,
+    )

@@ -1,0 +1,241 @@
+"""Failpoints: named places where a test makes the product fail, die or wait.
+
+Every step that moves something durable has one. Code passes them as ``hit(Failpoint.…)``; without a
+test that costs a comparison and does nothing. A test arms them with `armed` in its own process, or
+in a child process through the environment::
+
+    OMNIGRAPH_FAILPOINTS = "mutation.post_table_commit=kill@2;recovery.sidecar_delete=error*1"
+
+Entries are ``name=action``, joined by ``;``. Actions:
+
+``error``           raise `InjectedFault`
+``kill``            end the process with SIGKILL, as a crash would
+``pause:FILE``      write FILE and wait until it is removed (at most five minutes)
+``pause:FILE,N``    the same, but go on after N milliseconds at the latest
+
+``@N`` after an action lets the first N - 1 hits pass; ``*N`` after that limits how often it fires.
+A name that is not in the catalog is refused, because a misspelt failpoint tests nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from omnigraph.effects.failures import FailureClass, StorageFailure
+from omnigraph.errors import InputError
+
+VARIABLE = "OMNIGRAPH_FAILPOINTS"
+PAUSE_MS_MAX = 300_000
+
+
+class Failpoint(StrEnum):
+    """The catalog. No other names exist."""
+
+    RECOVERY_SIDECAR_WRITE = "recovery.sidecar_write"
+    RECOVERY_SIDECAR_DELETE = "recovery.sidecar_delete"
+    RECOVERY_SIDECAR_LIST = "recovery.sidecar_list"
+    RECOVERY_POST_SIDECAR_LIST_PRE_READ = "recovery.post_sidecar_list_pre_read"
+    RECOVERY_RECORD_AUDIT = "recovery.record_audit"
+    RECOVERY_BEFORE_ROLL_FORWARD_PUBLISH = "recovery.before_roll_forward_publish"
+    RECOVERY_POST_TABLE_RESTORE_PRE_PUBLISH = "recovery.post_table_restore_pre_publish"
+    RECOVERY_POST_ROLLBACK_PUBLISH_PRE_AUDIT = "recovery.post_rollback_publish_pre_audit"
+    RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND = "recovery.orphan_discard_audit_append"
+
+    MUTATION_POST_STAGE_PRE_EFFECT_GATE = "mutation.post_stage_pre_effect_gate"
+    MUTATION_POST_SIDECAR_PRE_FORK = "mutation.post_sidecar_pre_fork"
+    MUTATION_POST_FORK_PRE_COMMIT = "mutation.post_fork_pre_commit"
+    MUTATION_POST_TABLE_COMMIT = "mutation.post_table_commit"
+    MUTATION_POST_FINALIZE_PRE_PUBLISHER = "mutation.post_finalize_pre_publisher"
+    MUTATION_POST_NO_EFFECT_PRE_GATE = "mutation.post_no_effect_pre_gate"
+
+    GRAPH_PUBLISH_AFTER_MANIFEST_COMMIT = "graph_publish.after_manifest_commit"
+
+    SCHEMA_APPLY_BEFORE_STAGING_WRITE = "schema_apply.before_staging_write"
+    SCHEMA_APPLY_AFTER_STAGING_WRITE = "schema_apply.after_staging_write"
+    SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT = "schema_apply.post_sidecar_pre_effect"
+    SCHEMA_APPLY_POST_TABLE_COMMIT = "schema_apply.post_table_commit"
+    SCHEMA_APPLY_AFTER_MANIFEST_COMMIT = "schema_apply.after_manifest_commit"
+
+    BRANCH_MERGE_POST_AUTHORITY_CAPTURE = "branch_merge.post_authority_capture"
+    BRANCH_MERGE_POST_SIDECAR_PRE_FORK = "branch_merge.post_sidecar_pre_fork"
+    BRANCH_MERGE_BETWEEN_CHUNKS = "branch_merge.between_chunks"
+    BRANCH_MERGE_POST_PHASE_B_PRE_MANIFEST_COMMIT = "branch_merge.post_phase_b_pre_manifest_commit"
+
+    ENSURE_INDICES_POST_TABLE_EFFECT = "ensure_indices.post_table_effect"
+    ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT = (
+        "ensure_indices.post_phase_b_pre_manifest_commit"
+    )
+
+    OPTIMIZE_BEFORE_COMPACT = "optimize.before_compact"
+    OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT = "optimize.post_phase_b_pre_manifest_commit"
+
+    BRANCH_CREATE_POST_NATIVE = "branch_create.post_native"
+    BRANCH_DELETE_POST_NATIVE = "branch_delete.post_native"
+    BRANCH_DELETE_BEFORE_TABLE_CLEANUP = "branch_delete.before_table_cleanup"
+
+    FORK_BEFORE_CLASSIFY = "fork.before_classify"
+    FORK_POST_CREATE_PRE_OPEN = "fork.post_create_pre_open"
+
+    CLEANUP_TABLE_GC = "cleanup.table_gc"
+    CLEANUP_RECONCILE_FORK = "cleanup.reconcile_fork"
+    CLEANUP_RESOLVE_BRANCH_SNAPSHOT = "cleanup.resolve_branch_snapshot"
+
+    LEASE_BEFORE_RENEW = "lease.before_renew"
+    LEASE_AFTER_TAKEOVER = "lease.after_takeover"
+
+    INIT_AFTER_SCHEMA_CONTRACT_WRITTEN = "init.after_schema_contract_written"
+    INIT_POST_MANIFEST_CREATE = "init.post_manifest_create"
+
+
+class InjectedFault(StorageFailure):
+    """The failure of an armed failpoint."""
+
+    def __init__(self, failpoint: Failpoint) -> None:
+        super().__init__(FailureClass.UNKNOWN, "pass", failpoint.value, "a failpoint was armed")
+        self.failpoint = failpoint
+
+
+def hit(failpoint: Failpoint) -> None:
+    """Pass a failpoint: nothing happens unless it is armed."""
+    if _plans:
+        plan = _plans.get(failpoint)
+        if plan is not None:
+            plan.hit()
+
+
+# --- arming ---------------------------------------------------------------------------------------
+
+Action = Callable[[Failpoint], None]
+
+
+class Plan:
+    """What an armed failpoint does, on which hits; ``hits`` and ``fired`` tell what happened."""
+
+    def __init__(
+        self, failpoint: Failpoint, action: Action, first: int = 1, times: int | None = None
+    ) -> None:
+        self._failpoint = failpoint
+        self._action = action
+        self._first = first
+        self._times = times
+        self._lock = threading.Lock()
+        self.hits = 0
+        self.fired = 0
+
+    def hit(self) -> None:
+        """Count a hit and act if it is due."""
+        with self._lock:
+            self.hits += 1
+            if self.hits < self._first or (self._times is not None and self.fired >= self._times):
+                return
+            self.fired += 1
+        self._action(self._failpoint)
+
+
+_plans: dict[Failpoint, Plan] = {}
+
+
+@contextmanager
+def armed(plans: str | Mapping[Failpoint, str | Action]) -> Iterator[dict[Failpoint, Plan]]:
+    """Arm failpoints for a block, for tests: in the notation of the variable, or as a mapping.
+
+    A mapping may also name a function to call, for example one that lets another writer overtake.
+    """
+    if isinstance(plans, str):
+        made = parse(plans)
+    else:
+        made = {
+            point: parse_action(point, act) if isinstance(act, str) else Plan(point, act)
+            for point, act in plans.items()
+        }
+    before = {point: _plans[point] for point in made if point in _plans}
+    _plans.update(made)
+    try:
+        yield made
+    finally:
+        for point in made:
+            _plans.pop(point, None)
+        _plans.update(before)
+
+
+def parse(text: str) -> dict[Failpoint, Plan]:
+    """The plans written in the notation of the variable."""
+    plans: dict[Failpoint, Plan] = {}
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        name, _, action = entry.partition("=")
+        try:
+            failpoint = Failpoint(name.strip())
+        except ValueError:
+            raise InputError(
+                f"{VARIABLE} names the unknown failpoint '{name.strip()}'",
+                hint="the names are those of omnigraph.effects.failpoints.Failpoint",
+            ) from None
+        if failpoint in plans:
+            raise InputError(f"{VARIABLE} names the failpoint '{failpoint}' twice")
+        plans[failpoint] = parse_action(failpoint, action.strip())
+    return plans
+
+
+_ACTION = re.compile(
+    r"(?P<what>error|kill|pause:(?P<marker>[^,;]+?)(?:,(?P<limit_ms>\d+))?)"
+    r"(?:@(?P<first>[1-9]\d*))?(?:\*(?P<times>[1-9]\d*))?"
+)
+
+
+def parse_action(failpoint: Failpoint, text: str) -> Plan:
+    """The plan for one failpoint, such as `kill@2` or `error*1`."""
+    match = _ACTION.fullmatch(text)
+    if match is None:
+        raise InputError(
+            f"{VARIABLE} has the unknown action '{text}' for {failpoint}",
+            hint="use error, kill or pause:FILE, optionally with @N and *N",
+        )
+    action: Action
+    if match["what"] == "error":
+        action = _raise
+    elif match["what"] == "kill":
+        action = _kill
+    else:
+        action = _Pause(Path(match["marker"]), int(match["limit_ms"] or 0))
+    times = int(match["times"]) if match["times"] else None
+    return Plan(failpoint, action, int(match["first"] or 1), times)
+
+
+def _raise(failpoint: Failpoint) -> None:
+    raise InjectedFault(failpoint)
+
+
+def _kill(failpoint: Failpoint) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Wait at the failpoint until a test has done its part."""
+
+    marker: Path
+    limit_ms: int
+    """Go on after this long; 0 waits for the marker to be removed."""
+
+    def __call__(self, failpoint: Failpoint) -> None:
+        self.marker.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        deadline = time.monotonic() + (self.limit_ms or PAUSE_MS_MAX) / 1_000
+        while self.marker.exists():
+            if time.monotonic() >= deadline:
+                if self.limit_ms:
+                    return
+                raise InjectedFault(failpoint)  # the test is gone; do not wait for it for ever
+            time.sleep(0.005)
+
+
+# Read when the module is loaded: a child process is armed before it can pass the first failpoint.
+_plans.update(parse(os.environ.get(VARIABLE, "")))

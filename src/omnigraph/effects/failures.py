@@ -1,0 +1,193 @@
+"""Failures of a store, sorted into six classes and cleaned of secrets.
+
+A class says what kind of trouble it was. It never says that repeating the request is safe: a write
+that failed with `Transient` may have landed, and only its owner can find out.
+
+What a remote store answers is not shown to anyone. S3 repeats access keys and signed headers in its
+error bodies, so only the HTTP status and the error code are taken out of an answer, and the
+original exception is not chained.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from omnigraph.errors import StorageError
+
+
+class FailureClass(StrEnum):
+    """What kind of trouble a store had."""
+
+    TRANSIENT = "Transient"
+    """Unreachable, overloaded or contended; it may go away by itself."""
+    CONFIGURATION = "Configuration"
+    """Credentials, permissions, addresses or abilities of the store have to be put right."""
+    NOT_FOUND = "NotFound"
+    """The object is proven absent."""
+    PRECONDITION = "Precondition"
+    """A condition of the request did not hold."""
+    PERMANENT = "Permanent"
+    """The store refuses this request and will refuse it again."""
+    UNKNOWN = "Unknown"
+    """The answer cannot be interpreted, or does not say whether the request took effect."""
+
+
+class StorageFailure(StorageError):
+    """One request to a store failed; the class, the operation and the object are attributes."""
+
+    def __init__(
+        self,
+        failure_class: FailureClass,
+        operation: str,
+        target: str,
+        reason: str,
+        *,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"cannot {operation} '{target}': {reason}",
+            hint=hint,
+            details={
+                "failure_class": failure_class.value,
+                "operation": operation,
+                "object": target,
+            },
+        )
+        self.failure_class = failure_class
+        self.operation = operation
+        self.target = target
+        self.reason = reason
+
+
+# --- the local file system ------------------------------------------------------------------------
+
+_CLASS_OF_ERRNO = {
+    **dict.fromkeys((errno.ENOENT,), FailureClass.NOT_FOUND),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENOTSUP, errno.EOPNOTSUPP),
+        FailureClass.CONFIGURATION,
+    ),
+    **dict.fromkeys(
+        (
+            *(errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EMFILE, errno.ENFILE),
+            *(errno.ENOLCK, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT),
+        ),
+        FailureClass.TRANSIENT,
+    ),
+    errno.EEXIST: FailureClass.PRECONDITION,
+    **dict.fromkeys(
+        (
+            *(errno.EDQUOT, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.EXDEV),
+            *(errno.ENAMETOOLONG, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY),
+        ),
+        FailureClass.PERMANENT,
+    ),
+}
+
+_HINT_OF_ERRNO = {
+    errno.EACCES: "check the owner and the permissions of the graph directory",
+    errno.EPERM: "check the owner and the permissions of the graph directory",
+    errno.EROFS: "the file system is mounted read-only; open the graph read-only",
+    errno.ENOSPC: "free some disk space and try again",
+    errno.EDQUOT: "free some disk space and try again",
+    errno.EIO: "check the health of the disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
+def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure:
+    """The failure behind an error of the operating system."""
+    number = error.errno or 0
+    name = errno.errorcode.get(number, "no error number")
+    return StorageFailure(
+        _CLASS_OF_ERRNO.get(number, FailureClass.UNKNOWN),
+        operation,
+        target,
+        f"{(error.strerror or 'unknown error').lower()} ({name})",
+        hint=_HINT_OF_ERRNO.get(number),
+    )
+
+
+# --- remote stores --------------------------------------------------------------------------------
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
+_METADATA_SERVICE = re.compile(r"https?://(169\.254\.|\[?fd00:ec2)|/latest/(api/token|meta-data)")
+
+
+class Answer(NamedTuple):
+    """What can be told from the text of a store's exception without repeating any of it."""
+
+    status: int | None
+    code: str | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Answer:
+        """Read the answer out of ``error``."""
+        text = str(error)
+        status = _STATUS.search(text)
+        code = _CODE.search(text)
+        return cls(int(status[1]) if status else None, code[1] if code else None)
+
+    @property
+    def is_missing_bucket(self) -> bool:
+        """Whether the whole bucket is absent, which is no proof that an object is."""
+        return self.code == "NoSuchBucket"
+
+    def __str__(self) -> str:
+        parts = [f"HTTP {self.status}" if self.status else "", self.code or ""]
+        return " ".join(filter(None, parts)) or "no answer"
+
+
+_CREDENTIALS_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may access"
+
+
+def from_store_error(error: Exception, operation: str, target: str) -> StorageFailure:
+    """The failure behind an exception of the object-store library, without its text."""
+    failure_class, reason, hint = _judge(error, Answer.of(error))
+    return StorageFailure(failure_class, operation, target, reason, hint=hint)
+
+
+def _judge(error: Exception, answer: Answer) -> tuple[FailureClass, str, str | None]:
+    # Classes are matched by name, so that this module does not load the library.
+    kind = type(error).__name__
+    text = str(error)
+    if answer.is_missing_bucket:
+        return (
+            FailureClass.CONFIGURATION,
+            "the bucket does not exist",
+            "create the bucket, or check its name and AWS_ENDPOINT_URL",
+        )
+    if _METADATA_SERVICE.search(text):
+        return FailureClass.CONFIGURATION, "no credentials were found", _CREDENTIALS_HINT
+    if kind in {"FileNotFoundError", "NotFoundError"}:
+        return FailureClass.NOT_FOUND, "there is no such object", None
+    if kind in {"AlreadyExistsError", "PreconditionError", "NotModifiedError"}:
+        return FailureClass.PRECONDITION, f"the condition does not hold ({answer})", None
+    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or answer.status in (401, 403):
+        return FailureClass.CONFIGURATION, f"access was refused ({answer})", _CREDENTIALS_HINT
+    if kind in {"NotSupportedError", "NotImplementedError"} or answer.status == 501:
+        return (
+            FailureClass.CONFIGURATION,
+            f"the store does not support this request ({answer})",
+            "use a store with conditional writes (If-Match and If-None-Match)",
+        )
+    if "incorrectly configured region" in text or answer.code == "AuthorizationHeaderMalformed":
+        return FailureClass.CONFIGURATION, "the bucket is in another region", "set AWS_REGION"
+    if kind == "UnknownConfigurationKeyError" or "builder error" in text:
+        return FailureClass.CONFIGURATION, "the store's settings are not usable", None
+    if answer.status in (408, 429) or (answer.status or 0) >= 500:
+        return FailureClass.TRANSIENT, f"the store is not available ({answer})", None
+    if answer.status:
+        return FailureClass.PERMANENT, f"the store refused the request ({answer})", None
+    if "HTTP error" in text or "timed out" in text:
+        return (
+            FailureClass.TRANSIENT,
+            "the connection failed or timed out",
+            "check the network and AWS_ENDPOINT_URL",
+        )
+    return FailureClass.UNKNOWN, f"unexpected {kind}", None

@@ -1,0 +1,69 @@
+"""Minting of ids: ULIDs that sort by creation within a process, and the names made of them.
+
+A ULID is 48 bits of milliseconds and 80 random bits, written in Crockford's base 32. Minting is
+done here rather than by a library because two properties matter that libraries leave out: ids keep
+ascending when the wall clock is set back, and a forked child never continues its parent's sequence
+(the two would mint the same ids).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
+_SHIFTS = range(125, -1, -5)
+
+PHYSICAL_REF_PREFIX = "gb-"
+
+
+class IdMint:
+    """A source of ids; the process shares `MINT`, tests make their own from a clock and entropy."""
+
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self.forget()
+
+    def forget(self) -> None:
+        """Start a new sequence, as a forked child must."""
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def ulid(self) -> str:
+        """A new ULID, greater than every one this mint gave out before."""
+        now = (self._clock.wall_us() // 1_000) << _RANDOM_BITS
+        fresh = now | int.from_bytes(self._entropy(_RANDOM_BITS // 8), "big")
+        with self._lock:
+            # Within one millisecond, and while the clock lags behind an earlier reading, the
+            # sequence counts up from the last id.
+            same_or_earlier = now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS
+            value = self._last + 1 if same_or_earlier else fresh
+            self._last = value
+        return "".join([_ALPHABET[(value >> shift) & 31] for shift in _SHIFTS])
+
+    def commit_id(self) -> str:
+        """The id of a graph commit, minted before its first effect."""
+        return self.ulid()
+
+    def operation_id(self) -> str:
+        """The id of one attempt to change a graph: names its sidecar and settles its outcome."""
+        return self.ulid()
+
+    def owner_id(self) -> str:
+        """The id of one lease owner, which is one open handle of one process."""
+        return self.ulid()
+
+    def physical_ref(self) -> str:
+        """A fresh Lance branch name: flat, lower-case and never used again."""
+        return PHYSICAL_REF_PREFIX + self.ulid().lower()
+
+
+MINT = IdMint()
+os.register_at_fork(after_in_child=MINT.forget)

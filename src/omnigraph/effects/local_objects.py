@@ -1,0 +1,360 @@
+"""Text objects as files below a directory.
+
+A write stages a complete hidden file beside its target, flushes it, and publishes it by rename
+(replace) or hard link (create); then it flushes the directory. Replacing, swapping, moving and
+deleting take the lock of the directory for that one step, so a compare-and-swap excludes all of
+them, in this process and in others. Reading takes no lock and changes nothing.
+
+A crash can leave a hidden staged file behind; nothing ever looks at it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_ISDIR
+from typing import TypeVar
+
+from omnigraph.effects.durability import Durability, flush_directory
+from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
+from omnigraph.effects.io_counters import count
+from omnigraph.effects.keys import check_key, check_prefix, is_hidden
+from omnigraph.effects.local_folder import Folder
+from omnigraph.effects.objects import Token
+from omnigraph.effects.uri import Root
+from omnigraph.errors import InputError, InternalError
+
+T = TypeVar("T")
+
+_FOLDER_ATTEMPTS_MAX = 20
+_UNSUPPORTED = {
+    *(errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK),  # hard links
+    *(errno.EBADF, errno.ENOLCK),  # locks on directories, for example on NFS
+}
+
+
+class LocalObjects:
+    """The object contract on a local file system."""
+
+    def __init__(self, root: Root, durability: Durability) -> None:
+        if root.path is None:
+            raise InternalError(f"'{root}' is not a local root")
+        self._root = root
+        self._path = root.path
+        self._durability = durability
+
+    @property
+    def root(self) -> Root:
+        """Where the objects live."""
+        return self._root
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, key: str) -> bytes:
+        """The content of an object; its absence is a failure of class `NotFound`."""
+        data = self.read_if_exists(key)
+        if data is None:
+            raise self._missing("read", key)
+        return data
+
+    def read_if_exists(self, key: str) -> bytes | None:
+        """The content of an object in one read; `None` only for a proven absence."""
+        with self._request("read", key):
+            try:
+                return self._file(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
+        """Content and token of an object."""
+        data = self.read_if_exists(key)
+        return None if data is None else (data, _token(data))
+
+    def exists(self, key: str) -> bool:
+        """Whether there is an object of this name, or at least one object below it."""
+        with self._request("exists", key):
+            file = self._file(key)
+            mode = _mode(file)
+            if mode is None or not S_ISDIR(mode):
+                return mode is not None
+            return any(True for _ in _walk(str(file), ""))
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Sorted names of all objects below ``prefix``."""
+        prefix = check_prefix(prefix)
+        with self._request("list", prefix):
+            folder, start = (self._path / prefix, f"{prefix}/") if prefix else (self._path, "")
+            return sorted(_walk(str(folder), start))
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def write(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+
+        def publish(folder: Folder, staged: str, name: str) -> None:
+            with folder.locked():
+                folder.replace(staged, name)
+            folder.flush()
+
+        with self._request("write", key):
+            self._staged(key, data, publish)
+
+    def write_if_absent(self, key: str, data: bytes) -> bool:
+        """Create an object; False if the name was taken."""
+
+        def publish(folder: Folder, staged: str, name: str) -> bool:
+            # No lock: the link succeeds only where nothing is, a swap only where something is.
+            if not folder.link(staged, name):
+                return False
+            folder.flush()
+            return True
+
+        with self._request("create", key):
+            # Losing is common and should be cheap: nothing is staged for a name that is taken.
+            mode = _mode(self._file(key))
+            taken = mode is not None and not S_ISDIR(mode)
+            return not taken and self._staged(key, data, publish)
+
+    def write_if_match(self, key: str, data: bytes, token: Token) -> Token | None:
+        """Replace an object that still holds what ``token`` stands for."""
+
+        def publish(folder: Folder, staged: str, name: str) -> bool:
+            with folder.locked():
+                # From here to the rename nobody can replace or remove the object.
+                current = folder.read(name)
+                if current is None or _token(current) != token:
+                    return False
+                folder.replace(staged, name)
+            # After the lock: whoever builds on this state flushes the same directory later, so it
+            # cannot be durable without this.
+            folder.flush()
+            return True
+
+        with self._request("swap", key):
+            try:
+                current = self._file(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+            if _token(current) != token or not self._staged(key, data, publish):
+                return None
+            return _token(data)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+        with self._request("delete", key):
+            file = self._file(key)
+            try:
+                with Folder(file.parent, self._durability) as folder:
+                    with folder.locked():
+                        if not folder.is_directory(file.name):
+                            folder.remove(file.name)
+                    folder.flush()
+            except (FileNotFoundError, NotADirectoryError):
+                return
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every object below ``prefix`` and leave no empty directories."""
+        prefix = check_prefix(prefix)
+        if not prefix:
+            raise InputError("the empty prefix cannot be deleted", hint="name what to delete")
+        with self._request("delete", prefix):
+            top = self._path / prefix
+            if top.is_symlink():
+                return  # what it leads to is not below this root
+            self._remove_tree(top)
+            remaining = top
+            while remaining != self._path and _remove_directory(remaining):
+                remaining = remaining.parent
+            if self._durability is Durability.DISK and remaining.is_dir():
+                flush_directory(remaining)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move an object, replacing the target and creating missing directories."""
+        with self._request("rename", source):
+            old, new = self._file(source), self._file(target)
+            mode = _mode(old)
+            if mode is None or S_ISDIR(mode):
+                raise self._missing("rename", source)
+            if old == new:
+                return
+            self._in_folder(new.parent, lambda into: self._move(old, into, new.name))
+
+    def _move(self, old: Path, into: Folder, name: str) -> None:
+        with Folder(old.parent, self._durability) as out_of:
+            with out_of.locked_with(into):
+                out_of.move(old.name, into, name)
+            # The new entry first: a crash between the two must not lose the object.
+            into.flush()
+            if out_of.identity != into.identity:
+                out_of.flush()
+
+    # --- the probe ----------------------------------------------------------------------------
+
+    def probe_atomic_create(self) -> None:
+        """Prove that the file system has hard links and locks; leaves nothing behind."""
+        with self._request("probe", ""):
+            created = _make_folder(self._path, self._durability)
+            try:
+                with Folder(self._path, Durability.PROCESS) as folder:
+                    self._probe(folder)
+            finally:
+                for directory in reversed(created):
+                    _remove_directory(directory)
+
+    def _probe(self, folder: Folder) -> None:
+        first = folder.stage(b"probe")
+        second = f"{first}-link"
+        try:
+            with folder.locked():
+                created = folder.link(first, second)
+                refused = not folder.link(first, second)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            raise self._unfit(f"no hard links or locks ({errno.errorcode[error.errno]})") from error
+        finally:
+            folder.remove(first)
+            folder.remove(second)
+        if not (created and refused):
+            raise self._unfit("hard links that replace existing files")
+
+    def _unfit(self, reason: str) -> StorageFailure:
+        return StorageFailure(
+            FailureClass.CONFIGURATION,
+            "write safely below",
+            self._root.uri,
+            f"the file system has {reason}",
+            hint="put the graph on a local file system such as ext4, xfs or APFS;"
+            " it can be opened read-only where it is",
+        )
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _file(self, key: str) -> Path:
+        return self._path / check_key(key)
+
+    def _missing(self, operation: str, key: str) -> StorageFailure:
+        return StorageFailure(
+            FailureClass.NOT_FOUND, operation, self._root.join(key), "there is no such object"
+        )
+
+    @contextmanager
+    def _request(self, operation: str, key: str) -> Iterator[None]:
+        """Count one request and give its errors a class."""
+        target = self._root.join(key) if key else self._root.uri
+        count("object", operation, target)
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, operation, target) from error
+
+    def _staged(self, key: str, data: bytes, publish: Callable[[Folder, str, str], T]) -> T:
+        """Stage ``data`` beside its target, publish it, and remove what is left of the staging."""
+        file = self._file(key)
+
+        def work(folder: Folder) -> T:
+            staged = folder.stage(data)
+            try:
+                return publish(folder, staged, file.name)
+            finally:
+                folder.remove(staged)
+
+        return self._in_folder(file.parent, work)
+
+    def _in_folder(self, path: Path, work: Callable[[Folder], T]) -> T:
+        """Run ``work`` in a directory that is made if it is missing."""
+        for attempt in range(1, _FOLDER_ATTEMPTS_MAX + 1):
+            try:
+                _make_folder(path, self._durability)
+                with Folder(path, self._durability) as folder:
+                    return work(folder)
+            except FileNotFoundError:
+                # Somebody removed the directory as empty after it was made. What was begun in it is
+                # gone with it, so beginning again is safe.
+                if attempt == _FOLDER_ATTEMPTS_MAX:
+                    raise
+        raise InternalError("the loop above returns or raises")
+
+    def _remove_tree(self, top: Path) -> None:
+        """Remove files and directories from the bottom up; what appears meanwhile may stay."""
+        try:
+            entries = sorted(os.scandir(top), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                self._remove_tree(Path(entry.path))
+        files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        if files:
+            with Folder(top, self._durability) as folder, folder.locked():
+                for name in files:
+                    folder.remove(name)
+        _remove_directory(top)
+
+
+def _make_folder(path: Path, durability: Durability) -> list[Path]:
+    """Make a directory and its missing parents, and return those made, topmost first."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    missing.reverse()
+    for directory in missing:
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            if not directory.is_dir():
+                raise NotADirectoryError(
+                    errno.ENOTDIR, f"'{directory.name}' is an object, not a prefix"
+                ) from None
+        if durability is Durability.DISK:
+            flush_directory(directory.parent)
+    return missing
+
+
+def _mode(path: Path) -> int | None:
+    """File type and permissions of what is at ``path``; `None` only for a proven absence."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _walk(folder: str, start: str) -> Iterator[str]:
+    """Names of the visible files below ``folder``, each led by ``start``.
+
+    Directories behind symbolic links are not followed: they may lead in circles or out of the root.
+    """
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if is_hidden(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, f"{start}{entry.name}/")
+            elif entry.is_file():
+                yield f"{start}{entry.name}"
+
+
+def _remove_directory(path: Path) -> bool:
+    """Remove a directory if it is empty; whether none is left."""
+    try:
+        path.rmdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _token(data: bytes) -> Token:
+    return Token(hashlib.blake2b(data, digest_size=16).hexdigest())

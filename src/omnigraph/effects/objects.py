@@ -1,0 +1,114 @@
+"""The object contract: small text objects below one root, the same on every backend.
+
+Schema contracts, recovery sidecars and leases are objects. What they may rely on is said once, in
+`ObjectStore`, and one suite (`tests/effects/test_object_contract.py`) runs against every backend.
+
+Names are relative keys (`keys.check_key`). A name is an object or a prefix of objects, never both:
+object stores would allow it, file systems do not.
+"""
+
+from __future__ import annotations
+
+from typing import NewType, Protocol
+
+from omnigraph.effects.durability import Durability, configured_durability
+from omnigraph.effects.uri import Root
+
+Token = NewType("Token", str)
+"""Stands for the bytes an object held when it was read.
+
+Two reads with one token saw the same bytes. An object that was changed and changed back may show
+its old token again; a record for which that matters carries a counter, as leases carry epoch and
+beat.
+"""
+
+
+class ObjectStore(Protocol):
+    """Text objects below one root.
+
+    A failure raises `StorageFailure` with its class. An acknowledged write is readable in full by
+    every process through every interface.
+    """
+
+    @property
+    def root(self) -> Root:
+        """Where the objects live."""
+
+    def read(self, key: str) -> bytes:
+        """The content of an object; its absence is a failure of class `NotFound`."""
+
+    def read_if_exists(self, key: str) -> bytes | None:
+        """The content of an object in one read; `None` only for a proven absence."""
+
+    def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
+        """Content and token of an object, taken together; `None` only for a proven absence."""
+
+    def write(self, key: str, data: bytes) -> None:
+        """Create or replace an object; a reader sees the old content or all of the new."""
+
+    def write_if_absent(self, key: str, data: bytes) -> bool:
+        """Create an object, whole at the instant its name appears; False if the name was taken.
+
+        Of any number of claimants exactly one gets True, and the others change nothing.
+        """
+
+    def write_if_match(self, key: str, data: bytes, token: Token) -> Token | None:
+        """Replace an object that still holds what ``token`` stands for, and return the new token.
+
+        `None` when it does not, or is gone: another writer was first and nothing was changed. The
+        comparison and the replacement are one step for all processes.
+
+        When the store does not say whether the write took effect, the failure is of class `Unknown`
+        or `Transient` and the caller has to read the object to find out; a lost answer is never
+        reported as a lost race.
+        """
+
+    def exists(self, key: str) -> bool:
+        """Whether there is an object of this name, or at least one object below it.
+
+        An empty directory does not exist. What cannot be looked at is a failure, not False.
+        """
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Sorted names of all objects below ``prefix``, at any depth, ready for `read`.
+
+        `a` lists `a/x` and `a/b/y`, never `a` itself or `ab/x`. The empty prefix lists the root.
+        """
+
+    def delete(self, key: str) -> None:
+        """Remove an object; no error if there is none."""
+
+    def delete_prefix(self, prefix: str) -> None:
+        """Remove every object below ``prefix`` and leave no empty directories; idempotent.
+
+        The empty prefix is refused: a whole root is not deleted by a missing argument.
+        """
+
+    def rename(self, source: str, target: str) -> None:
+        """Move an object, replacing the target and creating what its name needs.
+
+        One step on local disk. Remote stores copy and then delete: a crash between leaves both, and
+        repeating the rename finishes it.
+        """
+
+    def probe_atomic_create(self) -> None:
+        """Prove that the store keeps the promises of `write_if_absent` and `write_if_match`.
+
+        Raises a failure of class `Configuration` if it does not, and leaves nothing behind. It
+        writes, so a read-only open does not call it.
+        """
+
+
+def open_store(root: Root, durability: Durability | None = None) -> ObjectStore:
+    """The store at ``root``. Opening asks nothing of it; the first operation does.
+
+    ``durability`` concerns local roots and defaults to the setting of the process. All handles of
+    one `memory://` root in a process see the same objects, which last as long as a handle does.
+    """
+    if root.is_local:
+        from omnigraph.effects.local_objects import LocalObjects
+
+        return LocalObjects(root, durability or configured_durability())
+    from omnigraph.effects.remote_objects import open_memory, open_s3
+
+    return open_s3(root) if root.scheme == "s3" else open_memory(root)

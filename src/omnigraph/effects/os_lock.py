@@ -1,0 +1,180 @@
+"""Exclusive locks held by the operating system, which releases them when their process dies.
+
+Built on `flock`: a lock belongs to an open file, so two handles exclude each other in one process
+as well as across processes, and the end of the process, however it comes, ends the lock. That is
+how a lease tells a dead owner from a slow one on local disk.
+
+A lock file is created when first needed and never removed. Removing it would let one process hold
+the lock of the old file while another locks a new file of the same name; for the same reason an
+acquired lock counts only if its file is still the one the path names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from omnigraph.effects.failures import from_os_error
+from omnigraph.effects.keys import HIDDEN_PREFIX
+from omnigraph.errors import InternalError
+
+_PAUSE_MIN_S = 0.000_05
+_PAUSE_MAX_S = 0.01
+# `is_locked` holds a shared lock for microseconds; trying a little longer looks through that.
+_TRY_MS = 3
+
+
+def lock_path(directory: Path, scope: str) -> Path:
+    """The lock file for ``scope`` in ``directory``: hidden from `list`, whatever the scope's name.
+
+    Scopes are branch names, with slashes and up to 200 characters; a digest fits every file system.
+    """
+    digest = hashlib.blake2b(scope.encode(), digest_size=16).hexdigest()
+    return directory / f"{HIDDEN_PREFIX}lock-{digest}"
+
+
+def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = False) -> bool:
+    """Lock an open file, waiting up to ``timeout_ms`` (`None`: as long as it takes).
+
+    False when somebody else kept it all that time. The wait polls, because a blocked `flock` cannot
+    be given a limit.
+    """
+    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
+    pause = _PAUSE_MIN_S
+    while True:
+        try:
+            fcntl.flock(descriptor, mode)
+        except BlockingIOError:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX_S)
+        else:
+            return True
+
+
+def unlock_descriptor(descriptor: int) -> None:
+    """Give the lock back at once, even where a forked child still has the file open."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a live process holds the lock at ``path``; creates and changes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise from_os_error(error, "look at the lock", str(path)) from error
+    try:
+        # A shared lock, so that two observers do not take each other for the owner.
+        free = lock_descriptor(descriptor, 0, shared=True)
+        if free:
+            unlock_descriptor(descriptor)
+        return not free
+    finally:
+        os.close(descriptor)
+
+
+class OsLock:
+    """An exclusive lock on a local file. One object is one holder; share it between no threads.
+
+    As a context manager it waits as long as it takes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._descriptor is not None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it."""
+        return self.acquire(_TRY_MS)
+
+    def acquire(self, timeout_ms: int | None = None) -> bool:
+        """Take the lock, waiting up to ``timeout_ms`` (`None`: as long as it takes)."""
+        if self._descriptor is not None:
+            raise InternalError(f"the lock '{self.path}' is held by this object already")
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
+        try:
+            while True:
+                left = (
+                    None if deadline is None else max(0, round(1e3 * (deadline - time.monotonic())))
+                )
+                descriptor = self._open()
+                held = False
+                try:
+                    if not lock_descriptor(descriptor, left):
+                        return False
+                    held = self._is_current(descriptor)
+                finally:
+                    if not held:
+                        os.close(descriptor)
+                if held:
+                    self._descriptor = descriptor
+                    _held.add(self)
+                    return True
+        except OSError as error:
+            raise from_os_error(error, "lock", str(self.path)) from error
+
+    def release(self) -> None:
+        """Give the lock back; does nothing if it is not held."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            _held.discard(self)
+            unlock_descriptor(descriptor)
+            os.close(descriptor)
+
+    def __enter__(self) -> OsLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _drop_inherited(self) -> None:
+        """In a forked child: close the file without unlocking, for the lock is the parent's."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+# A forked child has its parent's lock files open and would keep the locks alive after the parent's
+# death. It drops them: what a child wants to hold, it has to acquire.
+_held: set[OsLock] = set()
+
+
+def _drop_inherited_locks() -> None:
+    for lock in list(_held):
+        lock._drop_inherited()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited_locks)

@@ -1,0 +1,96 @@
+"""The `AWS_*` environment as options for Lance and for the object-store client.
+
+Both take the same keys. The values are read when asked for and kept nowhere, so no value object of
+ours can show a credential.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from omnigraph.effects.failures import FailureClass, StorageFailure
+
+_PLAIN = {
+    "AWS_REGION": "aws_region",
+    "AWS_ACCESS_KEY_ID": "aws_access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key",
+    "AWS_SESSION_TOKEN": "aws_session_token",
+}
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+_NOT_HEADER_SAFE = re.compile(r"[^\x21-\x7e]")
+
+
+def s3_options(bucket: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Options for the store holding ``bucket``, as ``environ`` describes it.
+
+    Raises `StorageFailure` of class `Configuration` for a variable that cannot be used. The message
+    names the variable and never shows a credential.
+    """
+    options: dict[str, str] = {}
+    for variable, option in _PLAIN.items():
+        value = environ.get(variable)
+        if value:
+            # The client puts these into request headers and does not survive a line break there.
+            if _NOT_HEADER_SAFE.search(value):
+                raise _unusable(bucket, variable, "has a blank or a control character")
+            options[option] = value
+    allow_http = _flag(bucket, environ, "AWS_ALLOW_HTTP")
+    path_style = _flag(bucket, environ, "AWS_S3_FORCE_PATH_STYLE")
+    if allow_http is not None:
+        options["allow_http"] = str(allow_http).lower()
+    if path_style is not None:
+        options["aws_virtual_hosted_style_request"] = str(not path_style).lower()
+    # The variable of the one service goes before the general one, as in the AWS tools.
+    for variable in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        endpoint = environ.get(variable)
+        if endpoint:
+            options["aws_endpoint"] = _endpoint(
+                bucket, variable, endpoint, allow_http=allow_http, in_host=path_style is False
+            )
+            break
+    return options
+
+
+def _endpoint(
+    bucket: str, variable: str, endpoint: str, *, allow_http: bool | None, in_host: bool
+) -> str:
+    """The endpoint if it can be used; with virtual-hosted style the bucket is part of its host."""
+    try:
+        parts = urlsplit(endpoint)
+        host = parts.hostname
+        _ = parts.port  # raises if it is not a number
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or _NOT_HEADER_SAFE.search(endpoint):
+        raise _unusable(bucket, variable, "is not an http or https URL")
+    if parts.username or parts.password:
+        raise _unusable(bucket, variable, "carries credentials, which belong in AWS_* variables")
+    if parts.scheme == "http" and not allow_http:
+        raise _unusable(
+            bucket, variable, "is a plain http URL", hint="set AWS_ALLOW_HTTP=true to allow it"
+        )
+    if in_host and not host.startswith(f"{bucket}."):
+        parts = parts._replace(netloc=f"{bucket}.{parts.netloc}")
+    return parts.geturl().rstrip("/")
+
+
+def _flag(bucket: str, environ: Mapping[str, str], variable: str) -> bool | None:
+    value = environ.get(variable, "").strip().lower()
+    if not value:
+        return None
+    if value not in _TRUE | _FALSE:
+        raise _unusable(bucket, variable, "is neither true nor false")
+    return value in _TRUE
+
+
+def _unusable(bucket: str, variable: str, problem: str, hint: str | None = None) -> StorageFailure:
+    return StorageFailure(
+        FailureClass.CONFIGURATION,
+        "open",
+        f"s3://{bucket}",
+        f"{variable} {problem}",
+        hint=hint or f"correct the environment variable {variable}",
+    )

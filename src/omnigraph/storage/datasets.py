@@ -1,0 +1,287 @@
+"""Opening Lance datasets by address, and the strict commit every change goes through.
+
+A dataset is addressed by its absolute URI, its physical ref and a version. A ref other than main
+lives under `tree/<ref>` and is always opened by that URI: a handle made by checking a branch out of
+the root would write to the root.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.fragment import write_fragments
+
+from omnigraph.effects.durability import Durability
+from omnigraph.effects.io_counters import count
+from omnigraph.effects.uri import Root
+from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
+from omnigraph.storage.durable import flush_commit
+
+Handle: TypeAlias = LanceDataset
+"""An open dataset at one version; rooms above pass it on without knowing Lance."""
+
+StagedTransaction: TypeAlias = Transaction
+"""Written data files and the change they make, not yet committed."""
+
+FILE_FORMAT = "2.2"
+"""Explicit, so that a newer Lance does not change what we write; blobs need 2.2."""
+
+
+_SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRef:
+    """One dataset on one physical ref."""
+
+    uri: str
+    """Absolute URI of the dataset root. Branches remember it, so there is one spelling."""
+    ref: str | None = None
+    """Physical ref, or None for main."""
+
+    @property
+    def address(self) -> str:
+        """The URI handles are opened by."""
+        return self.uri if self.ref is None else f"{self.uri}/tree/{self.ref}"
+
+    def on(self, ref: str | None) -> DatasetRef:
+        """The same dataset on another ref."""
+        return DatasetRef(self.uri, ref)
+
+
+class CommitLost(OmnigraphError):
+    """A staged transaction was rejected and has no effect."""
+
+    code = "commit_lost"
+
+
+class CommitNotOwned(OmnigraphError):
+    """A commit landed, but not as the very next version, so it may rest on foreign changes."""
+
+    code = "commit_not_owned"
+
+
+class CommitOutcomeUnknown(OmnigraphError):
+    """The store did not say whether a commit landed."""
+
+    code = "commit_outcome_unknown"
+
+
+@dataclass(slots=True)
+class LanceStore:
+    """The datasets of one root: one set of storage options, one shared metadata cache."""
+
+    root: Root
+    durability: Durability = Durability.DISK
+    _session: Any = field(default_factory=lance.Session)  # type: ignore[attr-defined]
+
+    def open(self, where: DatasetRef, version: int | None = None) -> LanceDataset:
+        """The dataset at ``version``, or at its newest.
+
+        Raises `NotFound` for an absent dataset or ref, and `HistoricalVersionReclaimed` when the
+        dataset exists but the version is gone.
+        """
+        count("lance", "open", where.address)
+        try:
+            return lance.dataset(
+                where.address,
+                version=version,
+                session=self._session,
+                storage_options=self.root.storage_options() or None,
+            )
+        except (OSError, ValueError) as error:
+            raise self._open_error(where, version, error) from error
+
+    def exists(self, where: DatasetRef) -> bool:
+        """Whether the dataset or ref has any version."""
+        try:
+            self.open(where)
+        except NotFound:
+            return False
+        return True
+
+    def create(
+        self, where: DatasetRef, schema: pa.Schema, rows: pa.Table | None, uuid: str
+    ) -> LanceDataset:
+        """Create a dataset with its first rows in one commit; raises `CommitLost` if it exists."""
+        count("lance", "create", where.address)
+        options = self.root.storage_options() or None
+        fragments = []
+        if rows is not None and rows.num_rows:
+            fragments = write_fragments(
+                rows,
+                where.address,
+                schema=schema,
+                mode="create",
+                data_storage_version=FILE_FORMAT,
+                enable_stable_row_ids=True,
+                storage_options=options,
+            )
+        transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
+        try:
+            created = LanceDataset.commit(
+                where.address,
+                transaction,
+                enable_stable_row_ids=True,
+                max_retries=0,
+                storage_options=options,
+            )
+        except (OSError, ValueError) as error:
+            raise CommitLost(f"{where.address} could not be created: {_sentence(error)}") from error
+        flush_commit(self.root, created, transaction, self.durability)
+        return created
+
+    def commit(self, handle: LanceDataset, transaction: Transaction) -> LanceDataset:
+        """Commit strictly (see `commit_strict`) and put it on disk as far as configured."""
+        landed = commit_strict(handle, transaction)
+        flush_commit(self.root, landed, transaction, self.durability)
+        return landed
+
+    def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
+        """Fork ``where`` at ``version`` into a new physical ref."""
+        count("lance", "create_ref", where.address)
+        # Only listed versions of the very ref can be forked, so the parent is opened there first.
+        parent = self.open(where, version)
+        try:
+            parent.create_branch(ref, version)
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{where.uri} could not be forked into {ref}: {_sentence(error)}"
+            ) from error
+        return self.open(where.on(ref))
+
+    def delete_ref(self, where: DatasetRef) -> None:
+        """Remove a physical ref; an absent one is fine."""
+        assert where.ref is not None
+        count("lance", "delete_ref", where.address)
+        try:
+            self.open(where.on(None)).branches.delete(where.ref)
+        except NotFound:
+            return
+        except (OSError, ValueError) as error:
+            if where.ref in self.refs(where):
+                raise StorageError(
+                    f"ref {where.ref} of {where.uri} could not be removed: {_sentence(error)}"
+                ) from error
+
+    def refs(self, where: DatasetRef) -> dict[str, Any]:
+        """The physical refs of a dataset, by name."""
+        count("lance", "list_refs", where.uri)
+        return dict(self.open(where.on(None)).branches.list())
+
+    def _open_error(
+        self, where: DatasetRef, version: int | None, error: Exception
+    ) -> OmnigraphError:
+        if not _is_missing(error):
+            return StorageError(f"{where.address} could not be opened: {_sentence(error)}")
+        if version is not None:
+            try:
+                self.open(where)
+            except OmnigraphError as nothing_there:
+                return nothing_there
+            return HistoricalVersionReclaimed(
+                f"version {version} of {where.address} no longer exists",
+                hint="it was removed by cleanup; read a newer commit",
+            )
+        return NotFound(f"there is no dataset at {where.address}")
+
+
+def latest_version(handle: LanceDataset) -> int:
+    """The newest version of the ref a handle belongs to: one cheap probe."""
+    count("lance", "latest_version", handle.uri)
+    version: int = handle.latest_version
+    return version
+
+
+def row_count(handle: LanceDataset, version: int) -> int:
+    """The number of rows of one version, from its metadata."""
+    rows: int = handle.checkout_version(version).count_rows()
+    return rows
+
+
+def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
+    """The uuid of the transaction that made ``version``; None if that version does not exist."""
+    count("lance", "read_transaction", handle.uri)
+    try:
+        transaction = handle.read_transaction(version)
+    except (OSError, ValueError) as error:
+        if _is_missing(error):
+            return None
+        raise
+    return None if transaction is None else str(transaction.uuid)
+
+
+def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDataset:
+    """Commit a staged transaction as exactly the next version, and prove that it is ours.
+
+    Lance rebases a stale transaction silently, and a failing call may still have landed. So the
+    result is only believed when the version after the one it was staged on carries its uuid.
+
+    Raises `CommitLost` when it certainly had no effect, `CommitNotOwned` when it landed on top of
+    foreign versions, `CommitOutcomeUnknown` when the store cannot be asked.
+    """
+    count("lance", "commit", handle.uri)
+    expected = transaction.read_version + 1
+    try:
+        landed = LanceDataset.commit(handle, transaction, max_retries=0)
+    except (OSError, ValueError) as error:
+        return _settle_failed_commit(handle, transaction, expected, error)
+    if landed.version != expected:
+        raise CommitNotOwned(
+            f"a commit to {handle.uri} landed as version {landed.version} instead of {expected}",
+            details={"version": landed.version, "uuid": transaction.uuid},
+        )
+    if transaction_uuid(landed, expected) != transaction.uuid:
+        raise CommitNotOwned(
+            f"version {expected} of {handle.uri} belongs to another writer",
+            details={"version": expected, "uuid": transaction.uuid},
+        )
+    return landed
+
+
+def _settle_failed_commit(
+    handle: LanceDataset, transaction: Transaction, expected: int, error: Exception
+) -> LanceDataset:
+    """After a failed call: find out whether the commit is there all the same."""
+    try:
+        newest = latest_version(handle)
+        mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid
+    except (OSError, ValueError):
+        raise CommitOutcomeUnknown(
+            f"a commit to {handle.uri} was not acknowledged: {_sentence(error)}",
+            details={"uuid": transaction.uuid},
+        ) from error
+    if mine:
+        return handle.checkout_version(expected)
+    for version in range(expected + 1, newest + 1):
+        if transaction_uuid(handle, version) == transaction.uuid:
+            raise CommitNotOwned(
+                f"a commit to {handle.uri} landed as version {version} instead of {expected}",
+                details={"version": version, "uuid": transaction.uuid},
+            ) from error
+    reason = "another writer was first" if _is_conflict(error) else _sentence(error)
+    raise CommitLost(
+        f"a commit to {handle.uri} was rejected: {reason}",
+        details={"conflict": _is_conflict(error)},
+    ) from error
+
+
+def _is_missing(error: Exception) -> bool:
+    text = str(error).lower()
+    return "not found" in text or "does not exist" in text
+
+
+def _is_conflict(error: Exception) -> bool:
+    return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
+
+
+def _sentence(error: Exception) -> str:
+    """The part of a library's message a person can use: its first line, without source places."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return _SOURCE_PLACE.sub("", first)

@@ -1,0 +1,48 @@
+"""Putting a Lance commit on disk: Lance itself flushes nothing on a local file system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lance import LanceDataset, Transaction
+
+from omnigraph.effects.durability import Durability, flush_tree
+from omnigraph.effects.uri import Root
+
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first."""
+
+
+def flush_commit(
+    root: Root, landed: LanceDataset, transaction: Transaction, durability: Durability
+) -> None:
+    """Flush every file a commit brought: its data, its transaction and its version file.
+
+    On an object store an acknowledged write is durable already, and nothing happens.
+    """
+    if root.path is None or durability is Durability.PROCESS:
+        return
+    files = set(_new_files(Path(landed.uri), landed.version, transaction))
+    flush_tree(root.path, files, durability)
+
+
+def _new_files(directory: Path, version: int, transaction: Transaction) -> Iterator[Path]:
+    yield directory / "_versions" / f"{_VERSION_MAX - version:020d}.manifest"
+    yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+    operation = transaction.operation
+    for fragment in (
+        *(getattr(operation, "fragments", None) or ()),
+        *(getattr(operation, "new_fragments", None) or ()),
+    ):
+        for file in fragment.files:
+            data = directory / "data" / file.path
+            yield data
+            # Blobs too large for the file lie in a directory of its name.
+            yield from data.with_suffix("").glob("*.blob")
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        if fragment.deletion_file is not None:
+            deleted = directory / fragment.deletion_file.path(fragment.id)
+            # A fragment may keep the deletion file it had, which lies where it was made.
+            if deleted.exists():
+                yield deleted

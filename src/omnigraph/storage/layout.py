@@ -1,0 +1,42 @@
+"""Where things lie under a graph root."""
+
+from __future__ import annotations
+
+MANIFEST = "__manifest"
+"""Dataset: table registry, pins, commit lineage, branch heads; on main also the branches."""
+
+RECOVERY = "__recovery"
+"""Prefix: one JSON sidecar per operation in flight."""
+
+RECOVERY_AUDIT = "_graph_commit_recoveries.lance"
+"""Dataset: one row per completed recovery."""
+
+LEASES = "__lease"
+"""Prefix: one JSON record per writer scope."""
+
+INIT_CLAIM = "__init_claim.json"
+"""Object: held while `init` runs."""
+
+SCHEMA_SOURCE = "_schema.pg"
+SCHEMA_IR = "_schema.ir.json"
+SCHEMA_STATE = "__schema_state.json"
+SCHEMA_OBJECTS = (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
+"""The accepted schema contract."""
+
+STAGING_SUFFIX = ".staging"
+
+MAIN = "main"
+
+
+def sidecar_name(operation_id: str) -> str:
+    """The object of one operation's recovery sidecar."""
+    return f"{RECOVERY}/{operation_id}.json"
+
+
+def type_key(kind: str, name: str) -> str:
+    """The human alias of a live table.
+
+    >>> type_key("node", "Person")
+    'node:Person'
+    """
+    return f"{kind}:{name}"

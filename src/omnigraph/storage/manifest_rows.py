@@ -1,0 +1,319 @@
+"""The rows of `__manifest`: what each kind means, and how it lies in the columns.
+
+Rows are decoded from their columns and `object_type`. The text of `object_id` is a key and is
+never parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.errors import StorageError
+from omnigraph.storage.layout import MAIN
+
+CommitKind: TypeAlias = Literal[
+    "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
+]
+
+STAMP_KEY = b"omnigraph:internal_schema_version"
+INTERNAL_SCHEMA_VERSION = 4
+
+SCHEMA = pa.schema(
+    [
+        pa.field(
+            "object_id",
+            pa.string(),
+            nullable=False,
+            metadata={b"lance-schema:unenforced-primary-key": b"true"},
+        ),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.field("item", pa.string()))),
+        pa.field("table_key", pa.string()),
+        pa.field("stable_table_id", pa.uint64()),
+        pa.field("table_incarnation_id", pa.uint64()),
+        pa.field("table_version", pa.uint64()),
+        pa.field("table_branch", pa.string()),
+        pa.field("row_count", pa.uint64()),
+        pa.field("commit_seq", pa.uint64()),
+    ],
+    metadata={STAMP_KEY: str(INTERNAL_SCHEMA_VERSION).encode()},
+)
+"""The columns of `__manifest`, with the stamp of the shape this product writes."""
+
+
+class TableIdentity(NamedTuple):
+    """Stable type id and incarnation: never reused, kept by renames."""
+
+    type_id: int
+    incarnation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """Registration of a table: its current alias and where it lies."""
+
+    identity: TableIdentity
+    table_key: str
+    location: str
+    commit_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """A published pin: this version of the table is visible from ``commit_seq`` on."""
+
+    identity: TableIdentity
+    version: int
+    ref: str | None
+    """Physical ref that holds the version; None is main."""
+    row_count: int
+    commit_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneRow:
+    """The table is gone up to and including ``version``."""
+
+    identity: TableIdentity
+    version: int
+    commit_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRow:
+    """One graph commit."""
+
+    commit_id: str
+    branch: str | None
+    """Branch it landed on; None is main."""
+    manifest_version: int
+    commit_seq: int
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    actor_id: str | None
+    kind: CommitKind
+    schema_hash: str
+    created_at: int
+    """Microseconds since 1970."""
+    recovered_by: str | None = None
+    recovery_operation_id: str | None = None
+    operation_id: str | None = None
+    """The caller's name for the write, so that a repeated request finds its first answer."""
+    receipt: Mapping[str, Any] | None = None
+    """Counts of the write, kept with it for the same reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRow:
+    """The head of a branch; every publish rewrites it, so that publishes contend on it."""
+
+    branch: str
+    commit_id: str
+    fence_epoch: int
+    commit_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRow:
+    """One entry of the branch registry, on main only."""
+
+    name: str
+    ref: str
+    source_branch: str
+    source_commit_id: str
+    created_at: int
+    actor_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRow:
+    """A counter that every change of the branch registry rewrites."""
+
+    changes: int
+
+
+ManifestRow: TypeAlias = (
+    TableRow | VersionRow | TombstoneRow | CommitRow | HeadRow | BranchRow | RegistryRow
+)
+
+
+def head_object_id(branch: str) -> str:
+    """The key of a branch's head row."""
+    return f"graph_head:{branch}"
+
+
+def branch_object_id(name: str) -> str:
+    """The key of a registry entry."""
+    return f"graph_branch:{name}"
+
+
+def encode_rows(rows: Iterable[ManifestRow]) -> pa.Table:
+    """Rows as a table that can be merged into `__manifest`."""
+    return pa.Table.from_pylist([_encode(row) for row in rows], schema=SCHEMA)
+
+
+def decode_rows(table: pa.Table) -> list[ManifestRow]:
+    """The rows of a scan; raises `StorageError` for what this product cannot have written."""
+    return [_decode(record) for record in table.to_pylist()]
+
+
+def _encode(row: ManifestRow) -> dict[str, Any]:
+    match row:
+        case TableRow():
+            return {
+                "object_id": _identity_key("table", row.identity),
+                "object_type": "table",
+                "location": row.location,
+                "table_key": row.table_key,
+                **_identity_columns(row.identity),
+                "commit_seq": row.commit_seq,
+            }
+        case VersionRow():
+            return {
+                "object_id": f"{_identity_key('table_version', row.identity)}:{row.version:020d}",
+                "object_type": "table_version",
+                **_identity_columns(row.identity),
+                "table_version": row.version,
+                "table_branch": row.ref,
+                "row_count": row.row_count,
+                "commit_seq": row.commit_seq,
+            }
+        case TombstoneRow():
+            return {
+                "object_id": f"{_identity_key('table_tombstone', row.identity)}:{row.version}",
+                "object_type": "table_tombstone",
+                **_identity_columns(row.identity),
+                "table_version": row.version,
+                "commit_seq": row.commit_seq,
+            }
+        case CommitRow():
+            return {
+                "object_id": f"graph_commit:{row.commit_id}",
+                "object_type": "graph_commit",
+                "metadata": _json(_commit_metadata(row)),
+                "table_version": row.manifest_version,
+                "table_branch": row.branch,
+                "commit_seq": row.commit_seq,
+            }
+        case HeadRow():
+            return {
+                "object_id": head_object_id(row.branch),
+                "object_type": "graph_head",
+                "metadata": _json(
+                    {
+                        "branch": row.branch,
+                        "commit_id": row.commit_id,
+                        "fence_epoch": row.fence_epoch,
+                    }
+                ),
+                "commit_seq": row.commit_seq,
+            }
+        case BranchRow():
+            return {
+                "object_id": branch_object_id(row.name),
+                "object_type": "graph_branch",
+                "metadata": _json(
+                    {
+                        "name": row.name,
+                        "ref": row.ref,
+                        "source_branch": row.source_branch,
+                        "source_commit_id": row.source_commit_id,
+                        "created_at": row.created_at,
+                        "actor_id": row.actor_id,
+                    }
+                ),
+            }
+        case RegistryRow():
+            return {
+                "object_id": "registry:branches",
+                "object_type": "registry",
+                "metadata": _json({"changes": row.changes}),
+            }
+
+
+def _commit_metadata(row: CommitRow) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "commit_id": row.commit_id,
+        "parent_commit_id": row.parent_commit_id,
+        "merged_parent_commit_id": row.merged_parent_commit_id,
+        "actor_id": row.actor_id,
+        "kind": row.kind,
+        "schema_hash": row.schema_hash,
+        "created_at": row.created_at,
+    }
+    optional = {
+        "recovered_by": row.recovered_by,
+        "recovery_operation_id": row.recovery_operation_id,
+        "operation_id": row.operation_id,
+        "receipt": row.receipt,
+    }
+    return out | {name: value for name, value in optional.items() if value is not None}
+
+
+def _decode(record: dict[str, Any]) -> ManifestRow:
+    kind = record["object_type"]
+    try:
+        match kind:
+            case "table":
+                return TableRow(
+                    _identity(record), record["table_key"], record["location"], record["commit_seq"]
+                )
+            case "table_version":
+                return VersionRow(
+                    _identity(record),
+                    record["table_version"],
+                    record["table_branch"],
+                    record["row_count"],
+                    record["commit_seq"],
+                )
+            case "table_tombstone":
+                return TombstoneRow(
+                    _identity(record), record["table_version"], record["commit_seq"]
+                )
+            case "graph_commit":
+                return CommitRow(
+                    branch=record["table_branch"],
+                    manifest_version=record["table_version"],
+                    commit_seq=record["commit_seq"],
+                    **orjson.loads(record["metadata"]),
+                )
+            case "graph_head":
+                return HeadRow(**orjson.loads(record["metadata"]), commit_seq=record["commit_seq"])
+            case "graph_branch":
+                return BranchRow(**orjson.loads(record["metadata"]))
+            case "registry":
+                return RegistryRow(**orjson.loads(record["metadata"]))
+    except (TypeError, ValueError, KeyError) as error:
+        raise StorageError(
+            f"row {record.get('object_id')!r} of {MAIN} __manifest is damaged: {error}"
+        ) from error
+    raise StorageError(f"row {record['object_id']!r} has the unknown object type {kind!r}")
+
+
+def _identity(record: dict[str, Any]) -> TableIdentity:
+    identity = TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
+    if not all(identity):
+        raise StorageError(f"row {record['object_id']!r} has no table identity")
+    return identity
+
+
+def _identity_key(prefix: str, identity: TableIdentity) -> str:
+    return f"{prefix}:{identity.type_id}:{identity.incarnation_id}"
+
+
+def _identity_columns(identity: TableIdentity) -> dict[str, int]:
+    return {
+        "stable_table_id": identity.type_id,
+        "table_incarnation_id": identity.incarnation_id,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value).decode()

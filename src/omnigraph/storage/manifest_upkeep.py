@@ -1,0 +1,45 @@
+"""Keeping `__manifest` small, so that its cost does not grow with the number of commits.
+
+History is rows, not Lance versions: old versions of `__manifest` carry no information and can go.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from omnigraph.effects.io_counters import count
+from omnigraph.storage.compaction import stage_compaction
+from omnigraph.storage.manifest import ManifestBranch
+
+log = logging.getLogger(__name__)
+
+COMPACT_EVERY_VARIABLE = "OMNIGRAPH_MANIFEST_COMPACT_EVERY"
+COMPACT_EVERY = 64
+VERSIONS_KEPT = 32
+"""Enough for readers that opened an older version a moment ago."""
+
+
+def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
+    """Compact and prune a branch's manifest if it is time; never fails the write it follows.
+
+    Called under the branch's lease, after a publish: each publish adds one fragment.
+    """
+    try:
+        if len(branch.handle.get_fragments()) < _compact_every():
+            return
+        transaction = stage_compaction(branch.handle, uuid)
+        if transaction is not None:
+            landed = branch.lance.commit(branch.handle, transaction)
+            branch.adopt(landed, branch.state.with_rows(landed.version, []))
+        count("lance", "cleanup", branch.where.address)
+        branch.handle.cleanup_old_versions(
+            retain_versions=VERSIONS_KEPT, error_if_tagged_old_versions=False
+        )
+    except Exception:
+        log.warning("the manifest of %s was not compacted", branch.branch, exc_info=True)
+
+
+def _compact_every() -> int:
+    text = os.environ.get(COMPACT_EVERY_VARIABLE, "")
+    return int(text) if text.isdecimal() and int(text) > 1 else COMPACT_EVERY

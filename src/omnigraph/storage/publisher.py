@@ -1,0 +1,201 @@
+"""The publisher: the one compare-and-swap that makes anything visible.
+
+Every change of the graph is one call of `publish`: it checks what the writer assumed, then writes
+all rows and the branch's head row in one merge that no other publish can share. Before that commit
+nothing is visible; after it everything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.io_counters import count
+from omnigraph.errors import (
+    Conflict,
+    ExpectedVersionMismatch,
+    InternalError,
+    PreconditionFailed,
+    ReadSetChanged,
+    RecoveryRequired,
+    RowLevelCasContention,
+)
+from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
+from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_rows import (
+    CommitRow,
+    HeadRow,
+    ManifestRow,
+    TableIdentity,
+    TableRow,
+    TombstoneRow,
+    VersionRow,
+    encode_rows,
+)
+from omnigraph.storage.snapshot import ManifestState
+
+PUBLISHER_RETRY_BUDGET = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TablePin:
+    """A table version to make visible."""
+
+    identity: TableIdentity
+    version: int
+    ref: str | None
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A table to register, or to register under another alias."""
+
+    identity: TableIdentity
+    table_key: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """One graph-visible change, and everything it assumes about the world."""
+
+    commit: CommitRow
+    """The fixed commit; position and manifest version are filled in when it lands."""
+    epoch: int
+    """The writer's lease epoch."""
+    expected_head: str
+    pins: tuple[TablePin, ...] = ()
+    registrations: tuple[Registration, ...] = ()
+    tombstones: tuple[TablePin, ...] = ()
+    """Tables to drop, at the version they have."""
+    expected_table_versions: Mapping[TableIdentity, int] = field(default_factory=dict)
+    """Published version of each table the change rests on; 0 means unregistered."""
+
+
+class FencedOut(Conflict):
+    """Another writer took the lease over; this one must not publish any more."""
+
+    code = "fenced_out"
+
+
+def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
+    """Make a change visible, once, and return its commit row.
+
+    Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
+    `RecoveryRequired` when the store cannot say whether it was.
+    """
+    for _ in range(PUBLISHER_RETRY_BUDGET):
+        state = branch.refresh()
+        landed = state.commits.get(request.commit.commit_id)
+        if landed is not None:
+            # An earlier attempt was not acknowledged, but is there.
+            return landed
+        _require(state, request)
+        commit = replace(
+            request.commit,
+            manifest_version=state.version + 1,
+            commit_seq=state.head.commit_seq + 1,
+        )
+        rows = _rows(state, request, commit)
+        if _swap(branch, state, rows, commit.commit_id):
+            hit(Failpoint.GRAPH_PUBLISH_AFTER_MANIFEST_COMMIT)
+            return commit
+    raise RowLevelCasContention(
+        f"{PUBLISHER_RETRY_BUDGET} attempts to publish on {branch.branch} lost to other writers",
+        hint="try again",
+    )
+
+
+def _require(state: ManifestState, request: PublishRequest) -> None:
+    """Every assumption of the request, against the newest state."""
+    head = state.head
+    if head.fence_epoch > request.epoch:
+        raise FencedOut(
+            f"the lease of {state.branch} was taken over (epoch {head.fence_epoch}, "
+            f"this writer has {request.epoch})",
+            hint="nothing was published; repeat the write",
+        )
+    for identity, expected in request.expected_table_versions.items():
+        pin = state.pins.get(identity)
+        actual = pin.version if pin is not None else 0
+        if actual != expected:
+            registration = state.tables.get(identity)
+            key = registration.table_key if registration is not None else str(identity)
+            raise ExpectedVersionMismatch(key, expected, actual)
+    if head.commit_id != request.expected_head:
+        raise ReadSetChanged("graph_head", request.expected_head, head.commit_id)
+    for pin_row in request.pins:
+        known = state.pins.get(pin_row.identity)
+        if known is not None and pin_row.version <= known.version:
+            raise InternalError(
+                f"version {pin_row.version} of table {pin_row.identity} is already published"
+            )
+
+
+def _rows(state: ManifestState, request: PublishRequest, commit: CommitRow) -> list[ManifestRow]:
+    seq = commit.commit_seq
+    rows: list[ManifestRow] = [
+        TableRow(r.identity, r.table_key, r.location, seq) for r in request.registrations
+    ]
+    rows += [
+        VersionRow(pin.identity, pin.version, pin.ref, pin.row_count, seq) for pin in request.pins
+    ]
+    rows += [TombstoneRow(pin.identity, pin.version, seq) for pin in request.tombstones]
+    rows += [commit, HeadRow(state.branch, commit.commit_id, request.epoch, seq)]
+    return rows
+
+
+def _swap(
+    branch: ManifestBranch, state: ManifestState, rows: list[ManifestRow], commit_id: str
+) -> bool:
+    """Write the rows as the next manifest version; False if another publish was first."""
+    handle = branch.handle
+    count("lance", "stage", branch.where.address)
+    transaction, _ = (
+        handle.merge_insert("object_id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute_uncommitted(encode_rows(rows))
+    )
+    transaction.transaction_properties = {"graph_commit": commit_id}
+    try:
+        landed = branch.lance.commit(handle, transaction)
+    except CommitLost:
+        return False
+    except CommitOutcomeUnknown as unknown:
+        return _settle(branch, commit_id, unknown)
+    branch.adopt(landed, state.with_rows(landed.version, rows))
+    return True
+
+
+def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknown) -> bool:
+    """An acknowledgement got lost: the pre-minted commit id says whether the publish landed."""
+    try:
+        return commit_id in branch.refresh().commits
+    except Exception as unreadable:
+        raise RecoveryRequired(
+            commit_id,
+            f"it is unknown whether commit {commit_id} was published: {unknown.message}",
+            "run `omnigraph recover` once the store can be read again",
+        ) from unreadable
+
+
+def fence(branch: ManifestBranch, epoch: int) -> None:
+    """Write a taken-over lease's epoch into the head row: its former owner cannot publish now."""
+    for _ in range(PUBLISHER_RETRY_BUDGET):
+        state = branch.refresh()
+        if state.head.fence_epoch >= epoch:
+            return
+        if _swap(branch, state, [replace(state.head, fence_epoch=epoch)], f"fence:{epoch}"):
+            return
+    raise RowLevelCasContention(
+        f"{PUBLISHER_RETRY_BUDGET} attempts to fence {branch.branch} lost to other writers"
+    )
+
+
+def require_head(state: ManifestState, expected: str) -> None:
+    """The check of a conditional write: the branch head is exactly the commit the caller saw."""
+    if state.head.commit_id != expected:
+        raise PreconditionFailed(expected, state.head.commit_id)

@@ -1,0 +1,76 @@
+"""Reading the tables of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph.model.values import BlobUri
+from omnigraph.storage import blobs, tables
+from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+
+class SnapshotReader:
+    """The rows a snapshot pins. Each table is opened at most once and kept."""
+
+    def __init__(self, lance: LanceStore, root_uri: str, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._lance = lance
+        self._root_uri = root_uri
+        self._handles: dict[str, LanceDataset] = {}
+
+    def where(self, entry: TableEntry) -> DatasetRef:
+        """The dataset behind an entry, on the ref that holds its version."""
+        return DatasetRef(f"{self._root_uri}/{entry.location}", entry.ref)
+
+    def handle(self, table_key: str) -> LanceDataset:
+        """The table of a type at its pinned version."""
+        known = self._handles.get(table_key)
+        if known is None:
+            entry = self.snapshot.table(table_key)
+            known = self._lance.open(self.where(entry), entry.version)
+            self._handles[table_key] = known
+        return known
+
+    def is_empty(self, table_key: str) -> bool:
+        """Whether the pinned table has no rows, known without opening it."""
+        return self.snapshot.table(table_key).row_count == 0
+
+    def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a type."""
+        return tables.scan(self.handle(table_key), columns)
+
+    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of a type, a bounded number at a time."""
+        yield from tables.batches(self.handle(table_key), columns)
+
+    def ids(self, table_key: str) -> pa.ChunkedArray:
+        """The ids of a type; an id's place in here is its row's position."""
+        return self.scan(table_key, [tables.ID])[tables.ID]
+
+    def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """The rows at ``positions``, in that order."""
+        return tables.take(self.handle(table_key), positions, columns)
+
+    def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """Bytes of each entity's blob, known without reading it; null for a null blob."""
+        return blobs.sizes(self.handle(table_key), column, ids)
+
+    def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """The blobs of some entities, with their bytes, in the order of ``ids``."""
+        return blobs.values(self.handle(table_key), column, ids)
+
+    def blobs_at(
+        self, table_key: str, column: str, positions: pa.Array
+    ) -> Iterator[bytes | BlobUri | None]:
+        """The blobs at ``positions``, one after another, each read when asked for."""
+        return blobs.values_at(self.handle(table_key), column, positions)
+
+    def rows_where_in(
+        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type whose ``column`` holds one of ``values``."""
+        return tables.rows_where_in(self.handle(table_key), column, values, columns)

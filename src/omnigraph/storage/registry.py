@@ -1,0 +1,104 @@
+"""The branch registry: rows on main that map a branch's name to its physical ref.
+
+The row is the only authority. The ref of `__manifest` behind it is made before the row and is
+unreachable without it, so that a crash in between leaves nothing anyone can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph.effects.io_counters import count
+from omnigraph.errors import AlreadyExists, NotFound, RowLevelCasContention
+from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
+from omnigraph.storage.manifest import Manifest, ManifestBranch
+from omnigraph.storage.manifest_rows import (
+    BranchRow,
+    HeadRow,
+    ManifestRow,
+    RegistryRow,
+    branch_object_id,
+    encode_rows,
+)
+from omnigraph.storage.publisher import PUBLISHER_RETRY_BUDGET
+from omnigraph.storage.snapshot import ManifestState
+
+
+def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: str) -> HeadRow:
+    """Make the manifest ref of a new branch at the source's head, with a head row of its own."""
+    state = source.refresh()
+    manifest.lance.create_ref(source.where, ref, state.version)
+    forked = ManifestBranch(manifest.lance, manifest.root_uri, name, ref)
+    head = HeadRow(name, state.head.commit_id, 0, state.head.commit_seq)
+    handle = forked.handle
+    count("lance", "stage", forked.where.address)
+    transaction, _ = (
+        handle.merge_insert("object_id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute_uncommitted(encode_rows([head]))
+    )
+    manifest.lance.commit(handle, transaction)
+    return head
+
+
+def register_branch(manifest: Manifest, row: BranchRow) -> None:
+    """Publish a new branch: from here on it exists."""
+
+    def change(state: ManifestState) -> bool:
+        known = state.branches.get(row.name)
+        if known is not None and known.ref == row.ref:
+            return False
+        if known is not None:
+            raise AlreadyExists(f"branch `{row.name}` already exists")
+        return True
+
+    _publish_registry(manifest.main, [row], None, change)
+
+
+def unregister_branch(manifest: Manifest, row: BranchRow) -> None:
+    """Remove a branch: from here on it is gone. Raises `NotFound` if another one has its name."""
+
+    def change(state: ManifestState) -> bool:
+        known = state.branches.get(row.name)
+        if known is not None and known.ref != row.ref:
+            raise NotFound(f"branch `{row.name}` was deleted and created again")
+        return known is not None
+
+    _publish_registry(manifest.main, [], row.name, change)
+
+
+def _publish_registry(
+    main: ManifestBranch,
+    rows: list[ManifestRow],
+    removed: str | None,
+    is_needed: Callable[[ManifestState], bool],
+) -> None:
+    for _ in range(PUBLISHER_RETRY_BUDGET):
+        state = main.refresh()
+        if not is_needed(state):
+            return
+        # The head row is rewritten unchanged: a publish on main and a registry change then contend
+        # for one row, and neither can slip under the other unseen.
+        changed = [*rows, RegistryRow(state.registry_changes + 1), state.head]
+        merge = (
+            main.handle.merge_insert("object_id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+        )
+        if removed is not None:
+            key = branch_object_id(removed).replace("'", "''")
+            merge = merge.when_not_matched_by_source_delete(f"object_id = '{key}'")
+        count("lance", "stage", main.where.address)
+        transaction, _ = merge.execute_uncommitted(encode_rows(changed))
+        try:
+            main.lance.commit(main.handle, transaction)
+        except (CommitLost, CommitOutcomeUnknown):
+            # Either somebody was first, or the next look at the registry shows that we were.
+            continue
+        main.refresh()
+        return
+    raise RowLevelCasContention(
+        f"{PUBLISHER_RETRY_BUDGET} attempts to change the branch registry lost to other writers",
+        hint="try again",
+    )

@@ -1,0 +1,199 @@
+"""Snapshots: one immutable view of the graph, folded from manifest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from omnigraph.errors import InternalError, NotFound
+from omnigraph.storage.manifest_rows import (
+    BranchRow,
+    CommitRow,
+    HeadRow,
+    ManifestRow,
+    RegistryRow,
+    TableIdentity,
+    TableRow,
+    TombstoneRow,
+    VersionRow,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One visible table of a snapshot."""
+
+    identity: TableIdentity
+    table_key: str
+    location: str
+    version: int
+    ref: str | None
+    row_count: int
+
+    @property
+    def kind(self) -> str:
+        """`node` or `edge`."""
+        return self.table_key.partition(":")[0]
+
+    @property
+    def type_name(self) -> str:
+        """The type's current name."""
+        return self.table_key.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The tables visible at one commit of one branch."""
+
+    branch: str
+    ref: str | None
+    """Physical ref of the branch; deleting and re-creating a branch changes it."""
+    manifest_version: int
+    commit: CommitRow
+    tables: Mapping[str, TableEntry]
+    """By type key, sorted."""
+
+    @property
+    def commit_id(self) -> str:
+        """The public id of this snapshot."""
+        return self.commit.commit_id
+
+    def table(self, table_key: str) -> TableEntry:
+        """The table of a type; raises `NotFound` where it does not exist at this snapshot."""
+        entry = self.tables.get(table_key)
+        if entry is None:
+            raise NotFound(f"{table_key} does not exist at this snapshot")
+        return entry
+
+
+@dataclass(frozen=True)
+class ManifestState:
+    """Every row of a branch's `__manifest` at one version, ready to be folded at any commit."""
+
+    branch: str
+    ref: str | None
+    version: int
+    tables: Mapping[TableIdentity, TableRow]
+    versions: tuple[VersionRow, ...]
+    tombstones: tuple[TombstoneRow, ...]
+    commits: Mapping[str, CommitRow]
+    heads: Mapping[str, HeadRow]
+    branches: Mapping[str, BranchRow]
+    registry_changes: int
+    pins: Mapping[TableIdentity, VersionRow]
+    """The live tables of the newest rows, kept up to date so that a publish needs no new fold."""
+
+    @classmethod
+    def fold(
+        cls, branch: str, ref: str | None, version: int, rows: list[ManifestRow]
+    ) -> ManifestState:
+        """The state that a full scan at ``version`` shows."""
+        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, 0, {})
+        return empty.with_rows(version, rows)
+
+    def with_rows(self, version: int, rows: list[ManifestRow]) -> ManifestState:
+        """This state after ``rows`` were inserted or updated; deletions need a new fold."""
+        tables, commits = dict(self.tables), dict(self.commits)
+        heads, branches = dict(self.heads), dict(self.branches)
+        versions, tombstones = list(self.versions), list(self.tombstones)
+        registry_changes = self.registry_changes
+        for row in rows:
+            match row:
+                case TableRow():
+                    tables[row.identity] = row
+                case VersionRow():
+                    versions.append(row)
+                case TombstoneRow():
+                    tombstones.append(row)
+                case CommitRow():
+                    commits[row.commit_id] = row
+                case HeadRow():
+                    heads[row.branch] = row
+                case BranchRow():
+                    branches[row.name] = row
+                case RegistryRow():
+                    registry_changes = row.changes
+        return ManifestState(
+            self.branch,
+            self.ref,
+            version,
+            tables,
+            tuple(versions),
+            tuple(tombstones),
+            commits,
+            heads,
+            branches,
+            registry_changes,
+            _fold_pins(self.pins, rows),
+        )
+
+    @property
+    def head(self) -> HeadRow:
+        """The head row of this branch; every live branch has one."""
+        row = self.heads.get(self.branch)
+        if row is None:
+            raise InternalError(f"branch {self.branch} has no head row")
+        return row
+
+    def head_snapshot(self) -> Snapshot:
+        """What the branch shows now."""
+        commit = self.commits[self.head.commit_id]
+        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(self.pins))
+
+    def snapshot_at(self, commit_id: str) -> Snapshot:
+        """What the branch showed at one of its commits, inherited ones included."""
+        commit = self.commits.get(commit_id)
+        if commit is None:
+            raise NotFound(
+                f"branch {self.branch} has no commit {commit_id}",
+                hint="list its commits with `omnigraph commit list`",
+            )
+        history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
+        pins = _fold_pins({}, (row for row in history if row.commit_seq <= commit.commit_seq))
+        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(pins))
+
+    def _entries(self, pins: Mapping[TableIdentity, VersionRow]) -> Mapping[str, TableEntry]:
+        """The pins joined with their registrations, by type key."""
+        entries: dict[str, TableEntry] = {}
+        for identity, pin in pins.items():
+            registration = self.tables.get(identity)
+            if registration is None:
+                raise InternalError(f"table {identity} is pinned but not registered")
+            if registration.table_key in entries:
+                raise InternalError(f"two live tables are called {registration.table_key}")
+            entries[registration.table_key] = TableEntry(
+                identity,
+                registration.table_key,
+                registration.location,
+                pin.version,
+                pin.ref,
+                pin.row_count,
+            )
+        return MappingProxyType({key: entries[key] for key in sorted(entries)})
+
+    def lineage(self) -> list[CommitRow]:
+        """The commits the head reaches on this branch's line, newest first."""
+        top = self.head.commit_seq
+        reached = [row for row in self.commits.values() if row.commit_seq <= top]
+        return sorted(reached, key=lambda row: (row.commit_seq, row.commit_id), reverse=True)
+
+
+def _fold_pins(
+    known: Mapping[TableIdentity, VersionRow], rows: Iterable[ManifestRow]
+) -> Mapping[TableIdentity, VersionRow]:
+    """The greatest version per identity, less what a tombstone of that identity covers."""
+    pins = dict(known)
+    stones: list[TombstoneRow] = []
+    for row in rows:
+        if isinstance(row, VersionRow):
+            pin = pins.get(row.identity)
+            if pin is None or row.version > pin.version:
+                pins[row.identity] = row
+        elif isinstance(row, TombstoneRow):
+            stones.append(row)
+    for stone in stones:
+        pin = pins.get(stone.identity)
+        if pin is not None and stone.version >= pin.version:
+            del pins[stone.identity]
+    return pins

@@ -1,0 +1,103 @@
+"""Staging changes of one table, and reading rows of a pinned one.
+
+Staging writes data files and returns a Lance transaction; nothing is visible, not even to Lance,
+before `datasets.commit_strict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.fragment import write_fragments
+
+from omnigraph.effects.io_counters import count
+
+ID = "id"
+LOOKUP_VALUES_MAX = 2_000
+"""Longer lists are answered by scanning the column: a filter of that size costs more to plan."""
+
+
+def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
+    """Insert rows whose ids are known to be new."""
+    count("lance", "stage", handle.uri)
+    transaction = write_fragments(rows, handle, return_transaction=True)
+    return replace(transaction, uuid=uuid)
+
+
+def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
+    """Insert rows or replace those with the same id; ids must be unique within ``rows``."""
+    count("lance", "stage", handle.uri)
+    transaction, _ = (
+        handle.merge_insert(ID)
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute_uncommitted(rows)
+    )
+    return replace(transaction, uuid=uuid)
+
+
+def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
+    """Delete the rows with these ids; they must exist, since Lance would commit a no-op too."""
+    count("lance", "stage", handle.uri)
+    keys = pa.table([ids], schema=pa.schema([handle.schema.field(ID)]))
+    transaction, _ = handle.merge_insert(ID).when_matched_delete().execute_uncommitted(keys)
+    return replace(transaction, uuid=uuid)
+
+
+def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
+    """Replace the whole table, with nothing if ``rows`` is empty, in one transaction."""
+    count("lance", "stage", handle.uri)
+    fragments = write_fragments(rows, handle, mode="overwrite") if rows.num_rows else []
+    operation = LanceOperation.Overwrite(handle.schema, fragments)
+    return Transaction(handle.version, operation, uuid=uuid)
+
+
+def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
+    """Bring the content of an older version back as the next one.
+
+    Lance never rejects a stale restore, so the caller must hold the table and check its head.
+    """
+    return Transaction(handle.version, LanceOperation.Restore(version), uuid=uuid)
+
+
+def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a table."""
+    count("lance", "scan", handle.uri)
+    return handle.to_table(columns=None if columns is None else list(columns))
+
+
+def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """All rows of a table, a bounded number at a time."""
+    count("lance", "scan", handle.uri)
+    yield from handle.to_batches(columns=list(columns))
+
+
+def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
+    """The rows at some positions of the scan order, in the order asked for."""
+    count("lance", "take", handle.uri)
+    return handle.take(positions.to_pylist(), columns=list(columns))
+
+
+def rows_where_in(
+    handle: LanceDataset,
+    column: str,
+    values: pa.Array,
+    columns: Sequence[str],
+    *,
+    with_row_id: bool = False,
+) -> pa.Table:
+    """Rows whose ``column`` holds one of ``values``; right with or without an index."""
+    count("lance", "lookup", handle.uri)
+    if len(values) <= LOOKUP_VALUES_MAX:
+        wanted = pc.field(column).isin(values)
+        return handle.to_table(columns=list(columns), filter=wanted, with_row_id=with_row_id)
+    scanned = handle.to_table(
+        columns=list(dict.fromkeys([*columns, column])), with_row_id=with_row_id
+    )
+    found = scanned.filter(pc.is_in(scanned[column], value_set=values))
+    # The column it was found by is only kept if it was asked for.
+    return found if column in columns else found.drop_columns([column])

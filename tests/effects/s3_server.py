@@ -1,0 +1,83 @@
+"""A real S3 API on loopback for tests, in a process of its own.
+
+``with running_s3() as endpoint`` starts it; it ends with the block, and also when the test run is
+killed, because it watches its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+ACCESS_KEY = "test-access-key"
+SECRET_KEY = "test-secret-key"
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    """The variables with which Omnigraph reaches the server."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+
+
+def create_bucket(endpoint: str, bucket: str) -> None:
+    urlopen(Request(f"{endpoint}/{bucket}", method="PUT"), timeout=30).close()
+
+
+@contextmanager
+def running_s3() -> Iterator[str]:
+    """Start the server and give its endpoint."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=clean,
+        text=True,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        port = server.stdout.readline().strip()
+        assert port, "the S3 server did not start"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stdin.close()
+        server.wait(timeout=30)
+        server.stdout.close()
+
+
+def main() -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    application = DomainDispatcherApplication(create_backend_app)
+    one_request = threading.Lock()
+
+    # moto checks a condition and stores the object in two steps. Real stores do it in one, so
+    # requests are let in one at a time.
+    def serialised(environ: dict[str, Any], start_response: Any) -> Any:
+        with one_request:
+            return application(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, serialised, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

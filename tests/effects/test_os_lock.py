@@ -1,0 +1,205 @@
+"""Locks of the operating system: exclusive between handles, gone with their process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from omnigraph.effects.failures import FailureClass, StorageFailure
+from omnigraph.effects.os_lock import OsLock, is_locked, lock_path
+from omnigraph.errors import InternalError
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process that has said `ready`."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "ready"
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=60)
+
+
+HOLDER = """
+    import sys
+    from pathlib import Path
+    from omnigraph.effects.os_lock import OsLock
+    lock = OsLock(Path(sys.argv[1]))
+    assert lock.try_acquire()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    lock.release()
+    print("released", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_one_holder_at_a_time_within_a_process(tmp_path: Path):
+    path = tmp_path / "missing" / "lock"
+    first, second = OsLock(path), OsLock(path)
+    assert not is_locked(path)
+    assert first.try_acquire()
+    assert first.is_held
+    assert is_locked(path)
+    assert not second.try_acquire()
+    first.release()
+    first.release()
+    assert not is_locked(path)
+    assert second.try_acquire()
+    second.release()
+
+
+def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path):
+    path = tmp_path / "lock"
+    holder = start(HOLDER, str(path))
+    assert is_locked(path)
+    lock = OsLock(path)
+    assert not lock.try_acquire()
+    os.kill(holder.pid, signal.SIGKILL)
+    assert holder.wait(timeout=60) == -signal.SIGKILL
+    assert not is_locked(path)
+    assert lock.acquire(timeout_ms=5_000)
+    lock.release()
+    finish(holder)
+
+
+def test_a_released_lock_can_be_taken_while_its_process_lives(tmp_path: Path):
+    path = tmp_path / "lock"
+    holder = start(HOLDER, str(path))
+    assert holder.stdin is not None
+    waited: list[bool] = []
+    lock = OsLock(path)
+    waiter = threading.Thread(target=lambda: waited.append(lock.acquire(30_000)))
+    waiter.start()
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    waiter.join(timeout=30)
+    assert waited == [True]
+    lock.release()
+    finish(holder)
+
+
+def test_a_wait_ends_at_its_limit(tmp_path: Path):
+    with OsLock(tmp_path / "lock"):
+        started = time.monotonic()
+        assert not OsLock(tmp_path / "lock").acquire(timeout_ms=40)
+        assert 0.04 <= time.monotonic() - started < 5
+
+
+def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
+    """A prefork server must not look alive after its death because a worker is."""
+    path = tmp_path / "lock"
+    script = """
+        import os, sys, time
+        from pathlib import Path
+        from omnigraph.effects.os_lock import OsLock
+        lock = OsLock(Path(sys.argv[1]))
+        assert lock.try_acquire()
+        if os.fork() == 0:
+            assert not lock.is_held
+            Path(sys.argv[2]).write_text(str(os.getpid()))
+            time.sleep(60)
+            os._exit(0)
+        while not Path(sys.argv[2]).exists() or not Path(sys.argv[2]).read_text():
+            time.sleep(0.01)
+        print("ready", flush=True)
+        time.sleep(60)
+    """
+    pid_file = tmp_path / "child"
+    parent = start(script, str(path), str(pid_file))
+    child = int(pid_file.read_text())
+    try:
+        assert is_locked(path)
+        parent.kill()
+        parent.wait(timeout=60)
+        os.kill(child, 0)  # it lives
+        assert not is_locked(path)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        finish(parent)
+
+
+def test_a_lock_on_a_file_that_was_replaced_does_not_count(tmp_path: Path):
+    """Whoever waits on a removed file must end up with the lock of the new one."""
+    path = tmp_path / "lock"
+    first = OsLock(path)
+    assert first.try_acquire()
+    waiting = OsLock(path)
+    result: list[bool] = []
+    waiter = threading.Thread(target=lambda: result.append(waiting.acquire(30_000)))
+    waiter.start()
+    time.sleep(0.03)
+    path.unlink()
+    third = OsLock(path)
+    assert third.try_acquire()
+    first.release()
+    time.sleep(0.05)
+    assert result == []  # it has got the old file, and noticed
+    third.release()
+    waiter.join(timeout=30)
+    assert result == [True]
+    assert is_locked(path)
+    waiting.release()
+
+
+def test_observers_do_not_disturb_each_other_or_an_acquirer(tmp_path: Path):
+    path = tmp_path / "lock"
+    path.touch()
+    stop = threading.Event()
+
+    def observe() -> list[bool]:
+        seen = []
+        while not stop.is_set():
+            seen.append(is_locked(path))
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        observers = [pool.submit(observe) for _ in range(2)]
+        time.sleep(0.02)  # two observers of a free lock
+        taken = []
+        for _ in range(20):
+            lock = OsLock(path)
+            taken.append(lock.acquire(5_000))
+            lock.release()
+        stop.set()
+    assert all(taken)
+    assert all(False in observer.result() for observer in observers)
+
+
+def test_looking_creates_nothing(tmp_path: Path):
+    assert not is_locked(tmp_path / "lock")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_acquiring_twice_is_a_mistake(tmp_path: Path):
+    with OsLock(tmp_path / "lock") as lock, pytest.raises(InternalError):
+        lock.acquire()
+
+
+def test_a_lock_that_cannot_be_opened_is_a_failure(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailure) as caught:
+        OsLock(tmp_path / "file" / "lock").acquire(0)
+    assert caught.value.failure_class is FailureClass.PERMANENT
+    with pytest.raises(StorageFailure):
+        is_locked(tmp_path / "file" / "lock")
+
+
+def test_lock_files_are_named_by_scope(tmp_path: Path):
+    paths = {lock_path(tmp_path, scope) for scope in ("graph", "main", "agent/42", "x" * 200)}
+    assert len(paths) == 4
+    assert all(p.parent == tmp_path and p.name.startswith(".omnigraph-lock-") for p in paths)
+    assert lock_path(tmp_path, "main") == lock_path(tmp_path, "main")

@@ -59,6 +59,7 @@ FACADE_MAY_IMPORT = "errors model schema query graph client"
 
 CONFINED: dict[str, str] = {
     "lance": "storage pipeline",
+    "obstore": "effects",
     "pyspark": "engines.spark pipeline",
     "py4j": "engines.spark pipeline",
     "cedarpy": "policy",

@@ -7,7 +7,7 @@ and hands the work to the rooms below.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,22 +41,23 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MutationReceipt,
 )
+from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest_rows import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import Snapshot
+from omnigraph.syntax.source import Source
 
 OpenMode = Literal["read_write", "read_only"]
 
 
 def init(
     uri: str | os.PathLike[str],
-    schema: str | Path,
+    schema: str | Path | Source,
     *,
     force: bool = False,
     actor: str | None = None,
@@ -72,10 +73,13 @@ def init(
     return Graph(kernel)
 
 
-def open_graph(uri: str | os.PathLike[str], mode: OpenMode = "read_write") -> Graph:
+def open_graph(
+    uri: str | os.PathLike[str], mode: OpenMode = "read_write", *, settle: bool = True
+) -> Graph:
     """Open the graph at ``uri``.
 
-    Opening read-write first settles what an interrupted write left behind. Opening read-only writes
+    Opening read-write first settles what an interrupted write left behind, unless ``settle`` leaves
+    that to `Graph.recover`, which says what became of each operation. Opening read-only writes
     nothing at all. Raises `NotFound` when there is no graph.
     """
     kernel = Kernel.of(Root.parse(uri))
@@ -83,7 +87,8 @@ def open_graph(uri: str | os.PathLike[str], mode: OpenMode = "read_write") -> Gr
     graph = Graph(kernel, read_only=mode == "read_only")
     if mode == "read_write":
         kernel.store.probe_atomic_create()
-        Recoverer(kernel).run("full")
+        if settle:
+            Recoverer(kernel).run("full")
     return graph
 
 
@@ -150,7 +155,7 @@ class Graph:
 
     def mutate(
         self,
-        source: str | Path,
+        source: str | Path | Source,
         params: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
@@ -192,23 +197,29 @@ class Graph:
         self,
         *paths: str | os.PathLike[str],
         mode: LoadMode,
-        data: bytes | str | None = None,
+        data: bytes | str | Iterable[bytes] | None = None,
         branch: str | None = None,
         from_: str | None = None,
         grammar: Grammar = "compatible",
         replace_types: Iterable[str] = (),
         actor: str | None = None,
         operation_id: str | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> LoadReceipt:
         """Load graph records from JSONL files, or from ``data``, as one commit.
 
-        A missing ``branch`` is created from ``from_`` if that is given. See the guide for the
-        modes `append`, `merge` and `overwrite`.
+        ``data`` may arrive in blocks. A missing ``branch`` is created from ``from_`` if that is
+        given. See the guide for the modes `append`, `merge` and `overwrite`. ``progress`` is told
+        the bytes of each block that was read, unpacked.
         """
         self._require_writable("load")
         sources = [RecordSource.file(Path(path)) for path in paths]
-        if data is not None:
+        if isinstance(data, bytes | str):
             sources.append(RecordSource.of(data))
+        elif data is not None:
+            sources.append(RecordSource.stream(data))
+        if progress is not None:
+            sources = [_watched(source, progress) for source in sources]
         target = branch or MAIN
         created = self._ensure_branch(target, from_, actor)
         state = self._kernel.manifest.branch(target).refresh()
@@ -346,7 +357,7 @@ class Graph:
     def _accepted(self) -> AcceptedSchema:
         return self._kernel.accepted_schema()
 
-    def _compiled(self, source: str | Path, name: str | None) -> Any:
+    def _compiled(self, source: str | Path | Source, name: str | None) -> Any:
         accepted = self._accepted()
         if self._compiler is None or self._compiler.catalog is not accepted.catalog:
             self._compiler = QueryCompiler(accepted.catalog)
@@ -384,6 +395,17 @@ class Graph:
             raise InputError(
                 f"`{verb}` needs a graph opened for writing", hint='open it with mode="read_write"'
             )
+
+
+def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:
+    """The same source, telling ``progress`` of every block."""
+
+    def blocks() -> Iterator[bytes]:
+        for block in source.blocks():
+            progress(len(block))
+            yield block
+
+    return RecordSource(source.name, blocks)
 
 
 def _require_graph(kernel: Kernel) -> None:

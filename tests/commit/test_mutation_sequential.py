@@ -93,7 +93,7 @@ def is_true(predicate: tuple[Any, ...], row: dict[str, Any]) -> bool:
         case ("or", parts):
             return any(is_true(part, row) for part in parts)
         case ("null", name, negated):
-            return (row[name] is None) != negated
+            return (row[name] is None) is not negated
         case ("in", name, values):
             return row[name] is not None and row[name] in values
         case (symbol, name, value):

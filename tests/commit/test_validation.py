@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from omnigraph.commit.change_set import ChangeSet
+from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InternalError
 from omnigraph.model.conflicts import ConflictKind
@@ -360,10 +360,15 @@ def test_violations_come_by_rule_then_type_then_id():
         validate(changes, CATALOG, view)
 
 
-def test_c_wrt_004_refused_change_set_says_nothing_was_written():
-    edges = change("append", "edge:Shades", shades("s1", "zzz", "yew"))
+@pytest.mark.parametrize("kind", ["append", "upsert", "replace"])
+def test_c_wrt_004_bad_endpoint_or_cardinality_is_refused_in_every_mode(kind):
+    view = planted()
+    missing = change(kind, "edge:GrowsIn", grows("e1", "zzz"))
     with pytest.raises(ConstraintViolation, match="src 'zzz' not found in Plant"):
-        validate(changes_of(edges), CATALOG, NOTHING)
+        validate(changes_of(missing), CATALOG, view)
+    many = change(kind, "edge:GrowsIn", *(grows(f"e{i}", "oak") for i in range(3)))
+    with pytest.raises(ConstraintViolation, match=r"source 'oak' has 3 edges \(max 2\)"):
+        validate(changes_of(many), CATALOG, view)
 
 
 def test_committed_rows_are_looked_up_and_never_scanned():
@@ -383,13 +388,15 @@ def test_nothing_to_check_reads_nothing():
     assert view.reads == []
 
 
+def test_compaction_leaves_a_type_as_it_was():
+    view = planted(grows("e1", "oak"))
+    compacted = TableChange("edge:GrowsIn", "compact", view.tables["edge:GrowsIn"].slice(0, 0))
+    assert messages(changes_of(compacted), view) == []
+    gone = change("delete", "node:Plant", "oak")
+    assert messages(changes_of(compacted, gone), view) == ["src 'oak' not found in Plant"]
+
+
 def test_type_the_schema_lacks_is_a_bug():
-    rows = pa.table({"id": ["x"]})
+    weed = TableChange("node:Weed", "append", pa.table({"id": ["x"]}))
     with pytest.raises(InternalError, match="node:Weed"):
-        validate(changes_of(change_like("node:Weed", rows)), CATALOG, NOTHING)
-
-
-def change_like(table_key: str, rows: pa.Table):
-    from omnigraph.commit.change_set import TableChange
-
-    return TableChange(table_key, "append", rows)
+        validate(changes_of(weed), CATALOG, NOTHING)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -100,13 +98,3 @@ def test_a_file_outside_of_the_root_is_refused(tmp_path: Path):
     (outside,) = make(tmp_path, "outside")
     with pytest.raises(ValueError, match="outside"):
         flush_tree(tmp_path / "root", [outside], Durability.DISK)
-
-
-def test_modules_of_the_room_do_not_load_the_object_library():
-    code = (
-        "import sys, omnigraph.effects.objects, omnigraph.effects.local_objects,"
-        " omnigraph.effects.failpoints, omnigraph.effects.ids, omnigraph.effects.clock;"
-        "print('obstore' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 LIGHT = ["conflicts", "floats", "ids", "parameters", "receipts", "spelling", "temporal", "types"]
-LIGHT += ["values"]
+LIGHT += ["values", "versions"]
 HEAVY = ["arrow", "columns", "result_json"]
 
 

@@ -260,7 +260,7 @@ def test_c_sch_013_and_015_ineligible_columns_are_rejected(constraint, written, 
     check_rejected(on_node, SchemaParseError, message, f"@{constraint}" if bare else "a")
     if constraint != "key":
         on_edge = on_node.replace("node T", "node N {} edge T: N -> N")
-        check(on_edge, SchemaParseError, message, f"@{constraint}" if bare else "a")
+        check_rejected(on_edge, SchemaParseError, message, f"@{constraint}" if bare else "a")
 
 
 def test_ineligible_columns_of_an_interface_are_reported_for_the_node():

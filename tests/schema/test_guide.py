@@ -47,8 +47,8 @@ def test_the_example_of_a_refusal_is_what_is_printed():
         *CODES,
         *Family,
         *(step.kind for step in get_args(Step)),
-        *VIRTUAL_COLUMNS,
-        *EDGE_STRUCTURAL_COLUMNS,
+        *sorted(VIRTUAL_COLUMNS),
+        *sorted(EDGE_STRUCTURAL_COLUMNS),
         *(SOURCE_OBJECT, IR_OBJECT, STATE_OBJECT),
     ],
 )

@@ -9,17 +9,16 @@ import pyarrow as pa
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.initialize import initialize
-from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import LeaseSettings
 from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import Capture, Intent, WriteAttempt
+from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import Snapshot
 
 SCHEMA = """
@@ -48,9 +47,8 @@ class TestGraph:
 
     def capture(self, branch: str = "main") -> Capture:
         manifest = self.kernel.manifest.branch(branch)
-        snapshot = manifest.refresh().head_snapshot()
-        reader = SnapshotReader(self.kernel.lance, self.kernel.root.uri, snapshot)
-        return Capture(manifest, snapshot, reader, self.kernel.accepted_schema().schema_hash)
+        manifest.refresh()
+        return self.kernel.capture(manifest, self.kernel.accepted_schema().schema_hash)
 
     def snapshot(self, branch: str = "main") -> Snapshot:
         return self.capture(branch).snapshot

@@ -8,9 +8,7 @@ from omnigraph import __version__
 from omnigraph.cli.help import Capability, Command
 from omnigraph.cli.options import JsonFlag
 from omnigraph.cli.output import output_of
-
-INTERNAL_SCHEMA_VERSION = 4
-"""The newest layout of a graph's own tables that this version reads and writes."""
+from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 
 EXAMPLES = """
 omnigraph version

@@ -30,7 +30,7 @@ class GraphView(Protocol):
         ...
 
 
-ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace"]
+ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "compact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class TableChange:
 
     ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
     become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
+    ``compact`` changes no content: it only rewrites small fragments, and has no rows.
     """
 
     table_key: str

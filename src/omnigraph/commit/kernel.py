@@ -23,6 +23,18 @@ from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.manifest import Manifest, ManifestBranch
 from omnigraph.storage.publisher import fence
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The world as one attempt saw it, read once."""
+
+    branch: ManifestBranch
+    snapshot: Snapshot
+    reader: SnapshotReader
+    schema_hash: str
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,12 @@ class Kernel:
     def accepted_schema(self) -> AcceptedSchema:
         """The schema contract in force, read from the store."""
         return read_contract(self.store)
+
+    def capture(self, branch: ManifestBranch, schema_hash: str) -> Capture:
+        """The head of a branch as it was last read, with a reader of its tables."""
+        snapshot = branch.state.head_snapshot()
+        reader = SnapshotReader(self.lance, self.root.uri, snapshot)
+        return Capture(branch, snapshot, reader, schema_hash)
 
     def table_uri(self, location: str) -> str:
         """The dataset at a location relative to the root."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from time import perf_counter
 
-from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load import LoadPlan, plan_load
 from omnigraph.commit.load_input import read_input
@@ -17,7 +17,7 @@ from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Capture, Intent
+from omnigraph.commit.writer import Intent
 from omnigraph.model.receipts import LoadMode, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog
 

@@ -6,13 +6,13 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
 from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Capture, Intent
+from omnigraph.commit.writer import Intent
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.plan import MutationPlan

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from omnigraph.commit.change_set import ChangeSet
-from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import Capture, EffectFreeConflict, Intent, WriteAttempt
+from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
-from omnigraph.storage.reader import SnapshotReader
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
@@ -122,9 +121,7 @@ class WritePath:
         if expected_head is not None:
             require_head(state, expected_head)
         accepted = self._kernel.accepted_schema()
-        snapshot = state.head_snapshot()
-        reader = SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
-        capture = Capture(manifest, snapshot, reader, accepted.schema_hash)
+        capture = self._kernel.capture(manifest, accepted.schema_hash)
         captured.append(capture)
         return capture, prepare(capture, accepted.catalog)
 

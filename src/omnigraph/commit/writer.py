@@ -7,13 +7,14 @@ sidecar owns every effect: whatever goes wrong, recovery finishes or undoes the 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.drift import uncovered_drift
-from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
 from omnigraph.commit.sidecar import (
     Authority,
@@ -33,6 +34,7 @@ from omnigraph.errors import (
     RecoveryRequired,
 )
 from omnigraph.storage import tables
+from omnigraph.storage.compaction import fragment_count, stage_compaction
 from omnigraph.storage.datasets import (
     CommitLost,
     DatasetRef,
@@ -41,24 +43,19 @@ from omnigraph.storage.datasets import (
     latest_version,
     row_count,
 )
-from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitKind, CommitRow
 from omnigraph.storage.manifest_upkeep import maintain_manifest
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
-from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import Snapshot, TableEntry
+from omnigraph.storage.snapshot import TableEntry
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """The world as one attempt saw it, read once."""
-
-    branch: ManifestBranch
-    snapshot: Snapshot
-    reader: SnapshotReader
-    schema_hash: str
+UPKEEP_ACTOR = "omnigraph:upkeep"
+COMPACT_EVERY_VARIABLE = "OMNIGRAPH_TABLE_COMPACT_EVERY"
+COMPACT_EVERY = 64
+"""Fragments of a table at which a write compacts it."""
+COMPACTED_ROWS = 65_536
+"""Larger fragments are left to `optimize`: a write must not pay for rewriting a big table."""
 
 
 @dataclass(slots=True)
@@ -136,7 +133,32 @@ class WriteAttempt:
         commit = self._effects(sidecar, lease)
         self._finish(sidecar)
         maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
+        if self._intent.commit_kind != "maintenance":
+            self._compact_tables(lease)
         return commit
+
+    def _compact_tables(self, lease: Lease) -> None:
+        """Rewrite the small fragments that many small writes have left, as a commit of its own.
+
+        Each write adds a fragment, and every lookup visits all of them. The write itself is done
+        and acknowledged whatever happens here.
+        """
+        due = {
+            table.entry.table_key: TableChange(
+                table.entry.table_key, "compact", table.change.rows.slice(0, 0)
+            )
+            for table in self._tables
+            if table.landed is not None and fragment_count(table.landed) >= _compact_every()
+        }
+        if not due:
+            return
+        try:
+            branch = self._capture.branch
+            capture = self._kernel.capture(branch, self._capture.schema_hash)
+            upkeep = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
+            WriteAttempt(self._kernel, capture, ChangeSet(due), upkeep).run_owned(lease)
+        except Exception:
+            log.warning("tables %s were not compacted", sorted(due), exc_info=True)
 
     # --- preparation ------------------------------------------------------------------------------
 
@@ -170,6 +192,10 @@ class WriteAttempt:
                 table.staged = tables.stage_delete(handle, rows["id"].combine_chunks(), uuid)
             case "replace":
                 table.staged = tables.stage_replace(handle, rows, uuid)
+            case "compact":
+                table.staged = stage_compaction(handle, uuid, COMPACTED_ROWS)
+        if table.staged is None:
+            raise EffectFreeConflict(f"there is nothing to compact in {table.entry.table_key}")
         table.staged.transaction_properties = {"operation": self._operation_id}
 
     # --- under the gates --------------------------------------------------------------------------
@@ -335,3 +361,8 @@ def _sidecar_table(table: PlannedTable) -> SidecarTable:
         table.restore_uuid,
         FirstTouch(entry.ref, entry.version) if table.is_first_touch else None,
     )
+
+
+def _compact_every() -> int:
+    text = os.environ.get(COMPACT_EVERY_VARIABLE, "")
+    return int(text) if text.isdecimal() and int(text) > 1 else COMPACT_EVERY

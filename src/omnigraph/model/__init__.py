@@ -9,6 +9,7 @@
 `spelling`     canonical texts of key values, entity ids
 `ids`          ULIDs, table keys, branch names
 `receipts`     what writers return
+`versions`     versions of what graphs write down
 `conflicts`    what a merge cannot decide
 `arrow`        Arrow types, fields and table schemas
 `columns`      values and spellings by the column

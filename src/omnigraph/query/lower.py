@@ -7,6 +7,7 @@ leave optional matches to the end. Engines that know table sizes may reorder.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -32,14 +33,15 @@ class _Ordering:
     bound: set[str]
     steps: list[Step] = field(default_factory=list)
     hops: list[TypedHop] = field(init=False)
-    predicates: list[ex.Expression] = field(init=False)
+    predicates: list[tuple[frozenset[str], ex.Expression]] = field(init=False)
+    """Conditions still to be placed, with the variables each one reads."""
     exclusions: list[tuple[frozenset[str], Block]] = field(init=False)
     disjunctions: list[tuple[frozenset[str], tuple[Block, ...]]] = field(init=False)
 
     def __post_init__(self) -> None:
         block = self.block
         self.hops = list(block.hops)
-        self.predicates = list(block.predicates)
+        self.predicates = [(ex.variables_of(p), p) for p in block.predicates]
         self.exclusions = [(_outer_variables(inner), inner) for inner in block.exclusions]
         self.disjunctions = [
             (frozenset().union(*map(_outer_variables, inner)), inner)
@@ -94,7 +96,7 @@ class _Ordering:
             hop.target == name != hop.source and not _oriented(hop, False).reversible
             for hop in self.hops
         )
-        local = [p for p in self.predicates if ex.variables_of(p) == {name}]
+        local = [p for read, p in self.predicates if read == {name}]
         equal = {
             column.property
             for p in local
@@ -131,16 +133,18 @@ class _Ordering:
 
     def _take_local(self, names: set[str]) -> tuple[ex.Expression, ...]:
         """Remove and return the predicates that read exactly one of these variables."""
-        local = [
-            p for p in self.predicates if len(read := ex.variables_of(p)) == 1 and read <= names
-        ]
-        self.predicates = [p for p in self.predicates if p not in local]
-        return tuple(local)
+        return self._take(lambda read: len(read) == 1 and read <= names)
+
+    def _take(self, wanted: Callable[[frozenset[str]], bool]) -> tuple[ex.Expression, ...]:
+        """Remove and return the predicates whose variables are ``wanted``."""
+        taken = tuple(p for read, p in self.predicates if wanted(read))
+        if taken:
+            self.predicates = [entry for entry in self.predicates if not wanted(entry[0])]
+        return taken
 
     def _test_what_is_ready(self) -> None:
-        ready = tuple(p for p in self.predicates if ex.variables_of(p) <= self.bound)
+        ready = self._take(self.bound.issuperset)
         if ready:
-            self.predicates = [p for p in self.predicates if p not in ready]
             self.steps.append(Filter(ready))
         bound = frozenset(self.bound)
         for read, inner in [e for e in self.exclusions if e[0] <= bound]:

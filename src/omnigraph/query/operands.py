@@ -360,9 +360,11 @@ def round_to_match(column: ex.Expression, other: ex.Expression) -> ex.Expression
     """``other`` as a comparison with ``column`` sees it.
 
     A stored F32 never equals most decimal literals, so literals and parameters are rounded to
-    single precision first; every other pair of numbers compares by mathematical value.
+    single precision first, also against the smallest or first of several stored values; every
+    other pair of numbers compares by mathematical value.
     """
-    if not isinstance(column, ex.PropertyValue) or column.type.scalar is not Scalar.F32:
+    is_given = isinstance(column, ex.Constant | ex.ParameterValue)
+    if is_given or column.type.scalar is not Scalar.F32:
         return other
     rounded = ValueType(Scalar.F32, nullable=other.type.nullable, is_list=other.type.is_list)
     if isinstance(other, ex.Constant) and other.type.scalar is Scalar.F64:

@@ -56,6 +56,7 @@ class Expand:
     direction: Literal["out", "in", "both"]
     minimum: int
     maximum: int
+    """Below ``minimum`` for a second hop between two types, which finds nothing."""
     edge_variable: str | None = None
     path_variable: str | None = None
     target_is_bound: bool = False
@@ -106,7 +107,11 @@ Step: TypeAlias = Scan | Expand | Filter | Exclude | Exists | Extend
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Steps to run in order, starting from one empty row or from the rows of an outer pattern."""
+    """Steps to run in order, starting from one empty row or from the rows of an outer pattern.
+
+    No two variables of a pattern and of those around it share a name. A name with a `#` in it is
+    not the one in the text: the variable was `$_`, or local to a block.
+    """
 
     steps: tuple[Step, ...]
 
@@ -190,6 +195,7 @@ class ReadPlan:
     having: tuple[Expression, ...]
     """Conditions on output columns and aggregates, before `distinct`."""
     distinct: bool
+    """Drop repeated rows; of rows that a rank has ordered, the first one stays."""
     order: tuple[SortKey, ...]
     """Keys after the rank. Where rows are grouped or distinct they read output columns."""
     tie_breakers: tuple[OutputValue, ...]

@@ -22,12 +22,20 @@ _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 TARGET_ROWS_PER_FRAGMENT = 1_000_000
 
 
-def stage_compaction(handle: LanceDataset, uuid: str) -> Transaction | None:
+def fragment_count(handle: LanceDataset) -> int:
+    """How many fragments a version has; known from its metadata."""
+    return len(handle.get_fragments())
+
+
+def stage_compaction(
+    handle: LanceDataset, uuid: str, target_rows: int = TARGET_ROWS_PER_FRAGMENT
+) -> Transaction | None:
     """A transaction that rewrites small fragments into large ones; None if there is nothing to do.
 
-    Row ids and row versions are kept, so that histories and deltas read the same afterwards.
+    Fragments that have ``target_rows`` already are left alone. Row ids and row versions are kept,
+    so that histories and deltas read the same afterwards.
     """
-    plan = Compaction.plan(handle, {"target_rows_per_fragment": TARGET_ROWS_PER_FRAGMENT})
+    plan = Compaction.plan(handle, {"target_rows_per_fragment": target_rows})
     if not plan.tasks:
         return None
     count("lance", "compact", handle.uri)

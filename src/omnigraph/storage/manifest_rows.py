@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import StorageError
+from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.layout import MAIN
 
 CommitKind: TypeAlias = Literal[
@@ -21,7 +22,6 @@ CommitKind: TypeAlias = Literal[
 ]
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
-INTERNAL_SCHEMA_VERSION = 4
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ import logging
 import os
 
 from omnigraph.effects.io_counters import count
-from omnigraph.storage.compaction import stage_compaction
+from omnigraph.storage.compaction import fragment_count, stage_compaction
 from omnigraph.storage.manifest import ManifestBranch
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
     Called under the branch's lease, after a publish: each publish adds one fragment.
     """
     try:
-        if len(branch.handle.get_fragments()) < _compact_every():
+        if fragment_count(branch.handle) < _compact_every():
             return
         transaction = stage_compaction(branch.handle, uuid)
         if transaction is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lance import LanceDataset
 
 from omnigraph.errors import UnsupportedStorageVersion
-from omnigraph.storage.manifest_rows import INTERNAL_SCHEMA_VERSION, STAMP_KEY
+from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
+from omnigraph.storage.manifest_rows import STAMP_KEY
 
 
 def check_stamp(handle: LanceDataset) -> None:

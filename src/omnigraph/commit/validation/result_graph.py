@@ -22,7 +22,10 @@ class ResultGraph:
     """A change set laid over the committed rows of one snapshot."""
 
     def __init__(self, change_set: ChangeSet, view: GraphView) -> None:
-        self._changes = change_set.tables
+        # What rewrites files without touching content leaves its type as it was.
+        self._changes = {
+            key: change for key, change in change_set.tables.items() if change.kind != "compact"
+        }
         self._view = view
         self._changed_ids: dict[str, pa.Array] = {}
 
@@ -67,6 +70,8 @@ class ResultGraph:
         if change is None or change.kind == "append" or self._is_empty(table_key):
             return NO_IDS
         ids = self._ids(table_key)
+        if not len(ids):
+            return NO_IDS
         return pc.unique(self._view.rows_where_in(table_key, ID, ids, [column])[column])
 
     def absent(self, table_key: str, ids: pa.Array) -> pa.Array:

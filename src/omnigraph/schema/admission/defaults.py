@@ -7,6 +7,8 @@ literal form, so they have no defaults.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.temporal import parse_date, parse_datetime
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
@@ -50,13 +52,7 @@ def check_default_form(
 
 def check_default_uses(owner: EffectiveNode | EffectiveEdge, report: Report) -> None:
     """Check the defaults of a type against its constraints."""
-    defaults = {
-        prop.name: (annotation, value)
-        for prop in owner.properties.values()
-        if (annotation := annotation_named(prop.declaration.annotations, "default"))
-        and annotation.value is not None
-        and (value := converted_default(prop.type, annotation.value)) is not None
-    }
+    defaults = _fitting_defaults(owner)
     name = owner.declaration.name.text
     for constraint in column_constraints(owner) if defaults else ():
         columns = columns_of(constraint)
@@ -66,16 +62,33 @@ def check_default_uses(owner: EffectiveNode | EffectiveEdge, report: Report) -> 
             if column in defaults:
                 report.reject(
                     f"@default is not supported on @{constraint.kind} property {name}.{column}",
-                    defaults[column][0].name.span,
+                    defaults[column].literal.span,
                     hint="every entity that leaves the value out would get the same one",
                 )
     for rule in owner.declaration.constraints:
         if not isinstance(rule, ColumnsDecl) and rule.property.text in defaults:
-            annotation, value = defaults[rule.property.text]
-            problem = _broken_rule(rule, value)
+            default = defaults[rule.property.text]
+            problem = _broken_rule(rule, default.value)
             if problem is not None:
-                at = annotation.value.span if annotation.value is not None else annotation.span
-                report.reject(f"@default on {name}.{rule.property.text} {problem}", at)
+                where = f"{name}.{rule.property.text}"
+                report.reject(f"@default on {where} {problem}", default.literal.span)
+
+
+class _Default(NamedTuple):
+    literal: LiteralExpr
+    value: LiteralValue
+
+
+def _fitting_defaults(owner: EffectiveNode | EffectiveEdge) -> dict[str, _Default]:
+    """The defaults of a type that fit their properties; the others were reported."""
+    found: dict[str, _Default] = {}
+    for prop in owner.properties.values():
+        annotation = annotation_named(prop.declaration.annotations, "default")
+        if annotation is not None and annotation.value is not None:
+            value = converted_default(prop.type, annotation.value)
+            if value is not None:
+                found[prop.name] = _Default(annotation.value, value)
+    return found
 
 
 def _broken_rule(rule: RangeDecl | CheckDecl, value: LiteralValue) -> str | None:

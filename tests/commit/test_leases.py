@@ -1,0 +1,198 @@
+"""Leases: one owner at a time across processes, epochs that only grow."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+
+from omnigraph.commit.leases import (
+    GRAPH_SCOPE,
+    LeaseLost,
+    Leases,
+    LeaseSettings,
+    branch_scope,
+    read_record,
+)
+from omnigraph.effects.durability import Durability
+from omnigraph.effects.objects import ObjectStore, open_store
+from omnigraph.effects.os_lock import OsLock, lock_path
+from omnigraph.effects.uri import Root
+from omnigraph.errors import InputError, StorageError, WriterBusy
+
+SHORT = LeaseSettings(ttl_ms=300, wait_ms=150)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(Root.parse(tmp_path / "root"), Durability.PROCESS)
+
+
+def local(store: ObjectStore, owner: str, settings: LeaseSettings = SHORT) -> Leases:
+    """Leases as on local disk, where a lock shows whether the owner lives."""
+    assert store.root.path is not None
+    directory = store.root.path / "__lease"
+    return Leases(store, owner, settings, lambda scope: OsLock(lock_path(directory, scope)))
+
+
+def remote(store: ObjectStore, owner: str, settings: LeaseSettings = SHORT) -> Leases:
+    """Leases as on an object store, where only time tells."""
+    return Leases(store, owner, settings, None)
+
+
+def record(store: ObjectStore, scope: str = GRAPH_SCOPE) -> dict[str, object]:
+    return dict(orjson.loads(store.read(f"__lease/{scope}.json")))
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_a_lease_is_held_and_released_and_its_epoch_grows(store: ObjectStore, kind: object) -> None:
+    leases = kind(store, "one")  # type: ignore[operator]
+    with leases.hold(GRAPH_SCOPE, "op-1") as first:
+        assert record(store)["state"] == "held"
+        assert record(store)["operation_id"] == "op-1"
+    assert record(store)["state"] == "released"
+    with leases.hold(GRAPH_SCOPE, "op-2") as second:
+        assert second.epoch == first.epoch + 1
+        assert not second.was_taken_over
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_c_wrt_043_a_busy_lease_names_scope_and_owner_after_the_wait(
+    store: ObjectStore, kind: object
+) -> None:
+    one, two = kind(store, "one"), kind(store, "two")  # type: ignore[operator]
+    scope = branch_scope("main")
+    with one.hold(scope, "op"), pytest.raises(WriterBusy) as busy, two.hold(scope, "op"):
+        pass
+    assert busy.value.details["scope"] == scope
+    assert busy.value.details["owner"] == "one"
+
+
+@pytest.mark.parametrize("kind", [local, remote])
+def test_a_live_lease_is_not_taken_without_waiting(store: ObjectStore, kind: object) -> None:
+    one, two = kind(store, "one"), kind(store, "two")  # type: ignore[operator]
+    with one.hold(GRAPH_SCOPE, "op"):
+        assert two.try_hold(GRAPH_SCOPE, "op") is None
+    taken = two.try_hold(GRAPH_SCOPE, "op")
+    assert taken is not None
+    taken.release()
+
+
+def test_beats_keep_a_lease_alive_past_its_ttl(store: ObjectStore) -> None:
+    patient = LeaseSettings(ttl_ms=300, wait_ms=900)
+    one, two = remote(store, "one", patient), remote(store, "two", patient)
+    with one.hold(GRAPH_SCOPE, "op") as lease:
+        with pytest.raises(WriterBusy), two.hold(GRAPH_SCOPE, "op"):
+            pass
+        lease.require_life()
+        assert int(str(record(store)["beat"])) >= 1
+
+
+def test_a_silent_remote_owner_is_taken_over_after_its_ttl(store: ObjectStore) -> None:
+    dead = {
+        "owner_id": "dead",
+        "epoch": 7,
+        "beat": 3,
+        "ttl_ms": 100,
+        "state": "held",
+        "operation_id": "op",
+    }
+    store.write("__lease/graph.json", orjson.dumps(dead))
+    with remote(store, "two", LeaseSettings(300, 3_000)).hold(GRAPH_SCOPE, "op") as lease:
+        assert lease.was_taken_over
+        assert lease.epoch == 8
+
+
+def test_c_wrt_044_a_dead_local_owner_is_taken_over_at_once(store: ObjectStore) -> None:
+    one = local(store, "one")
+    lease = one.try_hold(GRAPH_SCOPE, "op")
+    assert lease is not None and lease._os_lock is not None
+    # What the operating system does when the owner's process ends.
+    lease._os_lock.release()
+    with local(store, "two").hold(GRAPH_SCOPE, "op") as taken:
+        assert taken.was_taken_over
+        assert taken.epoch == lease.epoch + 1
+
+
+def test_an_owner_that_was_taken_over_stops_and_leaves_the_record_alone(
+    store: ObjectStore,
+) -> None:
+    one = local(store, "one")
+    lease = one.try_hold(GRAPH_SCOPE, "op")
+    assert lease is not None and lease._os_lock is not None
+    lease._os_lock.release()
+    with local(store, "two").hold(GRAPH_SCOPE, "op"):
+        lease._beat()
+        with pytest.raises(LeaseLost):
+            lease.require_life()
+        lease.release()
+        assert record(store)["owner_id"] == "two"
+        assert record(store)["state"] == "held"
+
+
+def test_a_branch_writer_waits_for_a_graph_wide_operation(store: ObjectStore) -> None:
+    one, two = local(store, "one"), local(store, "two")
+    with (
+        one.hold(GRAPH_SCOPE, "op"),
+        pytest.raises(WriterBusy) as busy,
+        two.hold_branch("main", "op"),
+    ):
+        pass
+    assert busy.value.details["scope"] == GRAPH_SCOPE
+    assert record(store, "branch/main")["state"] == "released"
+    with two.hold_branch("main", "op"):
+        pass
+
+
+def test_a_dead_graph_owner_does_not_hold_branch_writers_up(store: ObjectStore) -> None:
+    one = local(store, "one")
+    lease = one.try_hold(GRAPH_SCOPE, "op")
+    assert lease is not None and lease._os_lock is not None
+    lease._os_lock.release()
+    with local(store, "two").hold_branch("main", "op") as held:
+        assert held.scope == "branch/main"
+
+
+def test_of_many_claimants_one_at_a_time_owns_a_lease(store: ObjectStore) -> None:
+    owners = 0
+    most = 0
+    epochs: list[int] = []
+    guard = threading.Lock()
+
+    def claim(name: str) -> None:
+        nonlocal owners, most
+        leases = local(store, name, LeaseSettings(5_000, 20_000))
+        for _ in range(5):
+            with leases.hold(GRAPH_SCOPE, "op") as lease:
+                with guard:
+                    owners += 1
+                    most = max(most, owners)
+                    epochs.append(lease.epoch)
+                with guard:
+                    owners -= 1
+
+    threads = [threading.Thread(target=claim, args=(f"owner-{n}",)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) == 30
+
+
+def test_a_damaged_record_is_named(store: ObjectStore) -> None:
+    store.write("__lease/graph.json", b"{}")
+    with pytest.raises(StorageError, match=r"__lease/graph\.json"):
+        local(store, "one").try_hold(GRAPH_SCOPE, "op")
+    with pytest.raises(StorageError, match="damaged"):
+        read_record("x", b"nonsense")
+
+
+def test_settings_come_from_the_environment_and_are_checked() -> None:
+    settings = LeaseSettings.from_environment({"OMNIGRAPH_LEASE_TTL_MS": "500"})
+    assert (settings.ttl_ms, settings.wait_ms) == (500, 30_000)
+    with pytest.raises(InputError, match="OMNIGRAPH_LEASE_WAIT_MS"):
+        LeaseSettings.from_environment({"OMNIGRAPH_LEASE_WAIT_MS": "soon"})

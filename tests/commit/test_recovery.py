@@ -303,7 +303,7 @@ def test_c_rec_016_drift_advice_ignores_sidecars_of_other_branches(graph: TestGr
     assert refused.value.details["head"] == 2
 
 
-# --- foreign effects and broken invariants ----------------------------------------------------------
+# --- foreign effects and broken invariants --------------------------------------------------------
 
 
 def test_c_rec_032_a_foreign_commit_is_neither_adopted_nor_undone_without_force(
@@ -323,7 +323,7 @@ def test_c_rec_032_a_foreign_commit_is_neither_adopted_nor_undone_without_force(
     assert [t.foreign_versions for t in row.tables if t.table_key == "node:Person"] == [(3,)]
 
 
-# --- first touch ------------------------------------------------------------------------------------
+# --- first touch ----------------------------------------------------------------------------------
 
 
 def test_c_rec_040_an_untouched_fork_is_removed_by_full_recovery(graph: TestGraph) -> None:
@@ -343,7 +343,7 @@ def test_c_rec_040_an_untouched_fork_is_removed_by_full_recovery(graph: TestGrap
     assert graph.names("review") == ["a"]
 
 
-# --- branches ---------------------------------------------------------------------------------------
+# --- branches -------------------------------------------------------------------------------------
 
 
 def test_c_rec_029_and_030_the_sidecar_of_a_deleted_branch_is_discarded_once(

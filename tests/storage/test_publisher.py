@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import replace
 
@@ -194,5 +195,5 @@ def test_c_sto_016_eight_writers_of_disjoint_rows_end_in_one_line_of_commits(
     assert graph.names() == [f"p{n}" for n in range(8)]
     line = graph.kernel.manifest.main.refresh().lineage()
     assert [commit.commit_seq for commit in line] == list(range(8, -1, -1))
-    for child, parent in zip(line, line[1:], strict=False):
+    for child, parent in itertools.pairwise(line):
         assert child.parent_commit_id == parent.commit_id

@@ -20,12 +20,8 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load_records import load_records
 from omnigraph.commit.mutate import mutate
-from omnigraph.commit.receipts import (
-    commit_info,
-    earlier_commit,
-    load_receipt,
-    mutation_receipt,
-)
+from omnigraph.commit.opening import open_for_reading, open_for_writing
+from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer, Settlement
@@ -41,7 +37,6 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MutationReceipt,
 )
-from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import EdgeType, NodeType
@@ -78,18 +73,17 @@ def open_graph(
 ) -> Graph:
     """Open the graph at ``uri``.
 
-    Opening read-write first settles what an interrupted write left behind, unless ``settle`` leaves
-    that to `Graph.recover`, which says what became of each operation. Opening read-only writes
-    nothing at all. Raises `NotFound` when there is no graph.
+    Opening read-write first brings a graph of an older version up to date and settles what an
+    interrupted write left behind, unless ``settle`` leaves that to `Graph.recover`, which says what
+    became of each operation. Opening read-only writes nothing at all. Raises `NotFound` when there
+    is no graph.
     """
-    kernel = Kernel.of(Root.parse(uri))
-    _require_graph(kernel)
-    graph = Graph(kernel, read_only=mode == "read_only")
-    if mode == "read_write":
-        kernel.store.probe_atomic_create()
-        if settle:
-            Recoverer(kernel).run("full")
-    return graph
+    kernel = Kernel.of(Root.parse(uri), serve_older=mode == "read_only")
+    if mode == "read_only":
+        open_for_reading(kernel)
+    else:
+        open_for_writing(kernel, settle=settle)
+    return Graph(kernel, read_only=mode == "read_only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +171,6 @@ class Graph:
                 f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"
             )
         bound = bind_parameters({p.name: p.type for p in plan.parameters}, params)
-        state = self._kernel.manifest.branch(target).refresh()
-        earlier = earlier_commit(state, operation_id, "mutation")
-        if earlier is not None:
-            return mutation_receipt(earlier)
         return mutate(
             self._kernel,
             self._path,
@@ -222,10 +212,6 @@ class Graph:
             sources = [_watched(source, progress) for source in sources]
         target = branch or MAIN
         created = self._ensure_branch(target, from_, actor)
-        state = self._kernel.manifest.branch(target).refresh()
-        earlier = earlier_commit(state, operation_id, "load")
-        if earlier is not None:
-            return load_receipt(earlier)
         return load_records(
             self._kernel,
             self._path,
@@ -250,7 +236,7 @@ class Graph:
             snapshot.branch,
             snapshot.commit_id,
             snapshot.manifest_version,
-            INTERNAL_SCHEMA_VERSION,
+            self._kernel.manifest.main.stamp,
             tuple(
                 TableSummary(
                     entry.kind,
@@ -406,13 +392,3 @@ def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSou
             yield block
 
     return RecordSource(source.name, blocks)
-
-
-def _require_graph(kernel: Kernel) -> None:
-    try:
-        kernel.manifest.main.refresh()
-    except NotFound:
-        raise NotFound(
-            f"there is no graph at {kernel.root}",
-            hint=f"create one with `omnigraph init --schema schema.pg {kernel.root}`",
-        ) from None

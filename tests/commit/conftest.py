@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.limits import DEFAULT_LIMITS, WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
+from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.rows import table_schema
 from omnigraph.model.columns import column_from_values
 from omnigraph.model.ids import TableKey
@@ -157,6 +158,7 @@ def mutate(
     statements: str,
     /,
     limits: WriteLimits = DEFAULT_LIMITS,
+    external: ExternalBlobs | None = None,
     declared: str = "",
     **parameters: Any,
 ) -> MutationOutcome:
@@ -165,5 +167,12 @@ def mutate(
     assert isinstance(compiled, plan.MutationPlan)
     bound = bind_parameters({each.name: each.type for each in compiled.parameters}, parameters)
     return run_mutation(
-        compiled, bound, catalog, view, now=NOW, mint_id=counted_ids(), limits=limits
+        compiled,
+        bound,
+        catalog,
+        view,
+        now=NOW,
+        mint_id=counted_ids(),
+        limits=limits,
+        external=external,
     )

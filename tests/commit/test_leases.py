@@ -81,7 +81,7 @@ def test_a_live_lease_is_not_taken_without_waiting(store: ObjectStore, kind: obj
 
 
 def test_beats_keep_a_lease_alive_past_its_ttl(store: ObjectStore) -> None:
-    patient = LeaseSettings(ttl_ms=300, wait_ms=900)
+    patient = LeaseSettings(ttl_ms=1_200, wait_ms=2_000)
     one, two = remote(store, "one", patient), remote(store, "two", patient)
     with one.hold(GRAPH_SCOPE, "op") as lease:
         with pytest.raises(WriterBusy), two.hold(GRAPH_SCOPE, "op"):

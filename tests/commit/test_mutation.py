@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph.commit.limits import Budget, WriteLimits
+from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.validation import validate
 from omnigraph.errors import (
@@ -356,6 +357,20 @@ def test_replaced_entity_does_not_keep_its_blob():
     )
     assert outcome.change_set.tables["node:Author"].rows["photo"].to_pylist() == [None]
     assert not any(read[0].startswith("blob") for read in view.reads)
+
+
+def test_external_blob_is_copied_if_policy_allows_its_uri():
+    insert = 'insert Author { handle: "a", name: "A", photo: "s3://pics/a" }'
+    with pytest.raises(
+        ValueConversionError, match="external blob URI 's3://pics/a' is not allowed"
+    ):
+        mutate(MemoryView(), insert)
+    external = ExternalBlobs(
+        allow=lambda uri: uri.startswith("s3://pics/"), read=lambda uri: uri.encode()
+    )
+    outcome = mutate(MemoryView(), insert, external=external)
+    photos = outcome.change_set.tables["node:Author"].rows["photo"].to_pylist()
+    assert photos == [{"data": b"s3://pics/a", "uri": None}]
 
 
 # --- deletes --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import operator
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,8 +235,6 @@ def literal(value: Any) -> str:
         case bool():
             return str(value).lower()
         case bytes():
-            import base64
-
             return f'"base64:{base64.b64encode(value).decode()}"'
         case str():
             return f'"{value}"'

@@ -239,10 +239,10 @@ def test_c_bra_015_every_version_of_an_entity_reads_as_it_was(graph: og.Graph) -
         receipt = graph.mutate(AGE, {"n": "base", "a": value})
         assert receipt.commit is not None
         seen.append((receipt.commit.graph_commit_id, value))
-    for commit_id, value in seen:
+    for commit_id, age in seen:
         entity = graph.entity_at("node:Person", "base", snapshot=commit_id)
         assert entity is not None
-        assert entity["age"] == value
+        assert entity["age"] == age
 
 
 def test_c_bra_016_an_unknown_commit_or_type_is_not_found(graph: og.Graph) -> None:

@@ -365,6 +365,22 @@ def test_repeating_a_load_with_its_operation_id_returns_the_first_counts(graph: 
     assert len(ids(graph, "node", "Note")) == 1
 
 
+def test_repeating_a_conditional_write_with_its_operation_id_is_no_lost_race(
+    graph: og.Graph,
+) -> None:
+    head = graph.snapshot().graph_commit_id
+    first = graph.mutate(ADD, {"n": "a"}, expected_head=head, operation_id="op-1")
+    assert graph.mutate(ADD, {"n": "a"}, expected_head=head, operation_id="op-1") == first
+
+
+def test_an_operation_sent_twice_at_once_is_carried_out_once(graph: og.Graph) -> None:
+    other = og.open(graph.uri)
+    with meanwhile(lambda: other.mutate(NOTE, {"t": "x"}, operation_id="op-1")):  # type: ignore[attr-defined]
+        receipt = graph.mutate(NOTE, {"t": "x"}, operation_id="op-1")
+    assert receipt.commit == graph.list_commits()[0]
+    assert len(ids(graph, "node", "Note")) == 1
+
+
 def test_an_operation_id_cannot_name_two_kinds_of_write(graph: og.Graph) -> None:
     graph.mutate(NOTE, {"t": "x"}, operation_id="op-1")
     with pytest.raises(OmnigraphError, match="already used"):
@@ -476,3 +492,31 @@ def test_loading_into_a_missing_branch_needs_a_source_branch(graph: og.Graph) ->
     assert receipt.branch_created
     assert len(ids(graph, "node", "Note", "review")) == 1
     assert ids(graph, "node", "Note") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("U32", ["1", "4294967295"]),
+        ("U64", ["1", "18446744073709551615"]),
+        ("I64", ["-9223372036854775808", "7"]),
+        ("F32", ["0.1", "2.5"]),
+        ("Bool", ["true", "false"]),
+        ("Date", ['"2020-01-01"', '"1969-12-31"']),
+        ("DateTime", ['"2020-01-01T00:00:00.001Z"', '"1969-12-31T23:59:59.999Z"']),
+        ("String", ['"it\'s"', '"a?b"']),
+    ],
+)
+def test_c_sch_049_committed_unique_values_of_every_type_are_found(
+    tmp_path: Path, kind: str, values: list[str]
+) -> None:
+    schema = f"node Thing {{ name: String @key  code: {kind}? @unique }}"
+    graph = og.init(tmp_path / "things.omni", schema=schema)
+    for number, value in enumerate(values):
+        record = f'{{"type":"Thing","data":{{"name":"t{number}","code":{value}}}}}'
+        graph.load(data=record, mode="append")
+    for value in values:
+        with pytest.raises(ConstraintViolation, match="@unique violation"):
+            graph.load(
+                data=f'{{"type":"Thing","data":{{"name":"new","code":{value}}}}}', mode="append"
+            )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph.commit.gates import Gates, gates_of
 from omnigraph.commit.leases import Lease, Leases, LeaseSettings
-from omnigraph.commit.schema_contract import read_contract
+from omnigraph.commit.schema_contract import accepted_tables, read_contract
 from omnigraph.commit.sidecar import Sidecars
 from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
 from omnigraph.effects.durability import configured_durability
@@ -21,6 +21,7 @@ from omnigraph.errors import ReadSetChanged
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
 from omnigraph.storage.layout import LEASES
+from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
@@ -52,9 +53,19 @@ class Kernel:
     ids: IdMint
 
     @classmethod
-    def of(cls, root: Root, settings: LeaseSettings | None = None) -> Kernel:
-        """The kernel of a root; opening asks nothing of the store."""
+    def of(
+        cls, root: Root, settings: LeaseSettings | None = None, *, serve_older: bool = False
+    ) -> Kernel:
+        """The kernel of a root; opening asks nothing of the store.
+
+        With ``serve_older``, a graph of an older internal schema is shown as it is; writing to it
+        is for a kernel without, once it has been migrated.
+        """
         store = open_store(root)
+
+        def older() -> AcceptedTables:
+            return accepted_tables(read_contract(store))
+
         durability = configured_durability()
         lance = LanceStore(root, durability)
         os_lock_for: Callable[[str], OsLock] | None = None
@@ -68,7 +79,7 @@ class Kernel:
             root,
             store,
             lance,
-            Manifest(lance, root.uri),
+            Manifest(lance, root.uri, older if serve_older else None),
             Sidecars(store),
             Leases(
                 store, MINT.owner_id(), settings or LeaseSettings.from_environment(), os_lock_for

@@ -10,7 +10,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load import LoadPlan, plan_load
 from omnigraph.commit.load_input import read_input
-from omnigraph.commit.receipts import commit_info
+from omnigraph.commit.receipts import AlreadyWritten, commit_info, load_receipt
 from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.ids import minted_by
 from omnigraph.commit.records.problems import Grammar
@@ -67,9 +67,17 @@ def load_records(
         intent = Intent("Load", "load", actor_id, expected_head, operation_id, said)
         return Prepared(plan.changes, plan, intent)
 
-    written = path.write(
-        branch, prepare, may_prepare_again=mode != "overwrite", expected_head=expected_head
-    )
+    try:
+        written = path.write(
+            branch,
+            prepare,
+            kind="load",
+            may_prepare_again=mode != "overwrite",
+            expected_head=expected_head,
+            operation_id=operation_id,
+        )
+    except AlreadyWritten as earlier:
+        return load_receipt(earlier.commit)
     plan = written.result
     rows = sum(count.records_read for count in (*plan.nodes, *plan.edges))
     return LoadReceipt(

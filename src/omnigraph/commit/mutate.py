@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
-from omnigraph.commit.receipts import commit_info
+from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
@@ -54,9 +54,17 @@ def mutate(
         intent = Intent("Mutation", "mutation", actor_id, expected_head, operation_id, counts)
         return Prepared(outcome.change_set, outcome, intent)
 
-    written = path.write(
-        branch, prepare, may_prepare_again=plan.is_insert_only, expected_head=expected_head
-    )
+    try:
+        written = path.write(
+            branch,
+            prepare,
+            kind="mutation",
+            may_prepare_again=plan.is_insert_only,
+            expected_head=expected_head,
+            operation_id=operation_id,
+        )
+    except AlreadyWritten as earlier:
+        return mutation_receipt(earlier.commit)
     return MutationReceipt(
         branch,
         plan.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.errors import Conflict
 from omnigraph.model.receipts import CommitInfo, LoadedType, LoadReceipt, MutationReceipt
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.manifest_rows import CommitKind, CommitRow
 from omnigraph.storage.snapshot import ManifestState
 
 
@@ -22,10 +22,18 @@ def commit_info(row: CommitRow) -> CommitInfo:
     )
 
 
-def earlier_commit(state: ManifestState, operation_id: str | None, kind: str) -> CommitRow | None:
-    """The commit an operation already made, so that repeating the request changes nothing."""
+class AlreadyWritten(Exception):
+    """The operation a request names was carried out before; its commit says what it did."""
+
+    def __init__(self, commit: CommitRow) -> None:
+        super().__init__(commit.commit_id)
+        self.commit = commit
+
+
+def refuse_repetition(state: ManifestState, operation_id: str | None, kind: CommitKind) -> None:
+    """Raise `AlreadyWritten` if this branch has a commit of the operation."""
     if operation_id is None:
-        return None
+        return
     for row in state.commits.values():
         if row.operation_id == operation_id:
             if row.kind != kind:
@@ -33,8 +41,7 @@ def earlier_commit(state: ManifestState, operation_id: str | None, kind: str) ->
                     f"operation id '{operation_id}' was already used for a {row.kind}",
                     hint="use a new id for each write",
                 )
-            return row
-    return None
+            raise AlreadyWritten(row)
 
 
 def mutation_receipt(row: CommitRow) -> MutationReceipt:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
 from omnigraph.storage.layout import SCHEMA_IR, SCHEMA_SOURCE, SCHEMA_STATE
+from omnigraph.storage.legacy import AcceptedTables
+from omnigraph.storage.manifest_rows import TableIdentity
 
 
 def read_contract(store: ObjectStore) -> AcceptedSchema:
@@ -13,6 +16,16 @@ def read_contract(store: ObjectStore) -> AcceptedSchema:
         _text(store.read_if_exists(name)) for name in (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
     )
     return open_contract(source, ir, state)
+
+
+def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:
+    """What an accepted schema says about the identity of tables."""
+    catalog = accepted.catalog
+    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    identities = {
+        each.table_key: TableIdentity(each.type_id, each.incarnation_id) for each in types
+    }
+    return AcceptedTables(identities, accepted.schema_hash)
 
 
 def write_contract(store: ObjectStore, contract: SchemaContract) -> None:

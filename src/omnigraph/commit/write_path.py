@@ -14,12 +14,13 @@ from typing import Generic, TypeVar
 
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged
 from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.manifest_rows import CommitKind, CommitRow
 from omnigraph.storage.publisher import require_head
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
@@ -51,6 +52,16 @@ class Written(Generic[T]):
 Prepare = Callable[[Capture, Catalog], Prepared[T]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What stays the same over the attempts of one write."""
+
+    branch: str
+    kind: CommitKind
+    expected_head: str | None
+    operation_id: str | None
+
+
 class WritePath:
     """Runs writes of one graph."""
 
@@ -63,21 +74,25 @@ class WritePath:
         branch: str,
         prepare: Prepare[T],
         *,
+        kind: CommitKind,
         may_prepare_again: bool,
         expected_head: str | None = None,
+        operation_id: str | None = None,
     ) -> Written[T]:
         """Prepare and publish; ``prepare`` is called anew for every attempt.
 
         ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
         merge loads. Others get the conflict, unless only maintenance happened in between. A
-        conditional write is never prepared again.
+        conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
+        commit of ``operation_id``.
         """
+        request = _Request(branch, kind, expected_head, operation_id)
         retries = 0 if expected_head is not None else _retries()
         for attempt in range(retries + 1):
             self._recoverer.barrier(branch)
             captured: list[Capture] = []
             try:
-                return self._attempt(branch, prepare, expected_head, attempt > 0, captured)
+                return self._attempt(request, prepare, attempt > 0, captured)
             except MOVED as moved:
                 is_last = attempt == retries
                 settled = isinstance(moved, EffectFreeConflict)
@@ -86,40 +101,33 @@ class WritePath:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _attempt(
-        self,
-        branch: str,
-        prepare: Prepare[T],
-        expected_head: str | None,
-        owned: bool,
-        captured: list[Capture],
+        self, request: _Request, prepare: Prepare[T], owned: bool, captured: list[Capture]
     ) -> Written[T]:
-        manifest = self._kernel.manifest.branch(branch)
+        manifest = self._kernel.manifest.branch(request.branch)
         if owned:
             with self._kernel.own_branch(manifest, self._kernel.ids.operation_id()) as lease:
-                capture, prepared = self._prepare(branch, prepare, expected_head, captured)
+                capture, prepared = self._prepare(request, prepare, captured)
                 if prepared.changes.is_empty:
                     return Written(prepared.result, None)
                 attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
                 return Written(prepared.result, attempt.run_owned(lease))
-        capture, prepared = self._prepare(branch, prepare, expected_head, captured)
+        capture, prepared = self._prepare(request, prepare, captured)
         if prepared.changes.is_empty:
-            self._acknowledge_nothing(capture, expected_head)
+            self._acknowledge_nothing(capture, request.expected_head)
             return Written(prepared.result, None)
         attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
         return Written(prepared.result, attempt.run())
 
     def _prepare(
-        self,
-        branch: str,
-        prepare: Prepare[T],
-        expected_head: str | None,
-        captured: list[Capture],
+        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
     ) -> tuple[Capture, Prepared[T]]:
         """Read the world once, from live storage, and build the change on it."""
-        manifest = self._kernel.manifest.branch(branch)
+        manifest = self._kernel.manifest.branch(request.branch)
         state = manifest.refresh()
-        if expected_head is not None:
-            require_head(state, expected_head)
+        # Before the condition: a repeated conditional write has moved the head itself.
+        refuse_repetition(state, request.operation_id, request.kind)
+        if request.expected_head is not None:
+            require_head(state, request.expected_head)
         accepted = self._kernel.accepted_schema()
         capture = self._kernel.capture(manifest, accepted.schema_hash)
         captured.append(capture)

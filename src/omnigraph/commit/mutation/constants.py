@@ -6,9 +6,10 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.errors import InternalError
+from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.errors import InternalError, ValueConversionError
 from omnigraph.model.types import ValueType
-from omnigraph.model.values import Value, assigned_value, property_value
+from omnigraph.model.values import BlobUri, Value, assigned_value, property_value
 from omnigraph.query import expressions as ex
 from omnigraph.query.plan import Assignment
 from omnigraph.schema.catalog import Property
@@ -16,10 +17,11 @@ from omnigraph.schema.catalog import Property
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the caller brings to a query: bound parameters, and the instant of `now()`."""
+    """What a caller brings: bound parameters, the instant of `now()`, and the reach of its URIs."""
 
     parameters: Mapping[str, Value | None]
     now: dt.datetime
+    external: ExternalBlobs
 
     def assigned(self, assignment: Assignment) -> Value | None:
         """The value a property gets; raises `ValueConversionError` if it cannot hold it."""
@@ -33,7 +35,17 @@ class Inputs:
 
     def as_property(self, expression: ex.Expression, name: str, type: ValueType) -> Value | None:
         """A literal, a parameter or `now()` as a property of ``type`` holds it."""
-        return assigned_value(self._value(expression), type, name)
+        value = assigned_value(self._value(expression), type, name)
+        return self._copied(value, name) if isinstance(value, BlobUri) else value
+
+    def _copied(self, blob: BlobUri, name: str) -> bytes:
+        """The bytes of an external object: only a replaced table keeps references."""
+        if not self.external.allow(blob.uri):
+            raise ValueConversionError(
+                f"external blob URI '{blob.uri}' is not allowed",
+                details={"property": name, "value": blob.uri},
+            )
+        return self.external.read(blob.uri)
 
     def _value(self, expression: ex.Expression) -> object:
         match expression:

@@ -15,6 +15,7 @@ from omnigraph.commit.mutation.constants import Inputs, unassigned
 from omnigraph.commit.mutation.matching import Matcher
 from omnigraph.commit.mutation.pending import PendingTable
 from omnigraph.commit.mutation.view import MutationView
+from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
@@ -44,13 +45,15 @@ def run_mutation(
     now: dt.datetime,
     mint_id: Callable[[], str],
     limits: WriteLimits = DEFAULT_LIMITS,
+    external: ExternalBlobs | None = None,
 ) -> MutationOutcome:
     """Run a compiled mutation with bound parameters; nothing is written.
 
-    Raises `ValueConversionError` for a value its property cannot hold and `LimitExceeded` for a
-    table over its budget. The change set still has to pass `validation.validate`.
+    Without ``external`` no blob may be given by URI. Raises `ValueConversionError` for a value its
+    property cannot hold and `LimitExceeded` for a table over its budget. The change set still has
+    to pass `validation.validate`.
     """
-    inputs = Inputs(parameters, now)
+    inputs = Inputs(parameters, now, external or ExternalBlobs())
     if plan.is_destructive:
         deletion = _Deletion(catalog, view, inputs, limits)
         for step in plan.steps:

@@ -282,3 +282,35 @@ def test_c_bra_048_export_and_overwrite_reproduce_a_branch_in_another_graph(
     copy = og.init(tmp_path / "copy.omni", schema=graph.schema_source)
     copy.load(data=exported, mode="overwrite", grammar="strict")
     assert b"".join(copy.export()) == exported
+
+
+def test_c_bra_011_the_loser_of_two_first_writes_is_prepared_again_or_told_to_retry(
+    graph: og.Graph,
+) -> None:
+    graph.create_branch("review")
+    other = og.open(graph.uri)
+    done: list[bool] = []
+
+    def write_first(_: Failpoint) -> None:
+        if not done:
+            done.append(True)
+            other.mutate(ADD, {"n": "other"}, branch="review")
+
+    with armed({Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE: write_first}):
+        graph.mutate(ADD, {"n": "mine"}, branch="review")
+    assert persons(graph, "review") == ["base", "mine", "other"]
+    graph.create_branch("strict")
+    done.clear()
+
+    def write_strict(_: Failpoint) -> None:
+        if not done:
+            done.append(True)
+            other.mutate(ADD, {"n": "other"}, branch="strict")
+
+    with (
+        armed({Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE: write_strict}),
+        pytest.raises(Conflict) as lost,
+    ):
+        graph.mutate(AGE, {"n": "base", "a": 1}, branch="strict")
+    assert "repeat the write" in (lost.value.hint or "")
+    assert "cleanup" not in (lost.value.hint or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -520,3 +521,27 @@ def test_c_sch_049_committed_unique_values_of_every_type_are_found(
             graph.load(
                 data=f'{{"type":"Thing","data":{{"name":"new","code":{value}}}}}', mode="append"
             )
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        '{"edge":"Knows","from":"x","to":"y"}',
+        '{"type":"Person","data":{"name":"a","age":"old"}}',
+        '{"type":"Person","data":{"name":"a","age":1.5}}',
+        '{"type":"Person","data":{"name":"a","unknown":1}}',
+        '{"type":"Nobody","data":{}}',
+        '{"type":"Person","data":{}}',
+        "not json",
+    ],
+)
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_c_sch_054_a_rejected_load_leaves_versions_and_rows_unchanged(
+    graph: og.Graph, records: str, mode: Any
+) -> None:
+    graph.mutate(ADD, {"n": "kept"})
+    before, exported = graph.snapshot(), b"".join(graph.export())
+    with pytest.raises(InputError):
+        graph.load(data=records, mode=mode, grammar="strict")
+    assert graph.snapshot() == before
+    assert b"".join(graph.export()) == exported

@@ -34,8 +34,13 @@ CLI_INTRODUCTION = """\
 
 <!-- Written by `make docs` from omnigraph/cli: edit there. -->
 
-Results go to stdout; warnings and errors go to stderr. Every command takes `--json`, and one that
-fails then also writes the error as JSON to stdout. Nothing is coloured in a pipe.
+Results go to stdout; warnings, progress and errors go to stderr. Every command takes `--json`, and
+one that fails then also writes the error as JSON to stdout, or to stderr where stdout is a stream
+of data. Nothing is coloured in a pipe.
+
+A graph is named by its URI, which is an argument or `--uri`, or by `--store`; else by `--profile`
+or `OMNIGRAPH_PROFILE`; else by `defaults.store` in `~/.omnigraph/config.yaml`. A flag that a
+command cannot use is an error before anything is read.
 
 | Exit code | Meaning |
 | --- | --- |

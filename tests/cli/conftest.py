@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from omnigraph.cli.addressing import PROFILE_VARIABLE
 from omnigraph.cli.main import main
+from omnigraph.cli.operator_config import HOME_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "omnigraph.cli"]
@@ -28,13 +30,33 @@ class Outcome:
 
 Run = Callable[..., Outcome]
 
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node City { name: String @key }
+edge Knows: Person -> Person { since: Date? }
+"""
+PEOPLE = """\
+{"type": "Person", "data": {"name": "ada", "age": 36}}
+{"type": "Person", "data": {"name": "bo"}}
+{"edge": "Knows", "from": "ada", "to": "bo", "data": {"since": "2024-05-01"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Keep the settings of whoever runs the tests out of them; the folder they would lie in."""
+    home = tmp_path / "home"
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    monkeypatch.delenv(PROFILE_VARIABLE, raising=False)
+    return home
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command line here, from the root of the repository."""
     monkeypatch.chdir(ROOT)
 
-    def call(*arguments: str) -> Outcome:
+    def call(*arguments: object) -> Outcome:
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
@@ -69,3 +91,34 @@ def spawn(start: Callable[..., subprocess.Popen[bytes]]) -> Run:
         return Outcome(process.returncode, (out or b"").decode(), (err or b"").decode())
 
     return call
+
+
+@pytest.fixture
+def schema_file(tmp_path: Path) -> Path:
+    """A small schema."""
+    path = tmp_path / "schema.pg"
+    path.write_text(SCHEMA, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """Two persons who know each other, as strict JSON lines."""
+    path = tmp_path / "people.jsonl"
+    path.write_text(PEOPLE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def graph(run: Run, schema_file: Path, tmp_path: Path) -> str:
+    """An empty graph."""
+    uri = str(tmp_path / "graph.omni")
+    assert run("init", "--schema", schema_file, uri).code == 0
+    return uri
+
+
+@pytest.fixture
+def full_graph(run: Run, graph: str, people: Path) -> str:
+    """A graph with two persons."""
+    assert run("load", graph, "--data", people, "--mode", "append").code == 0
+    return graph

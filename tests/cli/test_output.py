@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import re
@@ -123,20 +124,84 @@ def test_any_file_name_can_be_printed(spawn, tmp_path: Path):
     assert "\\udcff.pg" in done.err
 
 
+# --- progress -------------------------------------------------------------------------------------
+
+
+def test_c_cli_046_a_terminal_shows_progress_of_loads_and_exports(full_graph: str, people: Path):
+    load = ("load", full_graph, "--data", str(people), "--mode", "merge")
+    export = ("export", full_graph, "--out", str(people.with_name("out.jsonl")))
+    assert "loading" in on_a_terminal(*load, TERM="xterm-256color")
+    assert "exporting" in on_a_terminal(*export, TERM="xterm-256color")
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "--json"])
+def test_c_cli_046_progress_is_never_shown_to_machines(full_graph: str, people: Path, flag: str):
+    command = ("load", full_graph, "--data", str(people), "--mode", "merge", flag)
+    assert "loading" not in on_a_terminal(*command, TERM="xterm-256color")
+
+
+def test_c_cli_046_piped_writes_have_no_ansi_codes_prompts_or_progress(
+    spawn, full_graph: str, people: Path
+):
+    done = spawn("load", full_graph, "--data", people, "--mode", "merge")
+    assert done.code == 0
+    assert done.err == f"omnigraph load → {full_graph} (direct, local)\n"
+    assert "\x1b" not in done.out + done.err
+
+
 # --- JSON -----------------------------------------------------------------------------------------
 
 WORKING = {
+    "branch create": ["new", "--uri", "{graph}"],
+    "branch delete": ["old", "--uri", "{graph}"],
+    "branch list": ["--uri", "{graph}"],
+    "commit list": ["{graph}"],
+    "commit show": ["{commit}", "--uri", "{graph}"],
+    "export": ["{graph}", "--out", "{folder}/out.jsonl"],
+    "init": ["--schema", SCHEMA, "{folder}/new.omni"],
     "lint": ["--schema", SCHEMA, "--query", QUERIES],
+    "load": ["{graph}", "--data", "{folder}/people.jsonl", "--mode", "merge"],
+    "mutate": ["--store", "{graph}", "-e", "query forget() {{ delete Person where age = 1 }}"],
+    "recover": ["{graph}"],
+    "recovery list": ["{graph}"],
     "schema check": [SCHEMA],
     "schema plan": ["--from", SCHEMA, "--schema", SCHEMA],
+    "schema show": ["{graph}"],
+    "snapshot": ["{graph}"],
     "version": [],
 }
 FAILING = {
+    "branch create": ["main", "--uri", "{graph}"],
+    "branch delete": ["missing", "--uri", "{graph}"],
+    "branch list": ["--uri", "missing"],
+    "commit list": ["{graph}", "--branch", "missing"],
+    "commit show": ["missing", "--uri", "{graph}"],
+    "export": ["{graph}", "--type", "Missing", "--out", "{folder}/out.jsonl"],
+    "init": ["--schema", SCHEMA, "{graph}"],
     "lint": ["--schema", "missing.pg", "--query", QUERIES],
+    "load": ["{graph}", "--data", "missing.jsonl", "--mode", "merge"],
+    "mutate": ["--store", "{graph}", "-e", "query"],
+    "recover": ["missing"],
+    "recovery list": ["missing"],
     "schema check": ["missing.pg"],
     "schema plan": ["--from", "missing.pg", "--schema", SCHEMA],
+    "schema show": ["missing"],
+    "snapshot": ["missing"],
     "version": ["unwanted"],
 }
+
+
+@pytest.fixture
+def filled(run, full_graph: str, tmp_path: Path):
+    """Fill the places of a command line with a graph and what is in it."""
+    run("branch", "create", "old", "--uri", full_graph)
+    head = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
+
+    def fill(arguments: list[str]) -> list[str]:
+        names = {"graph": full_graph, "commit": head, "folder": tmp_path}
+        return [argument.format(**names) for argument in arguments]
+
+    return fill
 
 
 def test_c_cli_047_the_tables_of_this_test_name_every_command():
@@ -146,20 +211,28 @@ def test_c_cli_047_the_tables_of_this_test_name_every_command():
 
 
 @pytest.mark.parametrize("command", WORKING)
-def test_c_cli_047_every_command_accepts_json(run, command: str):
-    done = run(*command.split(), *WORKING[command], "--json")
+def test_c_cli_047_every_command_accepts_json(run, filled, command: str):
+    done = run(*command.split(), *filled(WORKING[command]), "--json", "--quiet")
     assert done.code == 0
     assert isinstance(json.loads(done.out), dict)
     assert done.err == ""
 
 
 @pytest.mark.parametrize("command", FAILING)
-def test_c_cli_047_a_failure_prints_the_envelope(run, command: str):
-    done = run(*command.split(), *FAILING[command], "--json")
+def test_c_cli_047_a_failure_prints_the_envelope(run, filled, command: str):
+    done = run(*command.split(), *filled(FAILING[command]), "--json", "--quiet")
     assert done.code in (1, 2)
     envelope = json.loads(done.out)
     assert envelope["error"] in done.err
-    assert envelope["code"] in ("bad_request", "not_found")
+    assert envelope["code"] in ("bad_request", "not_found", "conflict")
+
+
+def test_c_cli_047_where_stdout_is_data_the_envelope_goes_to_stderr(run, full_graph: str):
+    for wrong in (["--type", "Missing"], ["--branch", "missing"], ["--no-such-flag"]):
+        done = run("export", full_graph, *wrong, "--json")
+        assert done.code in (1, 2)
+        assert done.out == ""
+        assert json.loads(done.err)["error"]
 
 
 def test_c_cli_047_a_wrong_command_line_prints_the_envelope(run):
@@ -211,3 +284,20 @@ def test_debug_shows_the_traceback(run, bug):
 def test_debug_shows_where_an_expected_error_was_raised(run):
     assert "Traceback" not in run("schema", "check", "missing.pg").err
     assert "Traceback" in run("schema", "check", "missing.pg", "--debug").err
+
+
+def test_what_the_library_logs_is_a_warning_and_no_traceback(run, monkeypatch: pytest.MonkeyPatch):
+    def logging_version() -> str:
+        try:
+            raise OSError("disk on fire")
+        except OSError:
+            logging.getLogger("omnigraph.storage").warning("left behind", exc_info=True)
+        return "1"
+
+    class Talkative:
+        def __str__(self) -> str:
+            return logging_version()
+
+    monkeypatch.setattr(version, "INTERNAL_SCHEMA_VERSION", Talkative())
+    assert run("version").err == "warning: left behind\n"
+    assert "disk on fire" in run("version", "--debug").err

@@ -32,8 +32,8 @@ def test_c_cli_050_a_misspelt_word_gets_a_suggestion(run, arguments, message, hi
 
 
 def test_c_cli_050_a_word_like_no_other_gets_the_list(run):
-    assert "hint: its commands are lint, schema, version" in run("xyzzy").err
-    assert "hint: its commands are check, plan" in run("schema", "xyzzy").err
+    assert "hint: its commands are branch, commit, export, init, lint" in run("xyzzy").err
+    assert "hint: its commands are check, plan, show" in run("schema", "xyzzy").err
 
 
 def test_a_flag_like_no_other_points_at_the_help(run):
@@ -50,3 +50,31 @@ def test_c_cli_050_names_inside_a_text_are_suggested_as_well(run, tmp_path: Path
     path.write_text("query a() { match { $p: Persn } return { $p.name } }")
     done = run("lint", "--schema", SCHEMA, "--query", path)
     assert "hint: did you mean `Person`?" in done.out
+
+
+def test_c_cli_050_branches_types_queries_and_profiles_are_suggested(
+    run, full_graph: str, no_settings: Path
+):
+    run("branch", "create", "review", "--uri", full_graph)
+    no_settings.mkdir()
+    (no_settings / "config.yaml").write_text("profiles: {team: {store: graph.omni}}\n")
+    text = 'query add() { insert City { name: "Rome" } }'
+    for arguments, hint in [
+        (["snapshot", full_graph, "--branch", "reviw"], "did you mean `review`?"),
+        (["branch", "delete", "reviw", "--uri", full_graph], "did you mean `review`?"),
+        (["export", full_graph, "--type", "Persn"], "did you mean `Person`?"),
+        (["mutate", "ad", "--store", full_graph, "-e", text], "did you mean `add`?"),
+        (["snapshot", "--profile", "tem"], "did you mean `team`?"),
+    ]:
+        done = run(*arguments)
+        assert done.code == 1
+        assert f"hint: {hint}" in done.err
+
+
+def test_c_cli_050_values_of_flags_are_suggested(run, full_graph: str, people: Path):
+    done = run("load", full_graph, "--data", people, "--mode", "overwrit")
+    assert (done.code, "hint: did you mean `overwrite`?" in done.err) == (2, True)
+    done = run("commit", "list", full_graph, "--filter", "actr=ana")
+    assert (done.code, "hint: did you mean `actor`?" in done.err) == (2, True)
+    done = run("load", full_graph, "--data", people.with_name("peple.jsonl"), "--mode", "merge")
+    assert (done.code, "hint: did you mean `people.jsonl`?" in done.err) == (1, True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
@@ -39,13 +39,15 @@ def create_branch(
     """Create ``name`` at the head of ``source``; visible once this returns, and not before."""
     check_new_branch_name(name)
     check_branch_name(source)
-    with _whole_graph(kernel):
+    kernel.manifest.branch(source)  # a missing source is told before anything is touched
+    with _whole_graph(kernel, source):
         if name in kernel.manifest.main.refresh().branches:
             raise AlreadyExists(f"branch `{name}` already exists")
         ref = kernel.ids.physical_ref()
         head = fork_manifest(kernel.manifest, kernel.manifest.branch(source), name, ref)
         hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
-        row = BranchRow(name, ref, source, head.commit_id, kernel.clock.wall_us(), actor_id)
+        now = kernel.clock.wall_us()
+        row = BranchRow(name, ref, source, head.commit_id, now, actor_id, kernel.root.uri)
         register_branch(kernel.manifest, row)
     return row
 
@@ -55,7 +57,8 @@ def delete_branch(kernel: Kernel, name: str) -> None:
     check_branch_name(name)
     if name == MAIN_BRANCH:
         raise InputError("branch `main` cannot be deleted")
-    with _whole_graph(kernel):
+    kernel.manifest.registration(name)
+    with _whole_graph(kernel, name):
         row = kernel.manifest.registration(name)
         children = sorted(
             other.name
@@ -74,15 +77,19 @@ def delete_branch(kernel: Kernel, name: str) -> None:
 
 
 @contextmanager
-def _whole_graph(kernel: Kernel) -> Iterator[None]:
-    """No write runs while the set of branches changes, here or in another process."""
+def _whole_graph(kernel: Kernel, affected: str) -> Iterator[None]:
+    """No write to main or to the affected branch runs while the set of branches changes.
+
+    The graph lease keeps new writers out; the branch leases wait for those that are on their way.
+    """
     operation_id = kernel.ids.operation_id()
-    with (
-        kernel.gates.whole_graph(),
-        kernel.leases.hold(GRAPH_SCOPE, operation_id),
-        kernel.leases.hold(branch_scope(MAIN_BRANCH), operation_id) as lease,
-    ):
-        kernel.fence_if_taken_over(kernel.manifest.main, lease)
+    with ExitStack() as held:
+        held.enter_context(kernel.gates.whole_graph())
+        held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
+        for name in sorted({MAIN_BRANCH, affected}):
+            lease = held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
+            if name == MAIN_BRANCH:
+                kernel.fence_if_taken_over(kernel.manifest.main, lease)
         yield
 
 

@@ -23,6 +23,7 @@ from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BLOB_PREFIX, BlobUri
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.syntax.suggest import did_you_mean
 
 ROWS_PER_READ = 4_096
 BLOCK_BYTES = 1 << 20
@@ -66,10 +67,10 @@ def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, N
     wanted = set(type_names)
     for name in sorted(wanted):
         if name not in catalog.nodes and name not in catalog.edges:
-            known = ", ".join(sorted({type.name for type in everything}))
+            known = sorted({type.name for type in everything})
             raise NotFound(
                 f"there is no type '{name}' to export",
-                hint=f"the types are {known}",
+                hint=did_you_mean(name, known) or f"the types are {', '.join(known)}",
                 details={"type": name},
             )
     return {type.table_key: type for type in everything if type.name in wanted}

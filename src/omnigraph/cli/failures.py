@@ -31,17 +31,24 @@ class Rejected(Exception):
 def report(failure: Exception, output: Output) -> ExitCode:
     """Write a failure where it belongs and return the exit code."""
     errors = _errors_of(failure)
+    if output.failures_as_json and output.stdout_is_payload:
+        output.json_note(_envelope(errors))
+    else:
+        _write(errors, output)
+    if output.debug:
+        output.note()
+        output.note("".join(traceback.format_exception(failure)).rstrip())
+    first = errors[0]
+    return ExitCode.USAGE if isinstance(first, UsageError) else exit_code_of(first)
+
+
+def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
     for at, error in enumerate(errors):
         if at:
             output.note()
         output.notes(error_lines(error))
     if output.failures_as_json:
         output.json(_envelope(errors))
-    if output.debug:
-        output.note()
-        output.note("".join(traceback.format_exception(failure)).rstrip())
-    first = errors[0]
-    return ExitCode.USAGE if isinstance(first, UsageError) else exit_code_of(first)
 
 
 def error_lines(error: OmnigraphError) -> Iterator[Line]:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 import typer.main
@@ -19,6 +19,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from omnigraph import __version__
 from omnigraph.cli.failures import UsageError
+from omnigraph.cli.global_flags import (
+    DESTRUCTIVE_FLAGS,
+    GRAPH_FLAGS,
+    NO_FLAGS,
+    WRITE_FLAGS,
+    GlobalFlag,
+    refuse_misplaced,
+)
 from omnigraph.cli.output import Line, Output, Styled, output_of
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -35,7 +43,7 @@ class Capability(Enum):
     A command declares its capability as the help panel it belongs to.
     """
 
-    ANY = ("any", "a graph, through a server or directly in storage")
+    ANY = ("any", "a graph and what it holds")
     SERVED = ("served", "a server")
     DIRECT = ("direct", "files and storage, without a server")
     CONTROL = ("control", "a cluster and what it serves")
@@ -53,11 +61,45 @@ class Capability(Enum):
 
 
 class Command(TyperCommand):
-    """A command with our help page."""
+    """A command with our help page, which refuses the global flags it cannot use."""
+
+    takes: ClassVar[frozenset[GlobalFlag]] = NO_FLAGS
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        refuse_misplaced(ctx, str(self.rich_help_panel), self.takes)
+        return super().invoke(ctx)
 
     def get_help(self, ctx: Any) -> str:
         """The help page, coloured if stdout is."""
         return _painted(ctx, command_help(self, ctx))
+
+
+class GraphCommand(Command):
+    """A command that addresses a graph."""
+
+    takes = GRAPH_FLAGS
+
+
+class WriteCommand(Command):
+    """A command that changes a graph."""
+
+    takes = WRITE_FLAGS
+
+
+class DestructiveCommand(Command):
+    """A command that may remove what is in a graph."""
+
+    takes = DESTRUCTIVE_FLAGS
+
+
+class PayloadCommand(GraphCommand):
+    """A command whose stdout is a stream of data, also when its arguments turn out wrong."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """Parse the arguments."""
+        output_of(parent).stdout_is_payload = True
+        return super().make_context(info_name, args, parent, **extra)
 
 
 class Group(TyperGroup):
@@ -142,7 +184,7 @@ def command_help(command: Command, ctx: Any) -> Iterator[Line]:
         yield from _section("Arguments", arguments, _width(ctx))
     yield from _section("Flags", _flag_rows(command, ctx), _width(ctx))
     yield from _examples(command)
-    yield from _global_note(_width(ctx))
+    yield from _global_note(_width(ctx), command.takes)
 
 
 @dataclass(frozen=True)
@@ -274,8 +316,11 @@ def _examples(command: Any) -> Iterator[Line]:
             yield (f"  {line.strip()}",)
 
 
-def _global_note(width: int) -> Iterator[Line]:
+def _global_note(width: int, taken: frozenset[GlobalFlag] = NO_FLAGS) -> Iterator[Line]:
     yield ()
-    note = "Global flags work here as well; `omnigraph --help` lists them."
+    own = ", ".join(flag.spelling for flag in GlobalFlag if flag in taken)
+    if own:
+        yield (f"It takes the global flags {own}.",)
+    note = "Global flags for output work here as well; `omnigraph --help` lists them."
     for line in textwrap.wrap(note, width):
         yield (line,)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.exit_codes import ExitCode
-from omnigraph.cli.failures import error_lines
-from omnigraph.cli.help import Capability, Command
-from omnigraph.cli.options import JsonFlag, SchemaFile
+from omnigraph.cli.failures import UsageError, error_lines
+from omnigraph.cli.global_flags import Given
+from omnigraph.cli.help import Capability, GraphCommand
+from omnigraph.cli.options import JsonFlag, SchemaFile, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
 omnigraph lint --schema schema.pg --query queries.gq --explain
-omnigraph lint --schema schema.pg --query queries.gq --json
+omnigraph lint team.omni --query queries.gq --json
 """
 
 QueryFile = Annotated[Path, typer.Option("--query", metavar="FILE.gq", help="the queries to check")]
@@ -34,32 +36,37 @@ ExplainFlag = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("lint", cls=Command, rich_help_panel=Capability.DIRECT.panel, epilog=EXAMPLES)(lint)
+    panel = Capability.DIRECT.panel
+    app.command("lint", cls=GraphCommand, rich_help_panel=panel, epilog=EXAMPLES)(lint)
+    app.command("check", cls=GraphCommand, rich_help_panel=panel, hidden=True)(check)
 
 
 def lint(
     ctx: typer.Context,
-    schema: SchemaFile,
+    *,
+    uri: UriArgument = None,
+    schema: SchemaFile = None,
     query: QueryFile,
     explain: ExplainFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Check a query file against a schema.
 
-    Every query is parsed and type-checked; one bad query does not hide the others. No graph is
-    needed. The exit code is 1 if anything does not compile, and 0 if there are only warnings.
+    Every query is parsed and type-checked; one bad query does not hide the others. The schema is a
+    file, and no graph is needed, or it is the one of a graph. The exit code is 1 if anything does
+    not compile, and 0 if there are only warnings.
     """
-    from omnigraph.cli.sources import compile_schema_file, read_source
+    from omnigraph.cli.sources import read_source
     from omnigraph.errors import QueryParseError
     from omnigraph.query.lint import lint_queries
 
     output = output_of(ctx)
-    catalog = compile_schema_file(schema, output).catalog
+    catalog, schema_source = _schema_of(ctx, schema, uri)
     source = read_source(query, QueryParseError)
     report = lint_queries(source, catalog)
     plans = _plans(source, catalog) if explain else {}
     if json:
-        document = report.to_dict({"kind": "file", "path": str(schema)}, str(query))
+        document = report.to_dict(schema_source, str(query))
         for at, plan in plans.items():
             document["results"][at]["plan"] = plan.split("\n")
         output.json(document)
@@ -69,6 +76,43 @@ def lint(
         output.lines(_report_lines(report))
     if report.status == "error":
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def check(
+    ctx: typer.Context,
+    *,
+    uri: UriArgument = None,
+    schema: SchemaFile = None,
+    query: QueryFile,
+    explain: ExplainFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Check a query file against a schema."""
+    warn_deprecated(output_of(ctx), "check", "lint")
+    lint(ctx, uri=uri, schema=schema, query=query, explain=explain, json=json)
+
+
+def _schema_of(
+    ctx: typer.Context, schema: Path | None, uri: str | None
+) -> tuple[Catalog, dict[str, str]]:
+    """The types to check against, and where they came from."""
+    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.sources import compile_schema_file
+    from omnigraph.schema.compile import compile_schema
+
+    if schema is None:
+        graph = open_to_read(ctx, uri)
+        return compile_schema(graph.schema_source).catalog, {"kind": "graph", "uri": graph.uri}
+    given = Given.of(ctx)
+    named = {"URI": uri, "--store": given.store, "--profile": given.profile}
+    for word, value in named.items():
+        if value is not None:
+            raise UsageError(
+                f"`--schema` and `{word}` are mutually exclusive",
+                hint="check against a file or against a graph",
+            )
+    catalog = compile_schema_file(schema, output_of(ctx)).catalog
+    return catalog, {"kind": "file", "path": str(schema)}
 
 
 def _plans(source: Source, catalog: Catalog) -> dict[int, str]:

@@ -10,16 +10,33 @@ import typer
 import typer.main
 
 from omnigraph import __version__
-from omnigraph.cli import lint, schema, version
+from omnigraph.cli import (
+    branch,
+    commit,
+    export,
+    init,
+    lint,
+    load,
+    mutate,
+    recover,
+    schema,
+    snapshot,
+    version,
+)
 from omnigraph.cli.exit_codes import ExitCode
 from omnigraph.cli.failures import UsageError, report
 from omnigraph.cli.help import HELP_FLAGS, Group, root_help
+from omnigraph.cli.library_log import library_warnings
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.syntax.suggest import did_you_mean
 
+COMMANDS = (mutate, load, branch, snapshot, export, commit, schema, init, lint, recover, version)
+"""In the order help lists them, within each capability."""
+
 EXAMPLES = """
+omnigraph init --schema schema.pg team.omni
+omnigraph load team.omni --data people.jsonl --mode merge
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
-omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 """
 
@@ -42,9 +59,12 @@ def _run(arguments: list[str], output: Output) -> int:
     output.failures_as_json = "--json" in _words(arguments)
     try:
         command = typer.main.get_command(app)
-        with command.make_context(
-            "omnigraph", globals_first(command, arguments), obj=output
-        ) as context:
+        with (
+            library_warnings(output),
+            command.make_context(
+                "omnigraph", globals_first(command, arguments), obj=output
+            ) as context,
+        ):
             command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
@@ -88,6 +108,39 @@ def _print_version(ctx: typer.Context, value: bool) -> None:
         raise typer.Exit(ExitCode.OK)
 
 
+def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
+    """An empty value is an unset variable, and must not mean that nothing was said."""
+    if value == "":
+        raise UsageError(f"`{param.opts[0]}` is empty", hint="give it a value, or leave it out")
+    return value
+
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URI",
+        help="the graph, by its storage: a path, file:// or s3://",
+        callback=_named,
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="the graph, by a profile of ~/.omnigraph/config.yaml; OMNIGRAPH_PROFILE does the same",
+        callback=_named,
+    ),
+]
+ActorOption = Annotated[
+    str | None,
+    typer.Option("--as", metavar="ACTOR", help="who writes, for the history", callback=_named),
+]
+YesFlag = Annotated[
+    bool,
+    typer.Option("--yes", help="consent to a destructive write on storage that is not local"),
+]
 QuietFlag = Annotated[bool, typer.Option("--quiet", help="no notes about targets, no progress")]
 ColorOption = Annotated[
     str,
@@ -110,6 +163,11 @@ VersionFlag = Annotated[
 
 def root(
     ctx: typer.Context,
+    *,
+    store: StoreOption = None,
+    profile: ProfileOption = None,
+    actor: ActorOption = None,
+    yes: YesFlag = False,
     quiet: QuietFlag = False,
     color: ColorOption = ColorMode.AUTO.value,
     debug: DebugFlag = False,
@@ -135,7 +193,7 @@ def _new_app() -> typer.Typer:
         epilog=EXAMPLES,
         context_settings={"help_option_names": HELP_FLAGS},
     )
-    for group in (lint, schema, version):
+    for group in COMMANDS:
         group.add_to(application)
     return application
 

@@ -7,9 +7,30 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.model.ids import MAIN_BRANCH, check_branch_name
+
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="print the result as JSON, and errors as JSON too")
 ]
 SchemaFile = Annotated[
-    Path, typer.Option("--schema", metavar="FILE.pg", help="the schema to check against")
+    Path | None, typer.Option("--schema", metavar="FILE.pg", help="the schema to check against")
 ]
+
+
+def branch_name(value: str | None) -> str | None:
+    """Refuse a malformed name; an empty one is an unset variable, and must not mean main."""
+    if value is not None:
+        check_branch_name(value)
+    return value
+
+
+_URI_HELP = "where the graph lies: a path, file:// or s3://"
+UriArgument = Annotated[str | None, typer.Argument(metavar="[URI]", help=_URI_HELP)]
+UriOption = Annotated[str | None, typer.Option("--uri", metavar="URI", help=_URI_HELP)]
+BranchOption = Annotated[
+    str,
+    typer.Option(
+        "--branch", metavar="NAME", help="the branch; main by default", callback=branch_name
+    ),
+]
+DEFAULT_BRANCH = MAIN_BRANCH

@@ -62,6 +62,8 @@ class Output:
     debug: bool = False
     failures_as_json: bool = False
     """Whether a failure is also written to stdout as an envelope."""
+    stdout_is_payload: bool = False
+    """Whether stdout carries a stream of data, which no envelope may end up in."""
 
     @classmethod
     def of_process(cls) -> Output:
@@ -81,7 +83,18 @@ class Output:
 
     def json(self, document: Mapping[str, Any]) -> None:
         """Write a result for machines."""
-        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        self.stdout.write(_json_text(document))
+
+    def verbatim(self, data: bytes) -> None:
+        """Write UTF-8 text as it is; only on a terminal are its control characters shown."""
+        if self.stdout.isatty() or not hasattr(self.stdout, "buffer"):
+            self.stdout.write(data.decode().translate(_VISIBLE_CONTROLS))
+        else:
+            self.stdout.flush()
+            rest = memoryview(data)
+            while rest:
+                # Python may be told not to buffer, and then a pipe takes what fits.
+                rest = rest[self.stdout.buffer.write(rest) :]
 
     # --- everything else -------------------------------------------------------------------------
 
@@ -93,6 +106,15 @@ class Output:
         """Write several lines that are not results."""
         for line in lines:
             self.note(*line)
+
+    def json_note(self, document: Mapping[str, Any]) -> None:
+        """Write something for machines that is not a result."""
+        self.stderr.write(_json_text(document))
+
+    def ask(self, question: str) -> None:
+        """Write a question, to be answered on the same line."""
+        self.stderr.write(self._text([question], self.stderr))
+        self.stderr.flush()
 
     def warning(self, message: str) -> None:
         """Write a warning."""
@@ -108,6 +130,17 @@ class Output:
     def is_colored(self) -> bool:
         """Whether stdout gets colours."""
         return self._takes_color(self.stdout)
+
+    @property
+    def notes_are_colored(self) -> bool:
+        """Whether stderr gets colours."""
+        return self._takes_color(self.stderr)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether somebody watches stderr and wants to."""
+        is_dumb = self.environment.get("TERM") == "dumb"
+        return self.stderr.isatty() and not (self.quiet or self.failures_as_json or is_dumb)
 
     @property
     def width(self) -> int:
@@ -152,6 +185,10 @@ def _standard_stream(stream: TextIO | None) -> TextIO:
     if isinstance(found, io.TextIOWrapper):
         found.reconfigure(errors="backslashreplace")
     return found
+
+
+def _json_text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain(part: Part) -> str:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.help import Capability, Command, Group, subcommand_missing
-from omnigraph.cli.options import JsonFlag
+from omnigraph.cli.help import Capability, Command, GraphCommand, Group, subcommand_missing
+from omnigraph.cli.options import JsonFlag, UriArgument
 from omnigraph.cli.output import output_of
 
 EXAMPLES = """
 omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
+omnigraph schema show team.omni
 """
 CHECK_EXAMPLES = """
 omnigraph schema check examples/library/schema.pg
@@ -22,6 +23,10 @@ omnigraph schema check schema.pg --json
 PLAN_EXAMPLES = """
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
+"""
+SHOW_EXAMPLES = """
+omnigraph schema show team.omni
+omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
 """
 
 CheckedFile = Annotated[Path, typer.Argument(metavar="FILE.pg", help="the schema to compile")]
@@ -46,6 +51,9 @@ def add_to(app: typer.Typer) -> None:
     panel = Capability.DIRECT.panel
     group.command("check", cls=Command, rich_help_panel=panel, epilog=CHECK_EXAMPLES)(check)
     group.command("plan", cls=Command, rich_help_panel=panel, epilog=PLAN_EXAMPLES)(plan)
+    anywhere = Capability.ANY.panel
+    group.command("show", cls=GraphCommand, rich_help_panel=anywhere, epilog=SHOW_EXAMPLES)(show)
+    group.command("get", cls=GraphCommand, rich_help_panel=anywhere, hidden=True)(show)
     app.add_typer(
         group,
         name="schema",
@@ -111,3 +119,18 @@ def plan(
         output.json(plan_document(planned.plan, old))
     else:
         output.lines(plan_lines(planned.plan, old, new))
+
+
+def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+    """Print the schema of a graph, as it was written.
+
+    `schema get` is another name for it.
+    """
+    from omnigraph.cli.opening import open_to_read
+
+    source = open_to_read(ctx, uri).schema_source
+    output = output_of(ctx)
+    if json:
+        output.json({"schema_source": source})
+    else:
+        output.verbatim((source if source.endswith("\n") else f"{source}\n").encode())

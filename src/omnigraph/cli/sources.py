@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from omnigraph.cli.failures import Rejected
+from omnigraph.cli.files import missing_file
 from omnigraph.cli.output import Output
-from omnigraph.errors import CompileError, InputError, NotFound, SchemaParseError
+from omnigraph.errors import CompileError, InputError, SchemaParseError
 from omnigraph.schema.compile import CompiledSchema, compile_schema
 from omnigraph.schema.identity import IdentityWarning
 from omnigraph.schema.lint import lint_schema
 from omnigraph.syntax.source import Source
-from omnigraph.syntax.suggest import did_you_mean
 
 
 def read_source(path: Path, error: type[CompileError]) -> Source:
@@ -25,7 +25,7 @@ def read_source(path: Path, error: type[CompileError]) -> Source:
     try:
         return Source.of(path, error)
     except FileNotFoundError:
-        raise NotFound(f"there is no file `{path}`", hint=_similar_file(path)) from None
+        raise missing_file(path) from None
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(f"cannot read `{path}`: {reason}") from problem
@@ -64,12 +64,3 @@ def show_warnings(warnings: tuple[IdentityWarning, ...], output: Output) -> None
     for warning in warnings:
         at = warning.position
         output.warning(f"{at.path}:{at.line}:{at.column}: {warning.message}")
-
-
-def _similar_file(path: Path) -> str | None:
-    """The file next to the missing one whose name comes closest."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    except OSError:
-        return None if path.parent.exists() else f"there is no directory `{path.parent}`"
-    return did_you_mean(path.name, names)

@@ -1,0 +1,66 @@
+"""Progress bars, for somebody who is looking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from rich import filesize
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from omnigraph.cli.output import Output
+
+Unit = Literal["bytes", "entities"]
+Advance = Callable[[int], None]
+
+
+class AmountColumn(ProgressColumn):
+    """How much is done, of how much, and how fast."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        """The text of this column."""
+        done = self._shown(task.completed)
+        of = f"/{self._shown(task.total)}" if task.total is not None else ""
+        speed = f" {self._shown(task.speed)}/s" if task.speed is not None else ""
+        return Text(f"{done}{of}{' entities' if self._unit == 'entities' else ''}{speed}")
+
+    def _shown(self, amount: float) -> str:
+        whole = int(amount)
+        return filesize.decimal(whole) if self._unit == "bytes" else f"{whole:,}"
+
+
+@contextmanager
+def progress_of(
+    output: Output, description: str, total: int | None, unit: Unit
+) -> Iterator[Advance]:
+    """A bar on stderr that the given function advances; it is wiped away at the end."""
+    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        AmountColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(amount: int) -> None:
+            bar.advance(task, amount)
+
+        yield advance

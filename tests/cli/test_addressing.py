@@ -1,0 +1,305 @@
+"""Which graph a command line means, and the flags that say so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from omnigraph.cli.addressing import Target
+from omnigraph.cli.global_flags import GlobalFlag
+from omnigraph.cli.help import Command, Group, leaves
+from omnigraph.cli.main import app
+
+FLAGS = {
+    GlobalFlag.STORE: ["--store", "elsewhere.omni"],
+    GlobalFlag.ACTOR: ["--as", "act-ana"],
+    GlobalFlag.PROFILE: ["--profile", "team"],
+    GlobalFlag.YES: ["--yes"],
+}
+ARGUMENTS = {
+    "branch create": ["new"],
+    "branch delete": ["old"],
+    "commit show": ["01K3Z7M0Q8W4R6T2Y5V9B1N3XC"],
+    "init": ["--schema", "schema.pg", "new.omni"],
+    "lint": ["--query", "queries.gq"],
+    "load": ["--data", "data.jsonl", "--mode", "merge"],
+    "schema check": ["schema.pg"],
+    "schema plan": ["--from", "schema.pg", "--schema", "schema.pg"],
+}
+TAKEN = {
+    "mutate": "store as profile",
+    "load": "store as profile yes",
+    "branch create": "store as profile",
+    "branch delete": "store as profile yes",
+    "snapshot": "store profile",
+    "export": "store profile",
+    "branch list": "store profile",
+    "commit list": "store profile",
+    "commit show": "store profile",
+    "schema show": "store profile",
+    "lint": "store profile",
+    "recover": "store profile",
+    "recovery list": "store profile",
+    "init": "",
+    "schema check": "",
+    "schema plan": "",
+    "version": "",
+}
+MISPLACED = [
+    (command, flag)
+    for command, taken in TAKEN.items()
+    for flag in FLAGS
+    if flag.spelling.removeprefix("--") not in taken.split()
+]
+
+
+@pytest.fixture
+def settings(no_settings: Path):
+    """Write the operator's configuration."""
+
+    def write(text: str) -> Path:
+        no_settings.mkdir(exist_ok=True)
+        path = no_settings / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+# --- which flags ----------------------------------------------------------------------------------
+
+
+def test_c_cli_004_the_commands_take_the_flags_of_the_matrix():
+    root = typer.main.get_command(app)
+    assert isinstance(root, Group)
+    found = {}
+    for leaf in leaves(root, None):
+        assert isinstance(leaf.command, Command)
+        found[leaf.name] = {flag.spelling.removeprefix("--") for flag in leaf.command.takes}
+    assert found == {command: set(taken.split()) for command, taken in TAKEN.items()}
+
+
+@pytest.mark.parametrize(("command", "flag"), MISPLACED, ids=str)
+def test_c_cli_004_007_a_misplaced_flag_is_refused_before_anything_is_read(
+    run, command: str, flag: GlobalFlag
+):
+    done = run(*command.split(), *ARGUMENTS.get(command, []), *FLAGS[flag])
+    assert done.code == 2
+    assert done.out == ""
+    sentence, hint = done.err.splitlines()
+    assert done.err == f"{sentence.rstrip()}\n{hint.rstrip()}\n"
+    assert sentence.startswith(f"error: `{command}` is a")
+    assert sentence.endswith(f" command; {flag.spelling} {flag.purpose} and does not apply.")
+    assert hint.startswith("hint: ")
+
+
+def test_c_cli_006_reads_and_upkeep_have_no_actor(run, full_graph: str):
+    for command in (["snapshot", full_graph], ["export", full_graph], ["recover", full_graph]):
+        done = run(*command, "--as", "act-ana")
+        assert (done.code, done.out) == (2, "")
+        assert "--as names the actor of a write and does not apply." in done.err
+    assert "`recover` is a direct command" in done.err
+
+
+@pytest.mark.parametrize("flag", ["--store", "--profile", "--as"])
+def test_an_empty_value_is_an_error_and_not_silence(run, flag: str):
+    done = run("mutate", "-e", "query", flag, "")
+    assert done.code == 2
+    assert f"`{flag}` is empty" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["snapshot", "{graph}", "--branch", ""],
+        ["load", "{graph}", "--data", "{data}", "--mode", "merge", "--branch", ""],
+        ["branch", "create", "new", "--uri", "{graph}", "--from", ""],
+    ],
+)
+def test_an_empty_branch_name_never_means_main(run, full_graph: str, people: Path, arguments):
+    done = run(*(word.format(graph=full_graph, data=people) for word in arguments))
+    assert done.code == 1
+    assert "branch name '' is empty" in done.err
+
+
+# --- which graph ----------------------------------------------------------------------------------
+
+
+def test_every_way_to_name_a_graph_leads_to_it(run, full_graph: str, settings):
+    expected = run("snapshot", full_graph)
+    assert expected.code == 0
+    assert run("snapshot", "--store", full_graph) == expected
+    assert run("--store", full_graph, "snapshot") == expected
+    assert run("snapshot", Path(full_graph).as_uri()) == expected
+    assert run("branch", "list", "--store", full_graph).out == "main\n"
+    assert run("branch", "list", "--uri", full_graph).out == "main\n"
+
+
+def test_c_cli_008_two_ways_at_once_are_mutually_exclusive(run, full_graph: str):
+    done = run("snapshot", full_graph, "--store", full_graph)
+    assert done.code == 2
+    assert "`URI` and `--store` are mutually exclusive" in done.err
+    done = run("branch", "list", "--uri", full_graph, "--store", full_graph)
+    assert done.code == 2
+    assert "`--uri` and `--store` are mutually exclusive" in done.err
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8080/graphs/team", "HTTPS://u:pw@example.com"])
+def test_c_cli_010_the_url_of_a_server_is_refused_naming_the_flag(
+    run, url: str, schema_file: Path, people: Path
+):
+    for command in (
+        ["snapshot", url],
+        ["load", url, "--data", people, "--mode", "merge"],
+        ["branch", "list", "--uri", url],
+        ["snapshot", "--store", url],
+        ["init", "--schema", schema_file, url],
+    ):
+        done = run(*command)
+        assert done.code == 2
+        assert "--server" in done.err
+        assert "pw" not in done.err
+
+
+def test_c_cli_012_profile_then_variable_then_default(
+    run, graph: str, full_graph: str, schema_file: Path, tmp_path: Path, settings, monkeypatch
+):
+    places = {name: str(tmp_path / f"{name}.omni") for name in ("flag", "variable", "default")}
+    for place in places.values():
+        run("init", "--schema", schema_file, place)
+        run("branch", "create", f"in-{Path(place).stem}", "--uri", place)
+    settings(
+        f"profiles:\n  one: {{store: {places['flag']}}}\n  two: {{store: {places['variable']}}}\n"
+        f"defaults:\n  store: {places['default']}\n"
+    )
+
+    def branch(*flags: str) -> str:
+        return str(run("branch", "list", *flags).out.splitlines()[0])
+
+    assert branch() == "in-default"
+    monkeypatch.setenv("OMNIGRAPH_PROFILE", "two")
+    assert branch() == "in-variable"
+    assert branch("--profile", "one") == "in-flag"
+    assert branch("--profile", "one", "--store", places["default"]) == "in-default"
+
+
+def test_without_any_way_the_ways_are_listed(run, no_settings: Path):
+    done = run("snapshot")
+    assert done.code == 2
+    assert "`omnigraph snapshot` does not know which graph is meant" in done.err
+    for way in ("`URI`", "`--store URI`", "`--profile NAME`", str(no_settings / "config.yaml")):
+        assert way in done.err
+    assert "`URI`" not in run("mutate", "-e", "query q() { delete Person }").err
+
+
+def test_a_path_in_the_settings_may_start_at_home(
+    run, full_graph: str, settings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(Path(full_graph).parent))
+    settings("defaults: {store: ~/graph.omni}\n")
+    assert run("branch", "list").out == "main\n"
+
+
+def test_an_explicit_graph_needs_no_settings_at_all(run, full_graph: str, settings):
+    settings("defaults: [\n")
+    assert run("snapshot", full_graph).code == 0
+
+
+def test_a_file_in_the_working_directory_is_never_read(run, tmp_path: Path, monkeypatch):
+    (tmp_path / "omnigraph.yaml").write_text("defaults: {store: graph.omni}\n")
+    run("version")
+    monkeypatch.chdir(tmp_path)
+    assert run("snapshot").code == 2
+
+
+def test_an_ambient_profile_does_not_concern_commands_without_a_graph(run, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_PROFILE", "missing")
+    assert run("version").code == 0
+    assert run("schema", "check", "examples/social/schema.pg").code == 0
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["server: prod", "default_graph: team"])
+def test_c_cli_013_contradictory_defaults_fail(run, settings, other: str):
+    settings(f"defaults:\n  store: graph.omni\n  {other}\n")
+    done = run("snapshot")
+    assert done.code == 1
+    assert "contradict each other" in done.err
+
+
+def test_c_cli_013_unknown_keys_only_warn(run, full_graph: str, settings):
+    settings(
+        "surprise: 1\n"
+        "servers: {prod: {url: 'https://example.com', token: x}}\n"
+        f"defaults: {{store: '{full_graph}', output: table, colour: pink}}\n"
+        "aliases: {triage: {server: prod, query: q, params: {anything: [1]}}}\n"
+    )
+    done = run("branch", "list")
+    assert done.code == 0
+    assert [line.partition(" in ")[0] for line in done.err.splitlines()] == [
+        "warning: unknown key `surprise`",
+        "warning: unknown key `servers.prod.token`",
+        "warning: unknown key `defaults.colour`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("defaults: [", "config.yaml:"),
+        ("- one\n- two\n", "is not a mapping of settings"),
+        ("defaults: store\n", "`defaults` in"),
+        ("defaults: {store: 7}\n", "`defaults.store` in"),
+        ("defaults: {store: a}\ndefaults: {store: b}\n", "config.yaml:"),
+        ("defaults: {store: \x07}\n", "is not valid YAML"),
+        ("defaults: {server: prod}\n", "addresses a server, which this version cannot reach yet"),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_sentence(run, settings, text: str, problem: str):
+    settings(text)
+    done = run("snapshot")
+    assert done.code in (1, 2)
+    assert problem in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("profile", "problem"),
+    [
+        ("{}", "profile `team` binds nothing"),
+        ("{store: a, cluster: b}", "profile `team` binds `cluster` and `store`"),
+        ("{server: prod}", "profile `team` addresses a server"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_says_why(run, settings, profile: str, problem: str):
+    settings(f"profiles: {{team: {profile}}}\n")
+    assert problem in run("snapshot", "--profile", "team").err
+
+
+def test_settings_that_cannot_be_read_are_an_error(run, no_settings: Path):
+    (no_settings / "config.yaml").mkdir(parents=True)
+    done = run("snapshot")
+    assert done.code == 1
+    assert "cannot read `" in done.err
+
+
+def test_the_actor_is_the_flag_or_the_configured_one(run, graph: str, people: Path, settings):
+    settings("operator: {actor: act-settings}\n")
+    load = ["load", graph, "--data", people, "--json", "--mode"]
+    first = json.loads(run(*load, "append").out)
+    second = json.loads(run(*load, "overwrite", "--as", "act-ana").out)
+    assert first["commit"]["actor_id"] == first["actor_id"] == "act-settings"
+    assert second["commit"]["actor_id"] == "act-ana"
+
+
+def test_locality_is_a_matter_of_the_scheme():
+    for uri in ("graph.omni", "./a b/c", "file:///data/graph.omni", "FILE:///x"):
+        assert Target(uri).is_local
+    for uri in ("s3://lake/graph.omni", "S3://lake/x", "memory://x"):
+        assert not Target(uri).is_local
+    assert str(Target("s3://key:secret@lake/x")) == "s3://lake/x"

@@ -36,10 +36,10 @@ demo: $(STAMP) ## a tour of what Omnigraph does, on a small example
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole test suite
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: lint types ## lint, types and the quick tests: about a minute
-	@$(BIN)/python -m pytest -m 'not spark and not slow' $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)
 
 lint: $(STAMP) ## style and likely mistakes
 	@$(BIN)/ruff check $(SOURCES)

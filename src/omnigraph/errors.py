@@ -41,6 +41,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── Denied                          policy said no
     ├── Unauthenticated                 no valid token
     ├── StorageError                    the store under the graph failed
+    │   ├── InitializationCommitted     `init` made the graph, then failed
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
     │   ├── RootMoved                   branches remember another root
@@ -74,6 +75,7 @@ __all__ = [
     "HistoricalVersionReclaimed",
     "IdentityError",
     "InitializationClaimed",
+    "InitializationCommitted",
     "InitializationIndeterminate",
     "InputError",
     "InternalError",
@@ -570,6 +572,19 @@ class StorageError(OmnigraphError):
     """The storage under the graph failed or holds something unexpected."""
 
     code = "storage_error"
+
+
+class InitializationCommitted(StorageError):
+    """`init` created the graph, and failed afterwards; nothing was taken back."""
+
+    code = "initialization_committed"
+
+    def __init__(self, graph_commit_id: str, reason: str) -> None:
+        super().__init__(
+            f"the graph was created, but `init` failed afterwards: {reason}",
+            hint="open the graph; running `init` again is not needed",
+            details={"graph_commit_id": graph_commit_id},
+        )
 
 
 class HistoricalVersionReclaimed(StorageError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,6 @@ from omnigraph.commit.recovery import Recoverer, Settlement
 from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError, NotFound
-from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -39,7 +39,7 @@ from omnigraph.model.receipts import (
 )
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.plan import MutationPlan
-from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
@@ -131,6 +131,7 @@ class Graph:
         self._path = WritePath(kernel)
         self._limits = WriteLimits.from_environment(os.environ)
         self._compiler: QueryCompiler | None = None
+        self._read_with: Catalog | None = None
 
     def __repr__(self) -> str:
         return f"Graph({self.uri!r})"
@@ -164,19 +165,13 @@ class Graph:
         ``operation_id`` names the write: repeating it with the same id returns the first receipt.
         """
         self._require_writable("mutate")
-        target = branch or MAIN
-        plan = self._compiled(source, name)
-        if not isinstance(plan, MutationPlan):
-            raise InputError(
-                f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"
-            )
-        bound = bind_parameters({p.name: p.type for p in plan.parameters}, params)
         return mutate(
             self._kernel,
             self._path,
-            plan,
-            bound,
-            branch=target,
+            lambda catalog: self._compiled_mutation(source, name, catalog),
+            params,
+            accepted=self._accepted(),
+            branch=branch or MAIN,
             limits=self._limits,
             actor_id=actor,
             expected_head=expected_head,
@@ -211,7 +206,8 @@ class Graph:
         if progress is not None:
             sources = [_watched(source, progress) for source in sources]
         target = branch or MAIN
-        created = self._ensure_branch(target, from_, actor)
+        if from_ is None:
+            self._kernel.manifest.branch(target)  # a missing branch is told before reading input
         return load_records(
             self._kernel,
             self._path,
@@ -222,7 +218,7 @@ class Graph:
             limits=self._limits,
             replace_types=replace_types,
             base_branch=from_,
-            branch_created=created,
+            ensure_branch=partial(self._ensure_branch, target, from_, actor),
             actor_id=actor,
             operation_id=operation_id,
         )
@@ -262,7 +258,7 @@ class Graph:
         Loading them with mode `overwrite` reproduces ids, values and endpoints.
         """
         reader = self._reader(branch, snapshot)
-        return export_blocks(reader, self._accepted().catalog, type_names=types)
+        return export_blocks(reader, self._catalog_of(reader.snapshot), type_names=types)
 
     def entity_at(
         self,
@@ -277,7 +273,7 @@ class Graph:
         ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out.
         """
         reader = self._reader(branch, snapshot)
-        columns = self._plain_columns(type_key)
+        columns = self._plain_columns(type_key, self._catalog_of(reader.snapshot))
         import pyarrow as pa
 
         found = reader.rows_where_in(type_key, "id", pa.array([entity_id]), columns)
@@ -309,7 +305,7 @@ class Graph:
         self, branch: str | None = None, *, actor: str | None = None
     ) -> list[CommitInfo]:
         """The commits a branch's head reaches, newest first; ``actor`` as author or recoverer."""
-        lineage = self._kernel.manifest.branch(branch or MAIN).refresh().lineage()
+        lineage = self._kernel.manifest.refreshed(branch or MAIN).state.lineage()
         return [
             commit_info(row)
             for row in lineage
@@ -343,22 +339,35 @@ class Graph:
     def _accepted(self) -> AcceptedSchema:
         return self._kernel.accepted_schema()
 
-    def _compiled(self, source: str | Path | Source, name: str | None) -> Any:
-        accepted = self._accepted()
-        if self._compiler is None or self._compiler.catalog is not accepted.catalog:
-            self._compiler = QueryCompiler(accepted.catalog)
-        return self._compiler.compile(source, name)
+    def _catalog_of(self, snapshot: Snapshot) -> Catalog:
+        """The types to read a snapshot with: those known, until a commit names another schema."""
+        known = self._read_with
+        if known is None or known.schema_hash != snapshot.commit.schema_hash:
+            known = self._read_with = self._accepted().catalog
+        return known
+
+    def _compiled_mutation(
+        self, source: str | Path | Source, name: str | None, catalog: Catalog
+    ) -> MutationPlan:
+        compiler = self._compiler
+        if compiler is None or compiler.catalog is not catalog:
+            compiler = self._compiler = QueryCompiler(catalog)
+        plan = compiler.compile(source, name)
+        if not isinstance(plan, MutationPlan):
+            raise InputError(
+                f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"
+            )
+        return plan
 
     def _snapshot(self, branch: str | None, commit_id: str | None) -> Snapshot:
-        state = self._kernel.manifest.branch(branch or MAIN).refresh()
+        state = self._kernel.manifest.refreshed(branch or MAIN).state
         return state.head_snapshot() if commit_id is None else state.snapshot_at(commit_id)
 
     def _reader(self, branch: str | None, commit_id: str | None) -> SnapshotReader:
         snapshot = self._snapshot(branch, commit_id)
         return SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
 
-    def _plain_columns(self, type_key: str) -> list[str]:
-        catalog = self._accepted().catalog
+    def _plain_columns(self, type_key: str, catalog: Catalog) -> list[str]:
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         for entity_type in types:
             if entity_type.table_key == type_key:

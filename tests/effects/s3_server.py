@@ -36,11 +36,11 @@ def create_bucket(endpoint: str, bucket: str) -> None:
 
 
 @contextmanager
-def running_s3() -> Iterator[str]:
-    """Start the server and give its endpoint."""
+def running_s3(request_log: Path | None = None) -> Iterator[str]:
+    """Start the server and give its endpoint; each request becomes a line of ``request_log``."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__))],
+        [sys.executable, str(Path(__file__)), *([str(request_log)] if request_log else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -65,11 +65,15 @@ def main() -> None:
 
     application = DomainDispatcherApplication(create_backend_app)
     one_request = threading.Lock()
+    log = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 
     # moto checks a condition and stores the object in two steps. Real stores do it in one, so
     # requests are let in one at a time.
     def serialised(environ: dict[str, Any], start_response: Any) -> Any:
         with one_request:
+            if log is not None:
+                with log.open("a", encoding="utf-8") as lines:
+                    lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}\n")
             return application(environ, start_response)
 
     server = make_server("127.0.0.1", 0, serialised, threaded=True)

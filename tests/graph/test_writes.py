@@ -495,6 +495,12 @@ def test_loading_into_a_missing_branch_needs_a_source_branch(graph: og.Graph) ->
     assert ids(graph, "node", "Note") == []
 
 
+def test_bad_input_leaves_no_new_branch_behind(graph: og.Graph) -> None:
+    with pytest.raises(InputError):
+        graph.load(data="nonsense", mode="append", branch="review", from_="main")
+    assert graph.list_branches() == ["main"]
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

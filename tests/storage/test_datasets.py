@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
@@ -11,6 +13,7 @@ from omnigraph.storage.datasets import (
     CommitNotOwned,
     DatasetRef,
     Handle,
+    StagedTransaction,
     commit_strict,
     transaction_uuid,
 )
@@ -23,7 +26,9 @@ def person(graph: TestGraph) -> DatasetRef:
     return DatasetRef(graph.kernel.table_uri(entry.location))
 
 
-def staged(graph: TestGraph, handle: Handle, name: str, uuid: str, kind: str = "append") -> object:
+def staged(
+    graph: TestGraph, handle: Handle, name: str, uuid: str, kind: str = "append"
+) -> StagedTransaction:
     rows = graph.persons(name).tables["node:Person"].rows
     stage = {
         "append": tables.stage_append,
@@ -66,17 +71,15 @@ def test_a_conflicting_commit_is_lost_without_effect(graph: TestGraph, person: D
 def test_a_commit_that_failed_but_landed_is_recognised_as_ours(
     graph: TestGraph, person: DatasetRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.storage import datasets
-
     handle = graph.kernel.lance.open(person)
     transaction = staged(graph, handle, "a", "tx-1")
-    real = datasets.LanceDataset.commit
+    real = Handle.commit
 
-    def lands_but_fails(*args: object, **options: object) -> None:
+    def lands_but_fails(*args: Any, **options: Any) -> None:
         real(*args, **options)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(datasets.LanceDataset, "commit", staticmethod(lands_but_fails))
+    monkeypatch.setattr(Handle, "commit", staticmethod(lands_but_fails))
     landed = commit_strict(handle, transaction)
     assert landed.version == handle.version + 1
     assert landed.to_table()["id"].to_pylist() == ["a"]

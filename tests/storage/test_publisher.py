@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from omnigraph.effects.failpoints import armed
+from omnigraph.effects.failpoints import InjectedFault, armed
 from omnigraph.errors import (
     ExpectedVersionMismatch,
     InternalError,
@@ -38,7 +39,7 @@ def commit_row(graph: TestGraph, actor: str = "act") -> CommitRow:
     )
 
 
-def request(graph: TestGraph, **changes: object) -> PublishRequest:
+def request(graph: TestGraph, **changes: Any) -> PublishRequest:
     plain = PublishRequest(commit_row(graph), epoch=1, expected_head=graph.snapshot().commit_id)
     return replace(plain, **changes)
 
@@ -132,7 +133,7 @@ def test_c_sto_020_a_lost_acknowledgement_is_settled_by_the_commit_id(
     real = lance.commit
     calls = 0
 
-    def unsure(self: object, handle: object, transaction: object) -> object:
+    def unsure(self: object, handle: Any, transaction: Any) -> object:
         nonlocal calls
         calls += 1
         if calls > 1:
@@ -164,7 +165,7 @@ def test_a_publish_repeated_after_it_landed_returns_the_same_commit(graph: TestG
 
 def test_a_fault_right_after_the_swap_leaves_exactly_the_published_commit(graph: TestGraph) -> None:
     wish = request(graph)
-    with armed("graph_publish.after_manifest_commit=error*1"), pytest.raises(Exception):
+    with armed("graph_publish.after_manifest_commit=error*1"), pytest.raises(InjectedFault):
         publish(graph.kernel.manifest.main, wish)
     assert graph.reopened().snapshot().commit_id == wish.commit.commit_id
 

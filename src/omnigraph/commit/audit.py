@@ -45,6 +45,15 @@ class TableOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class RetiredTable:
+    """Transactions of an operation that was undone: one that lands later is nobody's."""
+
+    location: str
+    ref: str | None
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryRow:
     """One completed recovery."""
 
@@ -54,8 +63,13 @@ class RecoveryRow:
     recovery_for_actor: str | None
     sidecar_writer_kind: str
     tables: tuple[TableOutcome, ...]
-    retired_uuids: tuple[str, ...]
+    retired: tuple[RetiredTable, ...]
     created_at: int
+
+    @property
+    def retired_uuids(self) -> frozenset[str]:
+        """Every transaction this recovery has retired."""
+        return frozenset(uuid for table in self.retired for uuid in table.uuids)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form printed by `recovery list`."""
@@ -105,7 +119,7 @@ def _encode(row: RecoveryRow) -> pa.Table:
         "recovery_for_actor": row.recovery_for_actor,
         "sidecar_writer_kind": row.sidecar_writer_kind,
         "per_table_outcomes_json": orjson.dumps([asdict(t) for t in row.tables]).decode(),
-        "retired_transactions_json": orjson.dumps(row.retired_uuids).decode(),
+        "retired_transactions_json": orjson.dumps([asdict(t) for t in row.retired]).decode(),
         "created_at": row.created_at,
     }
     return pa.Table.from_pylist([record], schema=SCHEMA)
@@ -129,6 +143,9 @@ def _decode(record: dict[str, Any]) -> RecoveryRow:
             )
             for outcome in outcomes
         ),
-        tuple(orjson.loads(record["retired_transactions_json"])),
+        tuple(
+            RetiredTable(table["location"], table["ref"], tuple(table["uuids"]))
+            for table in orjson.loads(record["retired_transactions_json"])
+        ),
         record["created_at"],
     )

@@ -6,7 +6,8 @@ commit, the head of main and the stamp. Before it there is no graph, whatever el
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import orjson
@@ -19,6 +20,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     AlreadyInitialized,
     InitializationClaimed,
+    InitializationCommitted,
     InitializationIndeterminate,
     NotFound,
     OmnigraphError,
@@ -27,7 +29,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
 from omnigraph.storage.datasets import CommitLost, DatasetRef
-from omnigraph.storage.layout import INIT_CLAIM, MAIN, MANIFEST, SCHEMA_OBJECTS
+from omnigraph.storage.layout import INIT_CLAIM, LEASES, MAIN, MANIFEST, SCHEMA_OBJECTS
 from omnigraph.storage.manifest_rows import (
     SCHEMA as MANIFEST_SCHEMA,
 )
@@ -42,6 +44,10 @@ from omnigraph.storage.manifest_rows import (
     encode_rows,
 )
 
+log = logging.getLogger(__name__)
+
+TABLE_DIRECTORIES = ("nodes", "edges")
+
 FIRST_VERSION = 1
 """The version of a freshly created dataset."""
 
@@ -53,21 +59,21 @@ def initialize(
 
     Raises `AlreadyInitialized` when a graph or schema objects are there (``force`` replaces schema
     objects that belong to no graph, never a graph), `InitializationClaimed` while another `init`
-    runs, and `InitializationIndeterminate` when the store did not say whether the graph exists now.
+    runs, `InitializationIndeterminate` when the store did not say whether the graph exists now, and
+    `InitializationCommitted` when it exists but something failed afterwards. Any other error means
+    that there is no graph, and that what was written for it is gone again.
     """
     contract = build_contract(compiled.source, compiled.ir)
     kernel.store.probe_atomic_create()
     with _claim(kernel):
         _require_vacant(kernel, force)
-        written = False
+        _clear_empty_tables(kernel)
         try:
             write_contract(kernel.store, contract)
-            written = True
             hit(Failpoint.INIT_AFTER_SCHEMA_CONTRACT_WRITTEN)
             rows = _create_tables(kernel, compiled.catalog)
         except Exception:
-            if written:
-                _remove_contract(kernel)
+            _undo(kernel, "schema objects", _remove_contract)
             raise
         genesis = CommitRow(
             commit_id=kernel.ids.commit_id(),
@@ -83,7 +89,12 @@ def initialize(
         )
         rows += [genesis, HeadRow(MAIN, genesis.commit_id, 0, 0), RegistryRow(0)]
         _create_manifest(kernel, rows, genesis.commit_id)
-        hit(Failpoint.INIT_POST_MANIFEST_CREATE)
+        # The graph exists: from here on nothing is taken back.
+        try:
+            hit(Failpoint.INIT_POST_MANIFEST_CREATE)
+            kernel.store.delete(INIT_CLAIM)
+        except (OmnigraphError, OSError) as error:
+            raise InitializationCommitted(genesis.commit_id, _reason(error)) from error
     return genesis
 
 
@@ -105,14 +116,30 @@ def _claim(kernel: Kernel) -> Iterator[None]:
             _remove_contract(kernel)
         kernel.store.write(INIT_CLAIM, orjson.dumps({"operation_id": operation_id}))
         yield
-        kernel.store.delete(INIT_CLAIM)
-    except InitializationIndeterminate:
+    except (InitializationIndeterminate, InitializationCommitted):
         raise
     except Exception:
-        kernel.store.delete(INIT_CLAIM)
+        _undo(kernel, "claim", _remove_claim)
         raise
     finally:
         lease.release()
+
+
+def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:
+    """Take something back after a failure, which is what the caller has to hear about."""
+    try:
+        undo(kernel)
+    except Exception:
+        log.warning(
+            "the %s of a failed init at %s is left behind", what, kernel.root, exc_info=True
+        )
+
+
+def _remove_claim(kernel: Kernel) -> None:
+    """Give up the root. Where there is no graph, there is nothing for leases to guard either."""
+    kernel.store.delete(INIT_CLAIM)
+    if not _has_graph(kernel):
+        kernel.store.delete_prefix(LEASES)
 
 
 def _require_vacant(kernel: Kernel, force: bool) -> None:
@@ -126,6 +153,18 @@ def _require_vacant(kernel: Kernel, force: bool) -> None:
             f"{kernel.root} holds {', '.join(leftovers)} but no graph",
             hint="use --force to replace them, or choose another root",
         )
+    tables = [name for directory in TABLE_DIRECTORIES for name in kernel.store.list(directory)]
+    if any("/data/" in name for name in tables):
+        raise AlreadyInitialized(
+            f"{kernel.root} holds tables with data but no graph",
+            hint="restore the manifest they belong to, or choose another root",
+        )
+
+
+def _clear_empty_tables(kernel: Kernel) -> None:
+    """Remove the tables of an `init` that died before there was a graph: they never held a row."""
+    for directory in TABLE_DIRECTORIES:
+        kernel.store.delete_prefix(directory)
 
 
 def _has_graph(kernel: Kernel) -> bool:
@@ -146,19 +185,26 @@ def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
 
 
 def _create_manifest(kernel: Kernel, rows: list[ManifestRow], commit_id: str) -> None:
+    """The commit point. If it fails, find out whether it took effect all the same."""
     where = DatasetRef(kernel.table_uri(MANIFEST))
     try:
         kernel.lance.create(where, MANIFEST_SCHEMA, encode_rows(rows), kernel.ids.ulid())
-    except CommitLost as lost:
+    except (OmnigraphError, OSError, ValueError) as error:
         try:
             head = kernel.manifest.main.refresh().head
         except NotFound:
-            _remove_contract(kernel)
-            raise lost from None
+            _undo(kernel, "schema objects", _remove_contract)
+            raise error from None
         except OmnigraphError as unreadable:
-            raise InitializationIndeterminate(commit_id, lost.message) from unreadable
+            raise InitializationIndeterminate(commit_id, _reason(error)) from unreadable
         if head.commit_id != commit_id:
-            raise AlreadyInitialized(f"{kernel.root} already holds a graph") from lost
+            raise AlreadyInitialized(f"{kernel.root} already holds a graph") from error
+        if not isinstance(error, CommitLost):
+            raise InitializationCommitted(commit_id, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, OmnigraphError) else str(error)
 
 
 def _remove_contract(kernel: Kernel) -> None:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+from omnigraph.commit.forks import Forks
 from omnigraph.commit.gates import Gates, gates_of
 from omnigraph.commit.leases import Lease, Leases, LeaseSettings
 from omnigraph.commit.schema_contract import accepted_tables, read_contract
 from omnigraph.commit.sidecar import Sidecars
 from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
 from omnigraph.effects.durability import configured_durability
-from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.ids import MINT, IdMint
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
+from omnigraph.effects.side_by_side import SideBySide, side_by_side
 from omnigraph.effects.uri import Root
-from omnigraph.errors import ReadSetChanged
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
+from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.snapshot import ManifestState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,11 @@ class Kernel:
         """The schema contract in force, read from the store."""
         return read_contract(self.store)
 
-    def capture(self, branch: ManifestBranch, schema_hash: str) -> Capture:
-        """The head of a branch as it was last read, with a reader of its tables."""
-        snapshot = branch.state.head_snapshot()
+    def capture(
+        self, branch: ManifestBranch, schema_hash: str, state: ManifestState | None = None
+    ) -> Capture:
+        """The head of a branch in ``state``, or as it was last read, and a reader of its tables."""
+        snapshot = (state or branch.state).head_snapshot()
         reader = SnapshotReader(self.lance, self.root.uri, snapshot)
         return Capture(branch, snapshot, reader, schema_hash)
 
@@ -103,33 +105,37 @@ class Kernel:
         """The dataset at a location relative to the root."""
         return f"{self.root.uri}/{location}"
 
-    def require_registered(self, branch: ManifestBranch) -> None:
-        """The branch is still the one that was captured, not a namesake."""
-        if branch.where.ref is None:
-            return
-        current = self.manifest.registration(branch.branch)
-        if current.ref != branch.where.ref:
-            raise ReadSetChanged("graph_branch", branch.where.ref, current.ref)
-
     def fence_if_taken_over(self, branch: ManifestBranch, lease: Lease) -> None:
         """Shut a dead owner out before anything of its is touched."""
         if lease.was_taken_over:
             fence(branch, lease.epoch)
 
     @contextmanager
-    def own_branch(self, branch: ManifestBranch, operation_id: str) -> Iterator[Lease]:
-        """Be the only writer of a branch, in this process and in all others."""
+    def own_branch(
+        self,
+        branch: ManifestBranch,
+        operation_id: str,
+        beside: Callable[[], object] = lambda: None,
+    ) -> Iterator[Lease]:
+        """Be the only writer of a branch, in this process and in all others.
+
+        ``beside`` reads what the owner wants to know of the branch, while ownership is confirmed.
+        """
         with (
             self.gates.write([branch.branch]),
-            self.leases.hold_branch(branch.branch, operation_id) as lease,
+            self.leases.hold_branch(branch.branch, operation_id, beside) as lease,
         ):
-            self.fence_if_taken_over(branch, lease)
+            if lease.was_taken_over:
+                # Until the fence stood, the former owner may have acted on: look again.
+                fence(branch, lease.epoch)
+                beside()
             yield lease
 
-    def fork_table(self, where: DatasetRef, from_ref: str | None, version: int) -> Handle:
-        """Create a branch's own ref of a table at the pin it inherited, and open it."""
-        assert where.ref is not None
-        hit(Failpoint.FORK_BEFORE_CLASSIFY)
-        handle = self.lance.create_ref(where.on(from_ref), where.ref, version)
-        hit(Failpoint.FORK_POST_CREATE_PRE_OPEN)
-        return handle
+    def at_once(self) -> AbstractContextManager[SideBySide]:
+        """A block of requests to this root that do not depend on each other."""
+        return side_by_side(threads=not self.root.is_local)
+
+    @property
+    def forks(self) -> Forks:
+        """The tables that branches have of their own."""
+        return Forks(self.lance, self.store)

@@ -20,6 +20,7 @@ import orjson
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.os_lock import OsLock
+from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import InputError, StorageError, WriterBusy
 from omnigraph.storage.layout import LEASES
 
@@ -28,6 +29,11 @@ DEFAULT_MS = 30_000
 POLL_SECONDS = 0.02
 TAKEOVER_GRACE = 1.2
 """How many TTLs a record of a remote owner must stand still before it counts as dead."""
+SILENCE = 0.5
+"""How many TTLs without a beat make an owner suspect: it should have beaten by then."""
+
+Health = Literal["live", "silent", "dead"]
+"""What the record of a remote owner shows an observer so far."""
 
 
 def branch_scope(branch: str) -> str:
@@ -131,7 +137,7 @@ class Lease:
             token, self._token = self._token, None
         try:
             if token is not None:
-                self._leases.swap(self.scope, replace(self._record, state="released"), token)
+                self._leases.give_back(self.scope, replace(self._record, state="released"), token)
         finally:
             if self._os_lock is not None:
                 self._os_lock.release()
@@ -174,6 +180,11 @@ class Leases:
         self._settings = settings
         self._os_lock_for = os_lock_for
         """On local disk, the OS lock that shows whether a scope's owner is alive."""
+        self._watched: dict[str, tuple[Token, float]] = {}
+        """Per scope, the record of another owner and when it was first seen like that. It is kept
+        between attempts: an owner may take longer to die than anyone is willing to wait at once."""
+        self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
+        """The records this process left last. If nobody changed them, they need no reading."""
 
     @contextmanager
     def hold(self, scope: str, operation_id: str) -> Iterator[Lease]:
@@ -186,19 +197,34 @@ class Leases:
             lease.release()
 
     @contextmanager
-    def hold_branch(self, branch: str, operation_id: str) -> Iterator[Lease]:
-        """Hold a branch's lease while no graph-wide operation runs."""
+    def hold_branch(
+        self, branch: str, operation_id: str, beside: Callable[[], object] = lambda: None
+    ) -> Iterator[Lease]:
+        """Hold a branch's lease while no graph-wide operation runs.
+
+        ``beside`` is called each time the branch's lease was taken, while the graph's is looked at.
+        What it reads of the branch stays true: whoever changes that needs the branch's lease, which
+        a graph-wide operation waits for as well.
+        """
         deadline = time.monotonic() + self._settings.wait_ms / 1000
         while True:
             left_ms = max(0, int((deadline - time.monotonic()) * 1000))
             lease = self._acquire(branch_scope(branch), operation_id, left_ms)
             assert lease is not None
-            other = self._graph_owner()
+            try:
+                with side_by_side(threads=not self._store.root.is_local) as side:
+                    graph_owner = side.start(self._graph_owner)
+                    side.here(beside)
+                other = graph_owner()
+            except BaseException:
+                lease.release()
+                raise
             if other is None:
                 break
+            owner, health = other
             lease.release()
-            if time.monotonic() >= deadline:
-                raise WriterBusy(GRAPH_SCOPE, other, self._settings.ttl_ms)
+            if time.monotonic() >= deadline and health == "live":
+                raise WriterBusy(GRAPH_SCOPE, owner, self._settings.ttl_ms)
             time.sleep(POLL_SECONDS)
         try:
             yield lease
@@ -213,8 +239,14 @@ class Leases:
         """Replace a record; the new token, or None if it had changed."""
         return self._store.write_if_match(_object_name(scope), record.to_json(), token)
 
-    def _graph_owner(self) -> str | None:
-        """The live owner of the graph scope other than this process."""
+    def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
+        """Leave a released record behind; one that somebody took over is left alone."""
+        left = self.swap(scope, record, token)
+        if left is not None:
+            self._given_back[scope] = (record, left)
+
+    def _graph_owner(self) -> tuple[str, Health] | None:
+        """The owner of the graph scope other than this process, unless it is dead."""
         found = self._store.read_versioned(_object_name(GRAPH_SCOPE))
         if found is None:
             return None
@@ -226,39 +258,57 @@ class Leases:
             if lock.try_acquire():
                 lock.release()
                 return None
-        return record.owner_id
+            return record.owner_id, "live"
+        health = self._health(GRAPH_SCOPE, record, found[1])
+        return None if health == "dead" else (record.owner_id, health)
+
+    def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
+        """How long a held record has stood still, by this process's own clock."""
+        now = time.monotonic()
+        seen, since = self._watched.get(scope, (None, now))
+        if seen != token:
+            self._watched[scope] = (token, now)
+            return "live"
+        ttls = (now - since) * 1000 / record.ttl_ms
+        if ttls > TAKEOVER_GRACE:
+            return "dead"
+        return "silent" if ttls > SILENCE else "live"
 
     def _acquire(self, scope: str, operation_id: str, wait_ms: int | None) -> Lease | None:
         """Take a free lease, or one whose owner is dead; None only when told not to wait."""
         deadline = time.monotonic() + (wait_ms or 0) / 1000
         os_lock = self._os_lock_for(scope) if self._os_lock_for is not None else None
-        watched: tuple[Token, float] | None = None
         if os_lock is not None and not os_lock.acquire(wait_ms or 0):
             if wait_ms is None:
                 return None
             raise self._busy(scope)
         try:
+            given_back = self._given_back.pop(scope, None)
+            if given_back is not None:
+                lease = self._take(scope, operation_id, *given_back, os_lock)
+                if lease is not None:
+                    return lease
             while True:
                 found = self._store.read_versioned(_object_name(scope))
+                health: Health = "live"
                 if found is None:
                     lease = self._create(scope, operation_id, os_lock)
                 else:
                     record, token = read_record(_object_name(scope), found[0]), found[1]
                     # Whoever holds the OS lock is the only live writer of this scope.
-                    owner_is_dead = os_lock is not None
-                    if record.state == "held" and not owner_is_dead:
-                        now = time.monotonic()
-                        if watched is None or watched[0] != token:
-                            watched = (token, now)
-                        owner_is_dead = now - watched[1] > record.ttl_ms * TAKEOVER_GRACE / 1000
+                    if record.state == "released" or os_lock is not None:
+                        health = "dead"
+                    else:
+                        health = self._health(scope, record, token)
                     lease = None
-                    if record.state == "released" or owner_is_dead:
+                    if health == "dead":
                         lease = self._take(scope, operation_id, record, token, os_lock)
                 if lease is not None:
                     return lease
                 if wait_ms is None:
                     break
-                if time.monotonic() >= deadline:
+                # Only a live writer is given up on. One that has fallen silent is waited out.
+                if time.monotonic() >= deadline and health == "live":
                     raise self._busy(scope)
                 time.sleep(POLL_SECONDS)
         except BaseException:

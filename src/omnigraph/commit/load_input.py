@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.limits import Budget, WriteLimits
+from omnigraph.commit.limits import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
 from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.envelope import EnvelopeReader, TableType
 from omnigraph.commit.records.framing import read_chunks
@@ -183,7 +183,7 @@ class _InputReader:
         try:
             budget.charge(rows=added.num_rows, bytes=added.nbytes)
         except LimitExceeded as error:
-            error.hint = "run this load on Spark: engine spark"
+            error.hint = f"load it in parts, or raise {ROWS_MAX_VARIABLE} or {BYTES_MAX_VARIABLE}"
             raise
 
     # --- older ids ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from time import perf_counter
 
@@ -18,6 +18,7 @@ from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
+from omnigraph.errors import ReadSetChanged
 from omnigraph.model.receipts import LoadMode, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog
 
@@ -34,18 +35,23 @@ def load_records(
     external: ExternalBlobs | None = None,
     replace_types: Iterable[str] = (),
     base_branch: str | None = None,
-    branch_created: bool = False,
+    ensure_branch: Callable[[], bool] | None = None,
     actor_id: str | None = None,
     expected_head: str | None = None,
     operation_id: str | None = None,
 ) -> LoadReceipt:
-    """Load graph records and publish them as one commit; no commit if nothing changes."""
+    """Load graph records and publish them as one commit; no commit if nothing changes.
+
+    ``ensure_branch`` creates the branch if it is missing, and says whether it did. It is called
+    once the records have been read, so that bad input leaves no branch behind.
+    """
     started = perf_counter()
     emptied = tuple(replace_types)
+    accepted = kernel.accepted_schema()
     # Read once: a second attempt meets the same records, with the ids minted for the first.
     loaded = read_input(
         sources,
-        catalog=kernel.accepted_schema().catalog,
+        catalog=accepted.catalog,
         mode=mode,
         grammar=grammar,
         mint=minted_by(kernel.ids.ulid),
@@ -53,8 +59,12 @@ def load_records(
         limits=limits,
     )
     read_seconds = perf_counter() - started
+    branch_created = ensure_branch() if ensure_branch is not None else False
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[LoadPlan]:
+        if catalog is not accepted.catalog:
+            # The records were read as the former schema wanted them, and cannot be read again.
+            raise ReadSetChanged("schema_hash", accepted.schema_hash, catalog.schema_hash)
         plan = plan_load(loaded, capture.reader, replace_types=emptied)
         validate(plan.changes, catalog, capture.reader, given=plan.given)
         said = {
@@ -72,6 +82,7 @@ def load_records(
             branch,
             prepare,
             kind="load",
+            accepted=accepted,
             may_prepare_again=mode != "overwrite",
             expected_head=expected_head,
             operation_id=operation_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omnigraph.commit.kernel import Capture, Kernel
@@ -13,29 +13,39 @@ from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_rece
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
+from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.contract import AcceptedSchema
 
 
 def mutate(
     kernel: Kernel,
     path: WritePath,
-    plan: MutationPlan,
-    parameters: Mapping[str, Any],
+    compile_for: Callable[[Catalog], MutationPlan],
+    params: Mapping[str, Any] | None,
     *,
+    accepted: AcceptedSchema,
     branch: str,
     limits: WriteLimits,
     actor_id: str | None = None,
     expected_head: str | None = None,
     operation_id: str | None = None,
 ) -> MutationReceipt:
-    """Run a mutation and publish it as one commit; no commit if it changes nothing."""
+    """Run a mutation and publish it as one commit; no commit if it changes nothing.
+
+    It is compiled again should the schema change before the commit.
+    """
+    plan, parameters = _bound(compile_for, accepted.catalog, params)
     # One instant per request, however often it is prepared again.
     now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[MutationOutcome]:
+        nonlocal plan, parameters
+        if catalog is not accepted.catalog:
+            plan, parameters = _bound(compile_for, catalog, params)
         outcome = run_mutation(
             plan,
             parameters,
@@ -59,6 +69,7 @@ def mutate(
             branch,
             prepare,
             kind="mutation",
+            accepted=accepted,
             may_prepare_again=plan.is_insert_only,
             expected_head=expected_head,
             operation_id=operation_id,
@@ -73,3 +84,12 @@ def mutate(
         actor_id,
         commit_info(written.commit) if written.commit is not None else None,
     )
+
+
+def _bound(
+    compile_for: Callable[[Catalog], MutationPlan],
+    catalog: Catalog,
+    params: Mapping[str, Any] | None,
+) -> tuple[MutationPlan, Mapping[str, Any]]:
+    plan = compile_for(catalog)
+    return plan, bind_parameters({each.name: each.type for each in plan.parameters}, params)

@@ -17,7 +17,7 @@ from omnigraph.errors import NotFound, RecoveryRequired, SchemaContractError
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MANIFEST, SCHEMA_OBJECTS, SCHEMA_SOURCE, STAGING_SUFFIX
 from omnigraph.storage.migrations import Migration
-from omnigraph.storage.moved_root import require_unmoved
+from omnigraph.storage.moved_root import recorded_roots, require_unmoved
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import is_current
 
@@ -36,7 +36,8 @@ def open_for_writing(kernel: Kernel, *, settle: bool = True) -> None:
     _require_source(kernel)
     if needs_migration:
         _migrate(kernel)
-    require_unmoved(kernel.manifest.main.refresh().branches.values(), kernel.root)
+    state = kernel.manifest.main.refresh()
+    require_unmoved(recorded_roots(state.branches.values()), kernel.root)
     if settle:
         Recoverer(kernel).run("full")
         # Only now: a schema change that was interrupted between two objects is whole again.
@@ -52,7 +53,7 @@ def open_for_reading(kernel: Kernel) -> None:
     is_current(_manifest(kernel))
     _require_source(kernel)
     state = kernel.manifest.main.refresh()
-    require_unmoved(state.branches.values(), kernel.root)
+    require_unmoved(recorded_roots(state.branches.values()), kernel.root)
     _require_promoted(kernel, state)
 
 

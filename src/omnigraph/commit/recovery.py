@@ -7,31 +7,46 @@ every step can be repeated by anyone at any time, and what cannot be proved stay
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Literal
 
-from omnigraph.commit.audit import RecoveryAudit, RecoveryRow, TableOutcome
+from omnigraph.commit.audit import RecoveryAudit, RecoveryRow, RetiredTable, TableOutcome
+from omnigraph.commit.forks import ForkState
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import Lease, branch_scope
-from omnigraph.commit.sidecar import Sidecar, SidecarTable, UnreadableSidecar
+from omnigraph.commit.late_effects import LateEffects
+from omnigraph.commit.leases import Lease, LeaseLost, branch_scope
+from omnigraph.commit.sidecar import (
+    Authority,
+    LeaseClaim,
+    Sidecar,
+    SidecarTable,
+    UnreadableSidecar,
+)
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.errors import Conflict, NotFound, RecoveryRequired, StorageError
+from omnigraph.errors import Conflict, NotFound, RecoveryRequired, StorageError, WriterBusy
 from omnigraph.storage.datasets import (
+    CommitLost,
+    CommitNotOwned,
     DatasetRef,
     Handle,
     latest_version,
     row_count,
-    transaction_uuid,
+    transactions_since,
 )
 from omnigraph.storage.layout import MAIN, sidecar_name
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, TablePin, publish
+from omnigraph.storage.publisher import PublishRequest, TablePin, fence, publish
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.tables import stage_restore
 
 RECOVERY_ACTOR = "omnigraph:recovery"
+
+LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
+"""Somebody else was faster, or took over: the sidecar waits for the next pass."""
 
 Mode = Literal["full", "forward"]
 """`forward` may finish, roll forward and discard; it never restores a table or deletes a ref."""
@@ -57,8 +72,16 @@ class Finding:
     pin: int
     head: int
     handle: Handle | None
-    """None when the ref of a first touch was never made."""
+    """None when the fork of a first touch was never made."""
+    fork: ForkState | None = None
+    """What there is of the fork of a first touch."""
     foreign_versions: tuple[int, ...] = ()
+
+    @property
+    def is_idle_fork(self) -> bool:
+        """Whether there is a fork, or a part of one, that was never committed to."""
+        untouched = self.fork == "made" and self.head == self.table.expected_version
+        return untouched or self.fork == "half_made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +120,33 @@ class Recoverer:
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
         """Settle what can be settled, oldest first; raises for a sidecar nobody can read."""
-        return [
-            settlement
-            for name in self._kernel.sidecars.names()
-            if (settlement := self._settle(name, mode, force)) is not None
-        ]
+        settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
+        if mode == "full":
+            late = LateEffects(self._kernel, self._audit.rows())
+            settled += [self._undo_late_effects(branch, late) for branch in late.branches()]
+        return [settlement for settlement in settled if settlement is not None]
 
-    def barrier(self, branch: str) -> None:
-        """Before a write to ``branch``: settle forward, and refuse while its own is unsettled."""
-        for name in self._kernel.sidecars.names():
+    def barrier(self, branch: str) -> ManifestBranch:
+        """Before a write to ``branch``: settle forward, and refuse while its own is unsettled.
+
+        Returns the branch at its newest state. That is read while the sidecars are listed: a writer
+        proves later, as its owner, that it is still the newest.
+        """
+        with self._kernel.at_once() as side:
+            names = side.start(self._kernel.sidecars.names)
+            newest = side.here(partial(self._kernel.manifest.refreshed, branch))
+        if not self._pass(branch, names()):
+            return newest
+        return self._kernel.manifest.refreshed(branch)
+
+    def _pass(self, branch: str, names: list[str]) -> bool:
+        """Settle the sidecars of a branch; whether there were any."""
+        found = False
+        for name in names:
             sidecar = self._kernel.sidecars.read(name)
             if sidecar is None or sidecar.branch != branch:
                 continue
+            found = True
             settlement = self._settle(name, "forward", force=False)
             if settlement is None or settlement.is_settled or settlement.outcome == "live":
                 continue
@@ -118,6 +156,7 @@ class Recoverer:
                 f"{settlement.reason}",
                 "reopen the graph read-write, or run `omnigraph recover`",
             )
+        return found
 
     # --- one sidecar ------------------------------------------------------------------------------
 
@@ -125,32 +164,53 @@ class Recoverer:
         sidecar = self._kernel.sidecars.read(name)
         if sidecar is None:
             return None
-        with self._kernel.gates.write([sidecar.branch]):
-            lease = self._kernel.leases.try_hold(sidecar.lease.scope, sidecar.operation_id)
+        with self._owned(sidecar.branch, sidecar.lease.scope, sidecar.operation_id) as lease:
             if lease is None:
                 return Settlement(sidecar.operation_id, "live", "its writer is still running")
-            try:
-                # Its writer may have finished while we waited for the gates.
-                current = self._kernel.sidecars.read(name)
-                return None if current is None else self._settle_owned(current, lease, mode, force)
-            finally:
-                lease.release()
+            # Its writer may have finished while we waited for the gates.
+            current = self._kernel.sidecars.read(name)
+            if current is None:
+                return None
+            branch = self._branch_of(current)
+            if branch is not None:
+                return self._settle_owned(current, branch, lease, mode, force)
+        # What is left concerns main, whose gate and lease may not be waited for under another's.
+        return self._discard(name, sidecar.operation_id)
 
-    def _settle_owned(self, sidecar: Sidecar, lease: Lease, mode: Mode, force: bool) -> Settlement:
-        branch = self._branch_of(sidecar)
-        if branch is None:
-            return self._discard(sidecar)
-        self._kernel.fence_if_taken_over(branch, lease)
+    @contextmanager
+    def _owned(self, branch: str, scope: str, operation_id: str) -> Iterator[Lease | None]:
+        """Own what a sidecar is about, or get None while a live owner has it."""
+        with self._kernel.gates.write([branch]):
+            lease = self._kernel.leases.try_hold(scope, operation_id)
+            try:
+                yield lease
+            finally:
+                if lease is not None:
+                    lease.release()
+
+    def _settle_owned(
+        self, sidecar: Sidecar, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
+    ) -> Settlement:
+        if lease.was_taken_over or sidecar.lease.owner_id != lease.owner_id:
+            # Whoever wrote the sidecar may be slow instead of dead. From here on it cannot publish,
+            # and what is read below stays true.
+            fence(branch, lease.epoch)
         state = branch.refresh()
         landed = state.commits.get(sidecar.lineage.commit_id)
         if landed is not None:
-            return self._finish(sidecar, "RolledForward", landed.commit_id, "finished")
+            forward = tuple(
+                _outcome(t, t.expected_version, t.post_commit_pin) for t in sidecar.tables
+            )
+            return self._finish(sidecar, "RolledForward", landed.commit_id, "finished", forward)
         rolled_back = state.commits.get(sidecar.rollback_commit_id)
         if rolled_back is not None:
             return self._finish(sidecar, "RolledBack", rolled_back.commit_id, "finished")
         findings = [self._classify(table, state) for table in sidecar.tables]
         case = _Case(sidecar, branch, state, findings, lease)
-        return self._decide(case, mode, force)
+        try:
+            return self._decide(case, mode, force)
+        except LOST as lost:
+            return Settlement(sidecar.operation_id, "deferred", lost.message)
 
     def _branch_of(self, sidecar: Sidecar) -> ManifestBranch | None:
         """The branch of a sidecar; None when the registry proves it is gone or another one."""
@@ -168,26 +228,24 @@ class Recoverer:
         published = state.pins.get(table.identity)
         pin = published.version if published is not None else 0
         where = DatasetRef(self._kernel.table_uri(table.location), table.ref)
-        try:
-            handle = self._kernel.lance.open(where)
-        except NotFound:
-            if table.first_touch is None:
-                raise
-            return Finding(table, TableClass.NO_MOVEMENT, pin, pin, None)
+        fork: ForkState | None = None
+        if table.first_touch is not None and (published is None or published.ref != table.ref):
+            fork = self._kernel.forks.state(where)
+            if fork != "made":
+                return Finding(table, TableClass.NO_MOVEMENT, pin, pin, None, fork)
+        handle = self._kernel.lance.open(where)
         head = latest_version(handle)
-        planned = [tx.uuid for tx in table.transactions]
-        chain = [
-            transaction_uuid(handle, version)
-            for version in range(table.expected_version + 1, head + 1)
-        ]
-        kind = _class_of(table, pin, head, planned, chain)
+        chain = transactions_since(handle, table.expected_version)
+        own = {*(tx.uuid for tx in table.transactions), table.restore_uuid}
+        strangers = set(chain) - own
+        if strangers and head != pin:
+            strangers -= {uuid for row in self._audit.rows() for uuid in row.retired_uuids}
+        kind = _class_of(table, pin, head, chain, strangers)
         foreign: tuple[int, ...] = ()
         if kind is TableClass.FOREIGN_EFFECT:
-            own = {*planned, table.restore_uuid}
-            foreign = tuple(
-                table.expected_version + 1 + at for at, uuid in enumerate(chain) if uuid not in own
-            )
-        return Finding(table, kind, pin, head, handle, foreign)
+            first = table.expected_version + 1
+            foreign = tuple(first + at for at, uuid in enumerate(chain) if uuid in strangers)
+        return Finding(table, kind, pin, head, handle, fork, foreign)
 
     # --- decision ---------------------------------------------------------------------------------
 
@@ -206,8 +264,8 @@ class Recoverer:
                 f"{_describe(findings)}; "
                 "`omnigraph recover --force --confirm` rolls back through it",
             )
-        has_refs = any(f.table.first_touch is not None and f.handle is not None for f in findings)
-        if kinds <= {TableClass.NO_MOVEMENT} and not has_refs:
+        has_forks = any(finding.is_idle_fork for finding in findings)
+        if kinds <= {TableClass.NO_MOVEMENT} and not has_forks:
             return self._finish(sidecar, "RolledBack", None, "rolled_back")
         authority_holds = (
             case.state.head.commit_id == sidecar.authority.head_commit_id
@@ -233,46 +291,32 @@ class Recoverer:
             pins=tuple(_pin(f, f.head) for f in findings),
             expected_table_versions={f.table.identity: f.table.expected_version for f in findings},
         )
-        try:
-            commit = publish(case.branch, request)
-        except Conflict as lost:
-            return Settlement(sidecar.operation_id, "deferred", lost.message)
-        outcomes = tuple(_outcome(f, f.table.expected_version, f.head) for f in findings)
+        commit = publish(case.branch, request)
+        outcomes = tuple(_outcome(f.table, f.table.expected_version, f.head) for f in findings)
         return self._finish(sidecar, "RolledForward", commit.commit_id, "rolled_forward", outcomes)
 
     def _roll_back(self, case: _Case) -> Settlement:
         sidecar, state, findings = case.sidecar, case.state, case.findings
         ahead = [f for f in findings if f.handle is not None and f.head > f.pin]
         restored = [self._restore(finding, case.lease) for finding in ahead]
+        # Before the publish: once that is visible, recovery only finishes and looks no further.
+        self._remove_idle_forks(sidecar, findings)
         hit(Failpoint.RECOVERY_POST_TABLE_RESTORE_PRE_PUBLISH)
         commit_id: str | None = None
         if restored:
             request = PublishRequest(
-                commit=CommitRow(
-                    commit_id=sidecar.rollback_commit_id,
-                    branch=sidecar.lineage.branch,
-                    manifest_version=0,
-                    commit_seq=0,
-                    parent_commit_id=state.head.commit_id,
-                    merged_parent_commit_id=None,
-                    actor_id=RECOVERY_ACTOR,
-                    kind="recovery",
-                    schema_hash=self._kernel.accepted_schema().schema_hash,
-                    created_at=self._kernel.clock.wall_us(),
-                    recovery_operation_id=sidecar.operation_id,
-                ),
+                commit=self._commit(sidecar.rollback_commit_id, case.branch, sidecar.operation_id),
                 epoch=case.lease.epoch,
                 expected_head=state.head.commit_id,
                 pins=tuple(_pin(f, version) for f, version in restored),
                 expected_table_versions={f.table.identity: f.pin for f, _ in restored},
             )
-            try:
-                commit_id = publish(case.branch, request).commit_id
-            except Conflict as lost:
-                return Settlement(sidecar.operation_id, "deferred", lost.message)
+            commit_id = publish(case.branch, request).commit_id
             hit(Failpoint.RECOVERY_POST_ROLLBACK_PUBLISH_PRE_AUDIT)
-        self._remove_untouched_refs(sidecar, findings)
-        outcomes = tuple(_outcome(f, f.head, f.pin) for f, _ in restored)
+        outcomes = tuple(
+            replace(_outcome(f.table, f.head, f.pin), foreign_versions=f.foreign_versions)
+            for f, _ in restored
+        )
         return self._finish(sidecar, "RolledBack", commit_id, "rolled_back", outcomes)
 
     def _restore(self, finding: Finding, lease: Lease) -> tuple[Finding, int]:
@@ -285,19 +329,18 @@ class Recoverer:
         landed = self._kernel.lance.commit(finding.handle, transaction)
         return finding, landed.version
 
-    def _remove_untouched_refs(self, sidecar: Sidecar, findings: list[Finding]) -> None:
-        """Refs this operation made and never committed to, unless another sidecar claims them."""
+    def _remove_idle_forks(self, sidecar: Sidecar, findings: list[Finding]) -> None:
+        """Forks this operation made and never committed to, unless another sidecar claims them."""
+        idle = [finding.table for finding in findings if finding.is_idle_fork]
+        if not idle:
+            return
         claimed = {
             (table.location, table.ref) for other in self._others(sidecar) for table in other.tables
         }
-        for finding in findings:
-            table = finding.table
-            untouched = finding.handle is not None and finding.head == table.expected_version
-            if table.first_touch is None or not untouched:
-                continue
+        for table in idle:
             if (table.location, table.ref) not in claimed:
                 where = DatasetRef(self._kernel.table_uri(table.location), table.ref)
-                self._kernel.lance.delete_ref(where)
+                self._kernel.forks.remove(where)
 
     def _others(self, sidecar: Sidecar) -> Iterator[Sidecar]:
         own = sidecar_name(sidecar.operation_id)
@@ -311,33 +354,94 @@ class Recoverer:
             if other is not None:
                 yield other
 
+    # --- late effects -----------------------------------------------------------------------------
+
+    def _undo_late_effects(self, branch: ManifestBranch, late: LateEffects) -> Settlement | None:
+        """Restore the tables that commits of undone operations ran ahead on, as one operation."""
+        operation_id = self._kernel.ids.operation_id()
+        scope = branch_scope(branch.branch)
+        with self._owned(branch.branch, scope, operation_id) as lease:
+            if lease is None:
+                return None
+            self._kernel.fence_if_taken_over(branch, lease)
+            branch.refresh()
+            tables = late.tables(branch)
+            if not tables or self._has_pending(branch):
+                return None
+            sidecar = self._own_sidecar(operation_id, branch, lease, tables)
+            self._kernel.sidecars.write(sidecar)
+            return self._settle_owned(sidecar, branch, lease, "full", force=False)
+
+    def _has_pending(self, branch: ManifestBranch) -> bool:
+        """Whether an unsettled operation on the branch has a say in its tables."""
+        pending = (self._kernel.sidecars.read(name) for name in self._kernel.sidecars.names())
+        return any(found is not None and found.ref == branch.where.ref for found in pending)
+
+    def _own_sidecar(
+        self,
+        operation_id: str,
+        branch: ManifestBranch,
+        lease: Lease,
+        tables: tuple[SidecarTable, ...],
+    ) -> Sidecar:
+        """The record of a recovery that acts on its own account. It can only be rolled back."""
+        head = branch.state.head_snapshot()
+        commit = self._commit(self._kernel.ids.commit_id(), branch, operation_id)
+        return Sidecar(
+            operation_id=operation_id,
+            writer_kind="Recovery",
+            started_at=self._kernel.clock.wall_us(),
+            actor_id=RECOVERY_ACTOR,
+            branch=branch.branch,
+            ref=branch.where.ref,
+            lease=LeaseClaim(lease.scope, lease.owner_id, lease.epoch),
+            authority=Authority(head.commit_id, head.manifest_version, commit.schema_hash),
+            lineage=commit,
+            rollback_commit_id=self._kernel.ids.commit_id(),
+            tables=tables,
+        )
+
     # --- ending -----------------------------------------------------------------------------------
 
-    def _discard(self, sidecar: Sidecar) -> Settlement:
+    def _discard(self, name: str, operation_id: str) -> Settlement | None:
         """Its branch is gone, and with it everything the operation could have changed."""
-        hit(Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND)
         main = self._kernel.manifest.main
-        with self._kernel.leases.hold(branch_scope(MAIN), sidecar.operation_id) as lease:
-            state = main.refresh()
-            request = PublishRequest(
-                commit=CommitRow(
-                    commit_id=sidecar.rollback_commit_id,
-                    branch=None,
-                    manifest_version=0,
-                    commit_seq=0,
-                    parent_commit_id=state.head.commit_id,
-                    merged_parent_commit_id=None,
-                    actor_id=RECOVERY_ACTOR,
-                    kind="recovery",
-                    schema_hash=self._kernel.accepted_schema().schema_hash,
-                    created_at=self._kernel.clock.wall_us(),
-                    recovery_operation_id=sidecar.operation_id,
-                ),
-                epoch=lease.epoch,
-                expected_head=state.head.commit_id,
-            )
-            commit = publish(main, request)
-        return self._finish(sidecar, "OrphanedBranchDiscarded", commit.commit_id, "discarded")
+        try:
+            with (
+                self._kernel.gates.write([MAIN]),
+                self._kernel.leases.hold(branch_scope(MAIN), operation_id) as lease,
+            ):
+                sidecar = self._kernel.sidecars.read(name)
+                if sidecar is None:
+                    return None
+                hit(Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND)
+                self._kernel.fence_if_taken_over(main, lease)
+                main.refresh()
+                request = PublishRequest(
+                    commit=self._commit(sidecar.rollback_commit_id, main, operation_id),
+                    epoch=lease.epoch,
+                    expected_head=main.state.head.commit_id,
+                )
+                commit_id = publish(main, request).commit_id
+                return self._finish(sidecar, "OrphanedBranchDiscarded", commit_id, "discarded")
+        except (*LOST, WriterBusy) as lost:
+            return Settlement(operation_id, "deferred", lost.message)
+
+    def _commit(self, commit_id: str, branch: ManifestBranch, operation_id: str) -> CommitRow:
+        """A commit of recovery itself on top of a branch."""
+        return CommitRow(
+            commit_id=commit_id,
+            branch=None if branch.where.ref is None else branch.branch,
+            manifest_version=0,
+            commit_seq=0,
+            parent_commit_id=branch.state.head.commit_id,
+            merged_parent_commit_id=None,
+            actor_id=RECOVERY_ACTOR,
+            kind="recovery",
+            schema_hash=self._kernel.accepted_schema().schema_hash,
+            created_at=self._kernel.clock.wall_us(),
+            recovery_operation_id=operation_id,
+        )
 
     def _finish(
         self,
@@ -349,7 +453,9 @@ class Recoverer:
     ) -> Settlement:
         """The audit row, then the sidecar: in this order, so that no recovery goes unrecorded."""
         hit(Failpoint.RECOVERY_RECORD_AUDIT)
-        retired = sidecar.planned_uuids if recovery_kind != "RolledForward" else frozenset()
+        # A delayed commit of an operation that was undone is known by these, and undone as well. A
+        # restore counts, too: it lands on top of whatever is there.
+        undone = recovery_kind != "RolledForward"
         self._audit.record(
             RecoveryRow(
                 operation_id=sidecar.operation_id,
@@ -358,7 +464,7 @@ class Recoverer:
                 recovery_for_actor=sidecar.actor_id,
                 sidecar_writer_kind=sidecar.writer_kind,
                 tables=tables,
-                retired_uuids=tuple(sorted(retired)),
+                retired=tuple(_retired(table) for table in sidecar.tables) if undone else (),
                 created_at=self._kernel.clock.wall_us(),
             )
         )
@@ -367,9 +473,14 @@ class Recoverer:
 
 
 def _class_of(
-    table: SidecarTable, pin: int, head: int, planned: list[str], chain: list[str | None]
+    table: SidecarTable, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
 ) -> TableClass:
-    """The class of a table from where it stands and which transactions brought it there."""
+    """The class of a table from where it stands and which transactions brought it there.
+
+    ``chain`` are those after the expected version, ``strangers`` those among them that are neither
+    planned by this operation nor retired by an earlier one.
+    """
+    planned = [tx.uuid for tx in table.transactions]
     if head < pin:
         return TableClass.INVARIANT_VIOLATION
     if head == pin and not set(planned) & set(chain):
@@ -380,9 +491,7 @@ def _class_of(
         return TableClass.ROLLED_PAST_EXPECTED
     if chain and chain[-1] == table.restore_uuid:
         return TableClass.COMPENSATION_PENDING
-    if set(chain) <= {*planned, table.restore_uuid}:
-        return TableClass.INCOMPLETE
-    return TableClass.FOREIGN_EFFECT
+    return TableClass.FOREIGN_EFFECT if strangers else TableClass.INCOMPLETE
 
 
 def _pin(finding: Finding, version: int) -> TablePin:
@@ -391,16 +500,19 @@ def _pin(finding: Finding, version: int) -> TablePin:
     return TablePin(finding.table.identity, version, finding.table.ref, rows)
 
 
-def _outcome(finding: Finding, from_version: int, to_version: int) -> TableOutcome:
-    table = finding.table
+def _outcome(table: SidecarTable, from_version: int, to_version: int) -> TableOutcome:
     return TableOutcome(
         table_key=table.table_key,
         branch=table.ref or MAIN,
         from_version=from_version,
         to_version=to_version,
         uuids=tuple(tx.uuid for tx in table.transactions),
-        foreign_versions=finding.foreign_versions,
     )
+
+
+def _retired(table: SidecarTable) -> RetiredTable:
+    uuids = (*(tx.uuid for tx in table.transactions), table.restore_uuid)
+    return RetiredTable(table.location, table.ref, uuids)
 
 
 def _describe(findings: list[Finding]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
 from omnigraph.storage.layout import SCHEMA_IR, SCHEMA_SOURCE, SCHEMA_STATE
@@ -12,10 +15,12 @@ from omnigraph.storage.manifest_rows import TableIdentity
 
 def read_contract(store: ObjectStore) -> AcceptedSchema:
     """The verified contract: three reads, and nothing to verify when the texts are known."""
-    source, ir, state = (
-        _text(store.read_if_exists(name)) for name in (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
-    )
-    return open_contract(source, ir, state)
+    with side_by_side(threads=not store.root.is_local) as side:
+        source, ir, state = (
+            side.start(partial(store.read_if_exists, name))
+            for name in (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
+        )
+    return open_contract(_text(source()), _text(ir()), _text(state()))
 
 
 def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:

@@ -20,8 +20,11 @@ from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitKind, CommitRow
 from omnigraph.storage.publisher import require_head
+from omnigraph.storage.snapshot import ManifestState
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
@@ -58,6 +61,7 @@ class _Request:
 
     branch: str
     kind: CommitKind
+    accepted: AcceptedSchema
     expected_head: str | None
     operation_id: str | None
 
@@ -75,24 +79,30 @@ class WritePath:
         prepare: Prepare[T],
         *,
         kind: CommitKind,
+        accepted: AcceptedSchema,
         may_prepare_again: bool,
         expected_head: str | None = None,
         operation_id: str | None = None,
     ) -> Written[T]:
         """Prepare and publish; ``prepare`` is called anew for every attempt.
 
+        ``accepted`` is the schema as the caller has just read it; it is read again only if the
+        branch shows another one.
+
         ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
         merge loads. Others get the conflict, unless only maintenance happened in between. A
         conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
         commit of ``operation_id``.
         """
-        request = _Request(branch, kind, expected_head, operation_id)
+        request = _Request(branch, kind, accepted, expected_head, operation_id)
         retries = 0 if expected_head is not None else _retries()
         for attempt in range(retries + 1):
-            self._recoverer.barrier(branch)
+            manifest = self._recoverer.barrier(branch)
             captured: list[Capture] = []
             try:
-                return self._attempt(request, prepare, attempt > 0, captured)
+                if attempt:
+                    return self._owned(manifest, request, prepare, captured)
+                return self._beside_others(manifest, request, prepare, captured)
             except MOVED as moved:
                 is_last = attempt == retries
                 settled = isinstance(moved, EffectFreeConflict)
@@ -100,38 +110,66 @@ class WritePath:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _attempt(
-        self, request: _Request, prepare: Prepare[T], owned: bool, captured: list[Capture]
+    def _beside_others(
+        self,
+        manifest: ManifestBranch,
+        request: _Request,
+        prepare: Prepare[T],
+        captured: list[Capture],
     ) -> Written[T]:
-        manifest = self._kernel.manifest.branch(request.branch)
-        if owned:
-            with self._kernel.own_branch(manifest, self._kernel.ids.operation_id()) as lease:
-                capture, prepared = self._prepare(request, prepare, captured)
-                if prepared.changes.is_empty:
-                    return Written(prepared.result, None)
-                attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
-                return Written(prepared.result, attempt.run_owned(lease))
-        capture, prepared = self._prepare(request, prepare, captured)
+        """Prepare without owning anything: most writes meet nobody."""
+        capture, prepared = self._prepare(manifest, request, prepare, captured)
         if prepared.changes.is_empty:
             self._acknowledge_nothing(capture, request.expected_head)
             return Written(prepared.result, None)
         attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
         return Written(prepared.result, attempt.run())
 
+    def _owned(
+        self,
+        manifest: ManifestBranch,
+        request: _Request,
+        prepare: Prepare[T],
+        captured: list[Capture],
+    ) -> Written[T]:
+        """Prepare as the owner of the branch, so that nothing can move any more."""
+        with self._kernel.own_branch(manifest, self._kernel.ids.operation_id()) as lease:
+            manifest = self._kernel.manifest.refreshed(request.branch)
+            capture, prepared = self._prepare(manifest, request, prepare, captured)
+            if prepared.changes.is_empty:
+                return Written(prepared.result, None)
+            attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
+            return Written(prepared.result, attempt.run_owned(lease))
+
     def _prepare(
-        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+        self,
+        manifest: ManifestBranch,
+        request: _Request,
+        prepare: Prepare[T],
+        captured: list[Capture],
     ) -> tuple[Capture, Prepared[T]]:
-        """Read the world once, from live storage, and build the change on it."""
-        manifest = self._kernel.manifest.branch(request.branch)
-        state = manifest.refresh()
+        """Build the change on the world as it was just read from live storage."""
+        state = manifest.state
         # Before the condition: a repeated conditional write has moved the head itself.
         refuse_repetition(state, request.operation_id, request.kind)
         if request.expected_head is not None:
             require_head(state, request.expected_head)
-        accepted = self._kernel.accepted_schema()
-        capture = self._kernel.capture(manifest, accepted.schema_hash)
+        accepted = self._accepted(state, request.accepted)
+        capture = self._kernel.capture(manifest, accepted.schema_hash, state)
         captured.append(capture)
         return capture, prepare(capture, accepted.catalog)
+
+    def _accepted(self, state: ManifestState, known: AcceptedSchema) -> AcceptedSchema:
+        """The schema the head of a branch was written with: the one it may be written with now.
+
+        Schema and branch were read one beside the other, so they may not belong together. A change
+        of schema is a commit: as long as the head names the schema that is known, none happened.
+        """
+        published = state.head_snapshot().commit.schema_hash
+        accepted = known if known.schema_hash == published else self._kernel.accepted_schema()
+        if accepted.schema_hash != published:
+            raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+        return accepted
 
     def _acknowledge_nothing(self, capture: Capture, expected_head: str | None) -> None:
         """A conditional write that changes nothing is still checked as if it did."""

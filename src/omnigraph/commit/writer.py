@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
@@ -43,6 +44,7 @@ from omnigraph.storage.datasets import (
     latest_version,
     row_count,
 )
+from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitKind, CommitRow
 from omnigraph.storage.manifest_upkeep import maintain_manifest
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
@@ -80,6 +82,15 @@ class PlannedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class _Seen:
+    """The world as its owner finds it, before the first effect."""
+
+    pending: list[str]
+    branch: ManifestBranch
+    heads: list[tuple[PlannedTable, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """Who writes, why, and under which conditions."""
 
@@ -110,18 +121,21 @@ class WriteAttempt:
         self._intent = intent
         self._operation_id = kernel.ids.operation_id()
         self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
+        self._seen: _Seen | None = None
 
     def run(self) -> CommitRow:
         """Stage beside other writers, then own the branch, commit and publish."""
         self._stage_all()
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
-        with self._kernel.own_branch(self._capture.branch, self._operation_id) as lease:
+        branch = self._capture.branch
+        with self._kernel.own_branch(branch, self._operation_id, self._look) as lease:
             return self._commit(lease)
 
     def run_owned(self, lease: Lease) -> CommitRow:
         """The same for a caller that owns the branch already."""
         self._stage_all()
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
+        self._look()
         return self._commit(lease)
 
     def _commit(self, lease: Lease) -> CommitRow:
@@ -174,9 +188,14 @@ class WriteAttempt:
         )
 
     def _stage_all(self) -> None:
-        for table in self._tables:
-            if not table.is_first_touch:
-                self._stage(table)
+        with self._kernel.at_once() as side:
+            staged = [
+                side.start(partial(self._stage, table))
+                for table in self._tables
+                if not table.is_first_touch
+            ]
+        for done in staged:
+            done()
 
     def _stage(self, table: PlannedTable) -> None:
         handle = table.handle
@@ -200,12 +219,28 @@ class WriteAttempt:
 
     # --- under the gates --------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Read, under the lease and at once, all that the decision to go on depends on."""
+        kernel = self._kernel
+        with kernel.at_once() as side:
+            pending = side.start(kernel.sidecars.names)
+            heads = [
+                (table, side.start(partial(latest_version, table.handle)))
+                for table in self._tables
+                if table.handle is not None
+            ]
+            branch = side.here(partial(kernel.manifest.refreshed, self._capture.branch.branch))
+        self._seen = _Seen(pending(), branch, [(table, head()) for table, head in heads])
+
     def _require_unchanged(self) -> None:
         """Step 9: the captured world is still the world, and every table stands at its pin."""
-        capture = self._capture
-        self._require_nothing_pending()
-        self._kernel.require_registered(capture.branch)
-        state = capture.branch.refresh()
+        capture, seen = self._capture, self._seen
+        assert seen is not None
+        self._require_nothing_pending(seen.pending)
+        captured_ref, ref = capture.branch.where.ref, seen.branch.where.ref
+        if ref != captured_ref:
+            raise ReadSetChanged("graph_branch", captured_ref, ref)
+        state = seen.branch.state
         if self._intent.expected_head is not None:
             require_head(state, self._intent.expected_head)
         pins = state.pins
@@ -216,17 +251,13 @@ class WriteAttempt:
                 raise ExpectedVersionMismatch(table.entry.table_key, table.entry.version, actual)
         if state.head.commit_id != capture.snapshot.commit_id:
             raise ReadSetChanged("graph_head", capture.snapshot.commit_id, state.head.commit_id)
-        for table in self._tables:
-            if table.handle is not None:
-                head = latest_version(table.handle)
-                if head != table.entry.version:
-                    raise uncovered_drift(
-                        self._kernel.sidecars, capture.branch.branch, table.entry, head
-                    )
+        for table, head in seen.heads:
+            if head != table.entry.version:
+                raise uncovered_drift(self._kernel, capture.branch.branch, table.entry, head)
 
-    def _require_nothing_pending(self) -> None:
+    def _require_nothing_pending(self, names: list[str]) -> None:
         """An operation that was interrupted since the barrier has to be settled first."""
-        for name in self._kernel.sidecars.names():
+        for name in names:
             sidecar = self._kernel.sidecars.read(name)
             if sidecar is not None and sidecar.branch == self._capture.branch.branch:
                 raise EffectFreeConflict(
@@ -286,7 +317,7 @@ class WriteAttempt:
     def _commit_table(self, table: PlannedTable, lease: Lease) -> None:
         lease.require_life()
         if table.is_first_touch:
-            table.handle = self._kernel.fork_table(
+            table.handle = self._kernel.forks.make(
                 table.where, table.entry.ref, table.entry.version
             )
             self._stage(table)

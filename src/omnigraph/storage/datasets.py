@@ -33,6 +33,9 @@ FILE_FORMAT = "2.2"
 """Explicit, so that a newer Lance does not change what we write; blobs need 2.2."""
 
 
+_LISTINGS_MAX = 10
+"""How often a listing is begun again because something in it was removed meanwhile."""
+
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
 
 
@@ -113,18 +116,18 @@ class LanceStore:
         count("lance", "create", where.address)
         options = self.root.storage_options() or None
         fragments = []
-        if rows is not None and rows.num_rows:
-            fragments = write_fragments(
-                rows,
-                where.address,
-                schema=schema,
-                mode="create",
-                data_storage_version=FILE_FORMAT,
-                enable_stable_row_ids=True,
-                storage_options=options,
-            )
-        transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
         try:
+            if rows is not None and rows.num_rows:
+                fragments = write_fragments(
+                    rows,
+                    where.address,
+                    schema=schema,
+                    mode="create",
+                    data_storage_version=FILE_FORMAT,
+                    enable_stable_row_ids=True,
+                    storage_options=options,
+                )
+            transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
             created = LanceDataset.commit(
                 where.address,
                 transaction,
@@ -172,8 +175,19 @@ class LanceStore:
 
     def refs(self, where: DatasetRef) -> dict[str, Any]:
         """The physical refs of a dataset, by name."""
-        count("lance", "list_refs", where.uri)
-        return dict(self.open(where.on(None)).branches.list())
+        for _ in range(_LISTINGS_MAX):
+            count("lance", "list_refs", where.uri)
+            try:
+                return dict(self.open(where.on(None)).branches.list())
+            except (OSError, ValueError) as error:
+                # Lance lists the names and then reads each: one that goes in between fails it all.
+                if not _is_missing(error):
+                    raise StorageError(
+                        f"the refs of {where.uri} could not be listed: {_sentence(error)}"
+                    ) from error
+        raise StorageError(
+            f"the refs of {where.uri} could not be listed: they kept changing", hint="try again"
+        )
 
     def _open_error(
         self, where: DatasetRef, version: int | None, error: Exception
@@ -215,6 +229,12 @@ def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
             return None
         raise
     return None if transaction is None else str(transaction.uuid)
+
+
+def transactions_since(handle: LanceDataset, version: int) -> list[str | None]:
+    """The uuids of the transactions after ``version``, oldest first."""
+    newest = latest_version(handle)
+    return [transaction_uuid(handle, later) for later in range(version + 1, newest + 1)]
 
 
 def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDataset:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lance import LanceDataset
 
 from omnigraph.effects.io_counters import count
+from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import NotFound
 from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
+from omnigraph.storage.head_swap import find_head_address, head_address_among
 from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.legacy import AcceptedReader, OlderGraph
 from omnigraph.storage.manifest_rows import BranchRow, decode_rows
 from omnigraph.storage.snapshot import ManifestState
-from omnigraph.storage.stamp import check_stamp
+from omnigraph.storage.stamp import check_stamp, is_current, read_stamp
 from omnigraph.syntax.suggest import did_you_mean
 
 
@@ -19,13 +24,35 @@ class ManifestBranch:
 
     A state and the handle it was read from are replaced together, so that a failed refresh leaves
     the previous pair in place.
+
+    With ``older``, graphs of an older internal schema are shown too, as they are.
     """
 
-    def __init__(self, lance: LanceStore, root_uri: str, branch: str, ref: str | None) -> None:
+    def __init__(
+        self,
+        lance: LanceStore,
+        root_uri: str,
+        branch: str,
+        ref: str | None,
+        older: AcceptedReader | None = None,
+    ) -> None:
         self.branch = branch
         self.where = DatasetRef(f"{root_uri}/{MANIFEST}", ref)
         self.lance = lance
+        self._root_uri = root_uri
+        self._older = older
         self._current: tuple[LanceDataset, ManifestState] | None = None
+        self._head_at: tuple[int, int] | None = None
+        """A version, and the address of the branch's head row in it."""
+
+    @property
+    def current(self) -> tuple[LanceDataset, ManifestState]:
+        """The state read last, and the dataset at its version; they belong together.
+
+        Whoever stages a change takes both at once: another thread may refresh in between, and a
+        change that was judged by one version must not be staged on another.
+        """
+        return self._loaded()
 
     @property
     def handle(self) -> LanceDataset:
@@ -37,6 +64,11 @@ class ManifestBranch:
         """The state read last; call `refresh` for the newest."""
         return self._loaded()[1]
 
+    @property
+    def stamp(self) -> int:
+        """The internal-schema version the manifest is stored in."""
+        return read_stamp(self.handle)
+
     def refresh(self) -> ManifestState:
         """The newest state. One probe if nothing moved; otherwise only the rows that did."""
         handle, state = self._loaded()
@@ -44,40 +76,72 @@ class ManifestBranch:
         if newest == state.version:
             return state
         moved = self.lance.open(self.where, newest)
-        check_stamp(moved)
-        count("lance", "scan", self.where.address)
-        changed = moved.to_table(filter=f"_row_last_updated_at_version > {state.version}")
-        following = state.with_rows(newest, decode_rows(changed))
-        if following.registry_changes != state.registry_changes:
-            # A registry change may have deleted rows, which no filter shows.
-            following = self._scan(moved)
+        following = self._following(handle, state, moved)
         self._current = (moved, following)
         return following
 
-    def adopt(self, handle: LanceDataset, state: ManifestState) -> None:
+    def head_address(self, handle: LanceDataset) -> int:
+        """Where the head row lies in ``handle``; looked up unless it is known."""
+        known = self._head_at
+        if known is not None and known[0] == handle.version:
+            return known[1]
+        return find_head_address(handle, self.branch)
+
+    def adopt(
+        self, handle: LanceDataset, state: ManifestState, head_address: int | None = None
+    ) -> None:
         """Take over a state this process has just published."""
         self._current = (handle, state)
+        self._head_at = None if head_address is None else (handle.version, head_address)
 
     def _loaded(self) -> tuple[LanceDataset, ManifestState]:
         if self._current is None:
             handle = self.lance.open(self.where)
-            check_stamp(handle)
             self._current = (handle, self._scan(handle))
         return self._current
 
-    def _scan(self, handle: LanceDataset) -> ManifestState:
+    def _following(
+        self, handle: LanceDataset, state: ManifestState, moved: LanceDataset
+    ) -> ManifestState:
+        """The state at a newer version, from the rows that changed if they can be told."""
+        if not (is_current(handle) and is_current(moved) and moved.has_stable_row_ids):
+            # Only stable row ids carry the version a row was changed at. Without them, which is how
+            # some older graphs were made, the filter below would find nothing.
+            return self._scan(moved)
         count("lance", "scan", self.where.address)
-        rows = decode_rows(handle.to_table())
+        changed = moved.to_table(
+            filter=f"_row_last_updated_at_version > {state.version}", with_row_address=True
+        )
+        # Absent when only a compaction moved the rows: then the old address is wrong, too.
+        head_address = head_address_among(changed, self.branch)
+        self._head_at = None if head_address is None else (moved.version, head_address)
+        following = state.with_rows(moved.version, decode_rows(changed))
+        if following.registry_changes != state.registry_changes:
+            # A registry change may have deleted rows, which no filter shows.
+            return self._scan(moved)
+        return following
+
+    def _scan(self, handle: LanceDataset) -> ManifestState:
+        """The state a manifest shows as a whole; the stamp is checked before any row is decoded."""
+        if self._older is not None and not is_current(handle):
+            rows = OlderGraph(self.lance, self._root_uri, self._older()).rows(handle, self.branch)
+        else:
+            check_stamp(handle)
+            count("lance", "scan", self.where.address)
+            rows = decode_rows(handle.to_table())
         return ManifestState.fold(self.branch, self.where.ref, handle.version, rows)
 
 
 class Manifest:
     """The manifests of all branches of one graph; main's holds the registry of the others."""
 
-    def __init__(self, lance: LanceStore, root_uri: str) -> None:
+    def __init__(
+        self, lance: LanceStore, root_uri: str, older: AcceptedReader | None = None
+    ) -> None:
         self.lance = lance
         self.root_uri = root_uri
-        self.main = ManifestBranch(lance, root_uri, MAIN, None)
+        self.main = ManifestBranch(lance, root_uri, MAIN, None, older)
+        self._older = older
         self._branches: dict[str, ManifestBranch] = {}
 
     def branch(self, name: str) -> ManifestBranch:
@@ -88,9 +152,29 @@ class Manifest:
         known = self._branches.get(name)
         if known is None or known.where.ref != row.ref:
             # Another ref under the same name is another branch: nothing of the old one is kept.
-            known = ManifestBranch(self.lance, self.root_uri, name, row.ref)
+            known = ManifestBranch(self.lance, self.root_uri, name, row.ref, self._older)
             self._branches[name] = known
         return known
+
+    def refreshed(self, name: str) -> ManifestBranch:
+        """The manifest of a branch at its newest state; raises `NotFound`.
+
+        The registry and a branch that is known already are probed at once.
+        """
+        known = self._branches.get(name)
+        if known is None:
+            branch = self.branch(name)
+            branch.refresh()
+            return branch
+        with side_by_side(threads=not self.lance.root.is_local) as side:
+            probed = side.start(known.refresh)
+            branch = side.here(partial(self.branch, name))
+        if branch is known:
+            probed()
+        else:
+            # The name belongs to another branch now; whether the former can be read is no matter.
+            branch.refresh()
+        return branch
 
     def registration(self, name: str) -> BranchRow:
         """The registry entry of a branch other than main, read fresh."""

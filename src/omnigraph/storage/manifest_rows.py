@@ -130,6 +130,8 @@ class BranchRow:
     source_commit_id: str
     created_at: int
     actor_id: str | None
+    root: str | None = None
+    """The graph root it was created at; its refs hold that address and break anywhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,7 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
                         "source_commit_id": row.source_commit_id,
                         "created_at": row.created_at,
                         "actor_id": row.actor_id,
+                        "root": row.root,
                     }
                 ),
             }

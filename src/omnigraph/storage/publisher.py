@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from lance import LanceDataset
+
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.io_counters import count
 from omnigraph.errors import (
@@ -22,6 +24,7 @@ from omnigraph.errors import (
     RowLevelCasContention,
 )
 from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
+from omnigraph.storage.head_swap import stage_head_swap, swapped_head_address
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import (
     CommitRow,
@@ -86,8 +89,12 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
     Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
     `RecoveryRequired` when the store cannot say whether it was.
     """
-    for _ in range(PUBLISHER_RETRY_BUDGET):
-        state = branch.refresh()
+    for attempt in range(PUBLISHER_RETRY_BUDGET):
+        # The first attempt trusts the state its writer has just checked. If that is not the newest
+        # any more, the swap is lost, and the request is judged by what is there then.
+        if attempt:
+            branch.refresh()
+        handle, state = branch.current
         landed = state.commits.get(request.commit.commit_id)
         if landed is not None:
             # An earlier attempt was not acknowledged, but is there.
@@ -99,7 +106,7 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
             commit_seq=state.head.commit_seq + 1,
         )
         rows = _rows(state, request, commit)
-        if _swap(branch, state, rows, commit.commit_id):
+        if _swap(branch, handle, state, rows, commit.commit_id):
             hit(Failpoint.GRAPH_PUBLISH_AFTER_MANIFEST_COMMIT)
             return commit
     raise RowLevelCasContention(
@@ -148,17 +155,26 @@ def _rows(state: ManifestState, request: PublishRequest, commit: CommitRow) -> l
 
 
 def _swap(
-    branch: ManifestBranch, state: ManifestState, rows: list[ManifestRow], commit_id: str
+    branch: ManifestBranch,
+    handle: LanceDataset,
+    state: ManifestState,
+    rows: list[ManifestRow],
+    commit_id: str,
 ) -> bool:
-    """Write the rows as the next manifest version; False if another publish was first."""
-    handle = branch.handle
-    count("lance", "stage", branch.where.address)
-    transaction, _ = (
-        handle.merge_insert("object_id")
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .execute_uncommitted(encode_rows(rows))
-    )
+    """Write the rows, the head row last, as the next manifest version; False if one was first."""
+    encoded = encode_rows(rows)
+    only_head = not any(isinstance(row, TableRow) and row.identity in state.tables for row in rows)
+    if only_head:
+        transaction = stage_head_swap(handle, branch.head_address(handle), encoded)
+    else:
+        # A table gets another alias: its registration is replaced as well, wherever it lies.
+        count("lance", "stage", branch.where.address)
+        transaction, _ = (
+            handle.merge_insert("object_id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute_uncommitted(encoded)
+        )
     transaction.transaction_properties = {"graph_commit": commit_id}
     try:
         landed = branch.lance.commit(handle, transaction)
@@ -166,7 +182,8 @@ def _swap(
         return False
     except CommitOutcomeUnknown as unknown:
         return _settle(branch, commit_id, unknown)
-    branch.adopt(landed, state.with_rows(landed.version, rows))
+    head_address = swapped_head_address(landed, encoded) if only_head else None
+    branch.adopt(landed, state.with_rows(landed.version, rows), head_address)
     return True
 
 
@@ -185,10 +202,12 @@ def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknow
 def fence(branch: ManifestBranch, epoch: int) -> None:
     """Write a taken-over lease's epoch into the head row: its former owner cannot publish now."""
     for _ in range(PUBLISHER_RETRY_BUDGET):
-        state = branch.refresh()
+        branch.refresh()
+        handle, state = branch.current
         if state.head.fence_epoch >= epoch:
             return
-        if _swap(branch, state, [replace(state.head, fence_epoch=epoch)], f"fence:{epoch}"):
+        fenced = replace(state.head, fence_epoch=epoch)
+        if _swap(branch, handle, state, [fenced], f"fence:{epoch}"):
             return
     raise RowLevelCasContention(
         f"{PUBLISHER_RETRY_BUDGET} attempts to fence {branch.branch} lost to other writers"

@@ -75,16 +75,15 @@ def _publish_registry(
     is_needed: Callable[[ManifestState], bool],
 ) -> None:
     for _ in range(PUBLISHER_RETRY_BUDGET):
-        state = main.refresh()
+        main.refresh()
+        handle, state = main.current
         if not is_needed(state):
             return
         # The head row is rewritten unchanged: a publish on main and a registry change then contend
         # for one row, and neither can slip under the other unseen.
         changed = [*rows, RegistryRow(state.registry_changes + 1), state.head]
         merge = (
-            main.handle.merge_insert("object_id")
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
+            handle.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
         )
         if removed is not None:
             key = branch_object_id(removed).replace("'", "''")
@@ -92,7 +91,7 @@ def _publish_registry(
         count("lance", "stage", main.where.address)
         transaction, _ = merge.execute_uncommitted(encode_rows(changed))
         try:
-            main.lance.commit(main.handle, transaction)
+            main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):
             # Either somebody was first, or the next look at the registry shows that we were.
             continue

@@ -1,4 +1,8 @@
-"""The internal-schema stamp: which shape of `__manifest` a graph has."""
+"""The internal-schema stamp: which shape of `__manifest` a graph has.
+
+The stamp lies in the schema metadata of `__manifest`, so it is known before a single row is
+decoded. What it says is believed only as far as the columns agree; nothing is ever guessed.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +12,81 @@ from omnigraph.errors import UnsupportedStorageVersion
 from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.manifest_rows import STAMP_KEY
 
+UNSTAMPED = 1
+"""What a manifest of the oldest layout is without a stamp: that shape had none."""
+
+IDENTITY_COLUMNS = ("stable_table_id", "table_incarnation_id")
+"""The columns that tell the layout of version 4 from those before it."""
+
 
 def check_stamp(handle: LanceDataset) -> None:
     """Refuse any shape but the current one, before a single row is decoded."""
-    stamp = read_stamp(handle)
-    if stamp != INTERNAL_SCHEMA_VERSION:
-        raise _unsupported(stamp)
+    if not is_current(handle):
+        raise _refused(
+            handle,
+            f"this graph has internal schema {read_stamp(handle)}; "
+            f"this version of Omnigraph writes {INTERNAL_SCHEMA_VERSION}",
+            "open it read-write once to migrate it",
+        )
+
+
+def is_current(handle: LanceDataset) -> bool:
+    """Whether a manifest has the current shape; of a graph, main's tells for all branches."""
+    return read_stamp(handle) == INTERNAL_SCHEMA_VERSION
 
 
 def read_stamp(handle: LanceDataset) -> int:
-    """The stamp of a manifest; an absent one on the oldest layout means 1.
+    """The stamp of a manifest this product can read, 1 to 4.
 
-    Raises `UnsupportedStorageVersion` with the raw facts when it is not a number, or missing on a
-    layout that already has the columns of version 4.
+    Raises `UnsupportedStorageVersion` with the raw facts for a newer one, for one that is not a
+    version number, and where stamp and columns contradict each other.
     """
-    raw = (handle.schema.metadata or {}).get(STAMP_KEY)
-    has_identity = "stable_table_id" in handle.schema.names
+    raw = _raw_stamp(handle)
+    identity = [name for name in IDENTITY_COLUMNS if name in handle.schema.names]
     if raw is None:
-        if has_identity:
-            raise UnsupportedStorageVersion(
+        if identity:
+            raise _refused(
+                handle,
                 "the manifest has identity columns but no internal-schema stamp",
-                hint="restore the graph from a copy; the stamp is never guessed",
+                "restore the graph from a copy; the stamp is never guessed",
             )
-        return 1
-    text = raw.decode("utf-8", "replace")
-    if not text.isdecimal():
-        raise UnsupportedStorageVersion(f"the internal-schema stamp is {text!r}, not a number")
-    stamp = int(text)
-    if stamp == INTERNAL_SCHEMA_VERSION and not has_identity:
-        raise UnsupportedStorageVersion(
-            f"the manifest is stamped {stamp} but lacks the identity columns of that version"
+        return UNSTAMPED
+    if not (raw.isascii() and raw.isdecimal() and int(raw) >= UNSTAMPED):
+        raise _refused(
+            handle,
+            f"the internal-schema stamp of the manifest is {raw!r}, not a version number",
+            "restore the graph from a copy; the stamp is never guessed",
+        )
+    stamp = int(raw)
+    if stamp > INTERNAL_SCHEMA_VERSION:
+        raise _refused(
+            handle,
+            f"this graph has internal schema {stamp}; "
+            f"this version of Omnigraph supports {INTERNAL_SCHEMA_VERSION}",
+            "upgrade Omnigraph",
+        )
+    if stamp == INTERNAL_SCHEMA_VERSION and len(identity) < len(IDENTITY_COLUMNS):
+        raise _refused(
+            handle,
+            f"the manifest is stamped {stamp} but lacks the identity columns of that version",
+            "restore the graph from a copy; the stamp is never guessed",
         )
     return stamp
 
 
-def _unsupported(stamp: int) -> UnsupportedStorageVersion:
-    newer = stamp > INTERNAL_SCHEMA_VERSION
+def _raw_stamp(handle: LanceDataset) -> str | None:
+    raw = (handle.schema.metadata or {}).get(STAMP_KEY)
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _refused(handle: LanceDataset, message: str, hint: str) -> UnsupportedStorageVersion:
     return UnsupportedStorageVersion(
-        f"this graph has internal schema {stamp}; "
-        f"this version of Omnigraph supports {INTERNAL_SCHEMA_VERSION}",
-        hint="upgrade Omnigraph" if newer else "open it read-write once to migrate it",
-        details={"stamp": stamp, "supported": INTERNAL_SCHEMA_VERSION},
+        message,
+        hint=hint,
+        details={
+            "stamp": _raw_stamp(handle),
+            "supported": INTERNAL_SCHEMA_VERSION,
+            "manifest_version": handle.version,
+            "columns": list(handle.schema.names),
+        },
     )

@@ -82,6 +82,17 @@ def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> p
     return handle.take(positions.to_pylist(), columns=list(columns))
 
 
+def _is_one_of(column: str, values: pa.Array) -> pc.Expression | str:
+    """A filter for Lance: an expression, so that no value is ever read as syntax.
+
+    Lance cannot translate unsigned numbers in expressions, but reads them in text.
+    """
+    if pa.types.is_unsigned_integer(values.type):
+        numbers = ", ".join(str(value) for value in values.to_pylist() if value is not None)
+        return f"`{column}` IN ({numbers})" if numbers else "false"
+    return pc.field(column).isin(values)
+
+
 def rows_where_in(
     handle: LanceDataset,
     column: str,
@@ -93,7 +104,7 @@ def rows_where_in(
     """Rows whose ``column`` holds one of ``values``; right with or without an index."""
     count("lance", "lookup", handle.uri)
     if len(values) <= LOOKUP_VALUES_MAX:
-        wanted = pc.field(column).isin(values)
+        wanted = _is_one_of(column, values)
         return handle.to_table(columns=list(columns), filter=wanted, with_row_id=with_row_id)
     scanned = handle.to_table(
         columns=list(dict.fromkeys([*columns, column])), with_row_id=with_row_id

@@ -1,0 +1,431 @@
+"""Graphs of internal schema 1 to 3, told in the rows of schema 4.
+
+Before schema 4 the manifest knew tables by type key only, commits lay in datasets of their own, and
+a branch was a Lance ref of `__manifest` under its own name. `OlderGraph` reads all that and says
+what it means today; it writes nothing. A migration commits these rows, and a read-only open folds
+them in memory, so both show the same graph.
+
+A manifest that a migration has half finished is read the same way: what is already told in the rows
+of schema 4 stands, the rest is added to it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+from ulid import ULID
+
+from omnigraph.effects.io_counters import count
+from omnigraph.effects.uri import Root
+from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
+from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.manifest_rows import (
+    BranchRow,
+    CommitKind,
+    CommitRow,
+    HeadRow,
+    ManifestRow,
+    RegistryRow,
+    TableIdentity,
+    TableRow,
+    TombstoneRow,
+    VersionRow,
+    decode_rows,
+)
+from omnigraph.storage.moved_root import require_unmoved
+
+COMMITS = "_graph_commits.lance"
+"""Dataset of older graphs: one row per commit, on a ref per branch."""
+
+COMMIT_ACTORS = "_graph_commit_actors.lance"
+"""Dataset of older graphs: the author of a commit, for all branches together."""
+
+RUN_PREFIX = "__run__"
+"""How refs of interrupted runs were called up to schema 2."""
+
+UNLISTED_TYPE_ID = 2**63
+"""From here on come the ids of tables that only history knows.
+
+The identity counter of a schema starts at 1 and counts up, so it never meets them.
+"""
+
+_TABLE_TYPES = ("table", "table_version", "table_tombstone")
+_RECOVERY_ACTOR = "omnigraph:recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTables:
+    """What the accepted schema says about tables; the schema itself is not known in this room."""
+
+    identities: Mapping[str, TableIdentity]
+    """By type key."""
+    schema_hash: str
+
+
+AcceptedReader: TypeAlias = Callable[[], AcceptedTables]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a ref of an older graph came from."""
+
+    parent: str
+    version: int
+    """The parent's manifest version it starts at."""
+    created_at: int
+    """Microseconds since 1970."""
+
+
+class OlderGraph:
+    """One graph of an older shape. What was read once is kept; make another to read again."""
+
+    def __init__(self, lance: LanceStore, root_uri: str, accepted: AcceptedTables) -> None:
+        self.manifest = DatasetRef(f"{root_uri}/{MANIFEST}")
+        self._lance = lance
+        self._root_uri = root_uri
+        self._accepted = accepted
+        self._forks: dict[str, Fork] | None = None
+        self._lines: dict[str, list[CommitRow]] = {}
+        self._actors: dict[str, str] | None = None
+        self._unlisted: dict[str, TableIdentity] | None = None
+
+    # --- the whole of a branch ----------------------------------------------------------------
+
+    def rows(self, handle: LanceDataset, branch: str) -> list[ManifestRow]:
+        """Every row that the manifest of ``branch`` has in schema 4; of main, the registry too."""
+        count("lance", "scan", handle.uri)
+        found = handle.to_table()
+        is_table = pc.is_in(found["object_type"], value_set=pa.array(_TABLE_TYPES))
+        told = decode_rows(found.filter(pc.invert(is_table)))
+        commits = self._commits(branch, told)
+        tables = self._tables(found.filter(is_table).to_pylist(), commits)
+        heads = [row for row in told if isinstance(row, HeadRow)]
+        registry = [row for row in told if isinstance(row, BranchRow | RegistryRow)]
+        if branch == MAIN and not any(isinstance(row, RegistryRow) for row in registry):
+            registry = [*self.branches(), RegistryRow(0)]
+        return [*tables, *commits, *_heads(branch, heads, commits[-1]), *registry]
+
+    def branches(self) -> list[BranchRow]:
+        """A registration for each branch: its name stays its physical ref.
+
+        Raises `RootMoved` before anything is read that a moved graph has lost.
+        """
+        roots = self.recorded_roots(self.forks())
+        require_unmoved(roots, self._lance.root)
+        forks = {name: fork for name, fork in sorted(self.forks().items()) if name in roots}
+        return [
+            BranchRow(
+                name=name,
+                ref=name,
+                source_branch=fork.parent,
+                source_commit_id=self._commit_at(fork),
+                created_at=fork.created_at,
+                actor_id=None,
+                root=roots[name],
+            )
+            for name, fork in forks.items()
+        ]
+
+    def forks(self) -> Mapping[str, Fork]:
+        """The refs of `__manifest` that are branches, by name."""
+        if self._forks is None:
+            refs = self._lance.refs(self.manifest)
+            # The lock of a schema apply was a ref too. Its owner is gone, or nobody could be here.
+            refs.pop(SCHEMA_APPLY_LOCK, None)
+            self._forks = {
+                name: Fork(
+                    # The parent of a branch may have been a run that was swept since.
+                    ref["parent_branch"] if ref["parent_branch"] in refs else MAIN,
+                    ref["parent_version"],
+                    ref["create_at"] * 1_000_000,
+                )
+                for name, ref in refs.items()
+            }
+        return self._forks
+
+    def recorded_roots(self, branches: Iterable[str]) -> dict[str, str]:
+        """The root each branch remembers: Lance keeps the absolute address of what a ref shares.
+
+        A ref that a migration beside this one has swept meanwhile is left out.
+        """
+        found = {}
+        for name in branches:
+            try:
+                found[name] = self._recorded_root(name)
+            except NotFound:
+                continue
+        return found
+
+    def _recorded_root(self, branch: str) -> str:
+        bases = self._lance.open(self.manifest.on(branch)).base_paths().values()
+        suffix = f"/{MANIFEST}"
+        roots = [
+            Root.parse(base.path[: -len(suffix)]).uri
+            for base in bases
+            if base.path.endswith(suffix)
+        ]
+        return roots[0] if roots else self._root_uri
+
+    # --- lineage ------------------------------------------------------------------------------
+
+    def _commits(self, branch: str, told: list[ManifestRow]) -> list[CommitRow]:
+        """The commits of a branch's line, oldest first; there is at least one."""
+        known = {row.commit_id: row for row in told if isinstance(row, CommitRow)}
+        line = self._line(branch)
+        if not (line or known):
+            line = [self._unrecorded()]
+        following = 1 + max((row.commit_seq for row in known.values()), default=-1)
+        added = [row for row in line if row.commit_id not in known]
+        numbered = [replace(row, commit_seq=following + at) for at, row in enumerate(added)]
+        return sorted([*known.values(), *numbered], key=lambda row: row.commit_seq)
+
+    def _line(self, branch: str) -> list[CommitRow]:
+        """The recorded commits a branch reaches, oldest first, numbered from 0."""
+        if branch != MAIN and branch not in self.forks():
+            return []
+        line = self._lines.get(branch)
+        if line is None:
+            reach = self._reach(branch)
+            # By id, because a commit whose acknowledgement was lost may have been written twice.
+            records = {
+                record["graph_commit_id"]: record
+                for record in self._commit_records(reach)
+                if record["manifest_version"] <= reach.get(record["manifest_branch"] or MAIN, -1)
+            }
+            # Along a line manifest versions only grow, also across the fork.
+            ordered = sorted(
+                records.values(), key=lambda r: (r["manifest_version"], r["created_at"])
+            )
+            line = [self._commit(at, record) for at, record in enumerate(ordered)]
+            self._lines[branch] = line
+        return line
+
+    def _reach(self, branch: str) -> dict[str, float]:
+        """The branches a line runs through, newest first, each with its last version on it."""
+        reach: dict[str, float] = {}
+        at, last = branch, float("inf")
+        while at != MAIN:
+            reach[at] = last
+            fork = self.forks()[at]
+            at, last = fork.parent, min(last, fork.version)
+        return {**reach, MAIN: last}
+
+    def _commit_records(self, reach: Iterable[str]) -> list[dict[str, Any]]:
+        """The commit rows of the first of these branches that has a ref of the dataset."""
+        commits = DatasetRef(f"{self._root_uri}/{COMMITS}")
+        for branch in reach:
+            try:
+                handle = self._lance.open(commits.on(None if branch == MAIN else branch))
+            except NotFound:
+                continue
+            count("lance", "scan", handle.uri)
+            records: list[dict[str, Any]] = handle.to_table().to_pylist()
+            return records
+        return []
+
+    def _commit(self, seq: int, record: Mapping[str, Any]) -> CommitRow:
+        commit_id, branch = record["graph_commit_id"], record["manifest_branch"]
+        actor = self._actor_of().get(commit_id)
+        return CommitRow(
+            commit_id=commit_id,
+            branch=None if branch == MAIN else branch,
+            manifest_version=record["manifest_version"],
+            commit_seq=seq,
+            parent_commit_id=record["parent_commit_id"],
+            merged_parent_commit_id=record["merged_parent_commit_id"],
+            actor_id=actor,
+            kind=_kind(record, actor),
+            schema_hash=self._accepted.schema_hash,
+            created_at=_microseconds(record["created_at"]),
+        )
+
+    def _actor_of(self) -> Mapping[str, str]:
+        if self._actors is None:
+            try:
+                handle = self._lance.open(DatasetRef(f"{self._root_uri}/{COMMIT_ACTORS}"))
+            except NotFound:
+                self._actors = {}
+            else:
+                count("lance", "scan", handle.uri)
+                records = handle.to_table(columns=["graph_commit_id", "actor_id"]).to_pylist()
+                self._actors = {r["graph_commit_id"]: r["actor_id"] for r in records}
+        return self._actors
+
+    def _commit_at(self, fork: Fork) -> str:
+        """The commit a branch was created at."""
+        line = self._line(fork.parent) or [self._unrecorded()]
+        before = [row for row in line if row.manifest_version <= fork.version]
+        return (before or line[:1])[-1].commit_id
+
+    def _unrecorded(self) -> CommitRow:
+        """The one commit of a graph whose history was never written down.
+
+        Its id is made of what the graph holds, so that everybody who looks makes the same.
+        """
+        versions: list[dict[str, Any]] = self._lance.open(self.manifest).versions()  # type: ignore[assignment]
+        first = min(versions, key=lambda version: version["version"])
+        # Lance gives times of its own in the zone of this machine.
+        created_at = _microseconds(first["timestamp"].astimezone())
+        return CommitRow(
+            commit_id=_derived_ulid(created_at),
+            branch=None,
+            manifest_version=first["version"],
+            commit_seq=0,
+            parent_commit_id=None,
+            merged_parent_commit_id=None,
+            actor_id=None,
+            kind="genesis",
+            schema_hash=self._accepted.schema_hash,
+            created_at=created_at,
+        )
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def _tables(
+        self, records: list[dict[str, Any]], commits: list[CommitRow]
+    ) -> Iterator[ManifestRow]:
+        """Registrations, pins and tombstones, each at the commit that brought it."""
+        if any(record.get("commit_seq") is None for record in records):
+            arrivals = self._arrivals(commits)
+        else:
+            arrivals = {}
+        # What no recorded commit shows yet was published without one, and belongs to the head.
+        head = commits[-1].commit_seq
+        rows: dict[tuple[Any, ...], ManifestRow] = {}
+        # Rows of schema 4 last, so that they win.
+        for record in sorted(records, key=lambda r: r.get("stable_table_id") is not None):
+            seq = record.get("commit_seq")
+            if seq is None:
+                seq = arrivals.get(record["object_id"], head)
+            identity = self._identity(record)
+            if record["table_key"] is not None:
+                # Not every shape wrote a registration; a pin by alias implies one.
+                implied = TableRow(identity, record["table_key"], _location(record), seq)
+                known = rows.get(("table", identity))
+                if record["object_type"] == "table" or known is None:
+                    rows["table", identity] = implied
+            row = _pin_or_tombstone(record, identity, seq)
+            if row is not None:
+                rows[record["object_type"], identity, row.version] = row
+        yield from rows.values()
+
+    def _identity(self, record: Mapping[str, Any]) -> TableIdentity:
+        if record.get("stable_table_id"):
+            return TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
+        key = record["table_key"]
+        if key is None:
+            raise StorageError(f"row {record['object_id']!r} of the manifest names no table")
+        return self._accepted.identities.get(key) or self._unlisted_identities()[key]
+
+    def _unlisted_identities(self) -> Mapping[str, TableIdentity]:
+        """Ids for the tables of dropped types, ascending by type key over all branches."""
+        if self._unlisted is None:
+            keys: set[str] = set()
+            for ref in (None, *self.forks()):
+                handle = self._lance.open(self.manifest.on(ref))
+                count("lance", "scan", handle.uri)
+                keys.update(handle.to_table(columns=["table_key"])["table_key"].to_pylist())
+            unlisted = sorted(key for key in keys if key and key not in self._accepted.identities)
+            self._unlisted = {
+                key: TableIdentity(UNLISTED_TYPE_ID + at, 1) for at, key in enumerate(unlisted)
+            }
+        return self._unlisted
+
+    def _arrivals(self, commits: list[CommitRow]) -> dict[str, int]:
+        """The position of the commit that brought each row of the manifest, by object id.
+
+        Told by the manifest as each commit left it. Data files never change, so of each version
+        only those are read that the versions before it did not have.
+        """
+        arrivals: dict[str, int] = {}
+        seen: set[str] = set()
+        for commit in commits:
+            try:
+                handle = self._lance.open(self.manifest.on(commit.branch), commit.manifest_version)
+            except (NotFound, HistoricalVersionReclaimed):
+                # A version that is gone: what it brought shows in the next one.
+                continue
+            fresh = []
+            for fragment in handle.get_fragments():
+                files = {file.path for file in fragment.data_files()}
+                if not files <= seen:
+                    fresh.append(fragment)
+                seen |= files
+            if fresh:
+                count("lance", "scan", handle.uri)
+                scanned = handle.scanner(columns=["object_id"], fragments=fresh).to_table()
+                for object_id in scanned["object_id"].to_pylist():
+                    arrivals.setdefault(object_id, commit.commit_seq)
+        return arrivals
+
+
+def older_table_path(table_key: str) -> str:
+    """Where older graphs put a table: below its kind, by the FNV-1a hash of the type's name.
+
+    >>> older_table_path("node:Person")
+    'nodes/40d76f1f51639ec0'
+    """
+    key = TableKey.parse(table_key)
+    value = 0xCBF29CE484222325
+    for byte in key.type_name.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{key.kind}s/{value:016x}"
+
+
+def _location(record: Mapping[str, Any]) -> str:
+    is_registration = record["object_type"] == "table"
+    return (is_registration and record["location"]) or older_table_path(record["table_key"])
+
+
+def _pin_or_tombstone(
+    record: Mapping[str, Any], identity: TableIdentity, seq: int
+) -> VersionRow | TombstoneRow | None:
+    if record["object_type"] == "table":
+        return None
+    version, ref = record["table_version"], record["table_branch"]
+    if version is None:
+        raise StorageError(f"row {record['object_id']!r} of the manifest has no table version")
+    if record["object_type"] == "table_tombstone":
+        return TombstoneRow(identity, version, seq)
+    if record["row_count"] is None:
+        raise StorageError(f"row {record['object_id']!r} of the manifest has no row count")
+    return VersionRow(identity, version, None if ref == MAIN else ref, record["row_count"], seq)
+
+
+def _heads(branch: str, told: list[HeadRow], last: CommitRow) -> list[HeadRow]:
+    """The head rows of a manifest: those it has, with the branch's own at its last commit."""
+    own = next((row for row in told if row.branch == branch), HeadRow(branch, "", 0, 0))
+    head = replace(own, commit_id=last.commit_id, commit_seq=last.commit_seq)
+    return [*(row for row in told if row.branch != branch), head]
+
+
+def _kind(record: Mapping[str, Any], actor: str | None) -> CommitKind:
+    """What a commit was, as far as it can be told; never `maintenance`, which is a promise."""
+    if record["parent_commit_id"] is None:
+        return "genesis"
+    if record["merged_parent_commit_id"] is not None:
+        return "merge"
+    return "recovery" if actor == _RECOVERY_ACTOR else "mutation"
+
+
+def _microseconds(value: int | dt.datetime) -> int:
+    """A time of an older dataset, which kept UTC without saying so."""
+    if isinstance(value, int):
+        return value
+    aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+    return (aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def _derived_ulid(created_at: int) -> str:
+    """A ULID that depends on nothing but a time in microseconds."""
+    digest = hashlib.sha256(f"genesis at {created_at}".encode()).digest()
+    return str(ULID((created_at // 1_000).to_bytes(6, "big") + digest[:10]))

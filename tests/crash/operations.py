@@ -1,0 +1,243 @@
+"""The operations a child process performs, each beside what it means to the reference model."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import Leases, LeaseSettings
+from omnigraph.effects.ids import MINT
+from omnigraph.effects.uri import Root
+from omnigraph.graph import Graph, init, open_graph
+from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
+
+LEASES_VARIABLE = "CRASH_LEASES"
+"""`remote`: as on an object store, where no lock of the machine shows whether an owner lives."""
+
+INSERT = """
+query insert($person: String, $city: String) {
+    insert Person { name: $person, age: 1 }
+    insert City { name: $city, size: 1 }
+}
+"""
+UPDATE = """
+query update($person: String, $city: String, $value: I32) {
+    update Person set { age: $value } where name = $person
+    update City set { size: $value } where name = $city
+}
+"""
+DELETE = """
+query delete($person: String) { delete Person where name = $person }
+"""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing to do to a graph."""
+
+    run: Callable[[str], object]
+    """On the graph at a root; what it returns is acknowledged to the caller."""
+    apply: Callable[[Model], None]
+    """On the model."""
+
+
+def opened(root: str) -> Graph:
+    """The graph, opened for writing, with the leases the environment asks for."""
+    if os.environ.get(LEASES_VARIABLE) != "remote":
+        return open_graph(root)
+    graph = remote(root, LeaseSettings.from_environment())
+    graph.recover()
+    return graph
+
+
+def remote(root: str, settings: LeaseSettings) -> Graph:
+    """A handle that learns of other owners only by time, as on an object store."""
+    kernel = Kernel.of(Root.parse(root))
+    leases = Leases(kernel.store, MINT.owner_id(), settings, None)
+    return Graph(replace(kernel, leases=leases))
+
+
+def _on_graph(work: Callable[[Graph], object]) -> Callable[[str], object]:
+    return lambda root: work(opened(root))
+
+
+def _insert(branch: str) -> Operation:
+    def run(graph: Graph) -> str | None:
+        receipt = graph.mutate(INSERT, {"person": "cleo", "city": "bern"}, branch=branch)
+        return receipt.commit.graph_commit_id if receipt.commit is not None else None
+
+    def apply(model: Model) -> None:
+        model.branches[branch].persons["cleo"] = 1
+        model.branches[branch].cities["bern"] = 1
+
+    return Operation(_on_graph(run), apply)
+
+
+def _update() -> Operation:
+    def run(graph: Graph) -> object:
+        return graph.mutate(UPDATE, {"person": "ben", "city": "rome", "value": 7}).to_dict()
+
+    def apply(model: Model) -> None:
+        model.main.persons["ben"] = 7
+        model.main.cities["rome"] = 7
+
+    return Operation(_on_graph(run), apply)
+
+
+def _update_of_nothing() -> Operation:
+    def run(graph: Graph) -> object:
+        return graph.mutate(UPDATE, {"person": "nobody", "city": "none", "value": 7}).to_dict()
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
+def _delete() -> Operation:
+    def run(graph: Graph) -> object:
+        return graph.mutate(DELETE, {"person": "ana"}).to_dict()
+
+    return Operation(_on_graph(run), lambda model: model.main.delete_person("ana"))
+
+
+def _load(mode: str, records: list[dict[str, object]], change: Callable[[Contents], None]):
+    data = "\n".join(json.dumps(record) for record in records)
+
+    def run(graph: Graph) -> object:
+        return graph.load(data=data, mode=mode).to_dict()  # type: ignore[arg-type]
+
+    return Operation(_on_graph(run), lambda model: change(model.main))
+
+
+def _person(name: str, age: int) -> dict[str, object]:
+    return {"type": "Person", "data": {"name": name, "age": age}}
+
+
+def _city(name: str, size: int) -> dict[str, object]:
+    return {"type": "City", "data": {"name": name, "size": size}}
+
+
+def _append() -> Operation:
+    edge: dict[str, object] = {"edge": "LivesIn", "from": "dora", "to": "oslo", "data": {}}
+
+    def change(main: Contents) -> None:
+        main.persons["dora"] = 5
+        main.lives_in["dora", "oslo"] += 1
+
+    return _load("append", [_person("dora", 5), edge], change)
+
+
+def _merge() -> Operation:
+    def change(main: Contents) -> None:
+        main.persons |= {"ana": 31, "dora": 5}
+        main.cities |= {"rome": 4}
+
+    return _load("merge", [_person("ana", 31), _person("dora", 5), _city("rome", 4)], change)
+
+
+def _overwrite() -> Operation:
+    def change(main: Contents) -> None:
+        main.persons = {"ana": 50, "ben": 51, "eve": 52}
+        main.cities = {"rome": 9}
+
+    persons = [_person("ana", 50), _person("ben", 51), _person("eve", 52)]
+    return _load("overwrite", [*persons, _city("rome", 9)], change)
+
+
+def _branch_create() -> Operation:
+    def apply(model: Model) -> None:
+        model.branches["draft"] = model.copy().main
+
+    return Operation(_on_graph(lambda graph: graph.create_branch("draft").to_dict()), apply)
+
+
+def _branch_delete() -> Operation:
+    def apply(model: Model) -> None:
+        del model.branches["old"]
+
+    return Operation(_on_graph(lambda graph: graph.delete_branch("old").to_dict()), apply)
+
+
+def _init() -> Operation:
+    def apply(model: Model) -> None:
+        model.branches["main"] = Contents()
+
+    return Operation(lambda root: init(root, SCHEMA).uri, apply)
+
+
+def _insert_many(prefix: str, count: str) -> Operation:
+    """One commit for each of ``count`` persons; returns the names that were acknowledged."""
+
+    def run(graph: Graph) -> list[str]:
+        names = [f"{prefix}{n}" for n in range(int(count))]
+        for name in names:
+            graph.mutate(INSERT, {"person": name, "city": name})
+        return names
+
+    def apply(model: Model) -> None:
+        for n in range(int(count)):
+            model.main.persons[f"{prefix}{n}"] = 1
+            model.main.cities[f"{prefix}{n}"] = 1
+
+    return Operation(_on_graph(run), apply)
+
+
+def _recover() -> Operation:
+    """Opening for writing recovers; what that means to the model depends on what was interrupted."""
+    return Operation(
+        _on_graph(lambda graph: [settled.outcome for settled in graph.recover()]),
+        lambda model: None,
+    )
+
+
+def _recover_patiently() -> Operation:
+    """Recover again and again, until the leases of dead owners have run out."""
+
+    def run(graph: Graph) -> object:
+        while not all(settled.is_settled for settled in graph.recover()):
+            time.sleep(0.05)
+        return True
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
+OPERATIONS = {
+    "insert": _insert("main"),
+    "first-touch": _insert("review"),
+    "update": _update(),
+    "update-nothing": _update_of_nothing(),
+    "delete": _delete(),
+    "append": _append(),
+    "merge": _merge(),
+    "overwrite": _overwrite(),
+    "branch-create": _branch_create(),
+    "branch-delete": _branch_delete(),
+    "init": _init(),
+    "recover": _recover(),
+    "recover-patiently": _recover_patiently(),
+}
+
+
+def operation(words: str) -> Operation:
+    """An operation by its name, or by name and arguments."""
+    name, *arguments = words.split()
+    return _insert_many(*arguments) if name == "insert-many" else OPERATIONS[name]
+
+
+def seeded(root: str) -> Model:
+    """Make the graph every operation but `init` starts from, and its model.
+
+    Branch `review` shares every table with main; branch `old` has tables of its own.
+    """
+    graph = init(root, SCHEMA)
+    graph.load(data=seed_records(), mode="append")
+    for branch in ("old", "review"):
+        graph.create_branch(branch)
+    graph.mutate(INSERT, {"person": "olga", "city": "olga"}, branch="old")
+    model = seed()
+    model.branches |= {"old": seed().main, "review": seed().main}
+    model.branches["old"].persons["olga"] = 1
+    model.branches["old"].cities["olga"] = 1
+    return model

@@ -9,10 +9,14 @@ import io
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import omnigraph
 from omnigraph import __version__
-from omnigraph.errors import QueryTypeError
+from omnigraph.effects.failpoints import armed
+from omnigraph.errors import QueryTypeError, RecoveryRequired
 from omnigraph.query.compile import compile_query
 from omnigraph.query.descriptor import OperationDescriptor, describe_operation, describe_parameter
 from omnigraph.query.explain import explain
@@ -24,6 +28,8 @@ from omnigraph.schema.migration import plan_change
 EXAMPLES = Path(__file__).parent
 SCHEMA = EXAMPLES / "social" / "schema.pg"
 QUERIES = EXAMPLES / "social" / "queries.gq"
+MUTATIONS = EXAMPLES / "social" / "mutations.gq"
+DATA = EXAMPLES / "social" / "data.jsonl"
 BEFORE = EXAMPLES / "evolution" / "v1.pg"
 AFTER = EXAMPLES / "evolution" / "v2.pg"
 
@@ -53,7 +59,7 @@ def main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     print(f"Omnigraph {__version__}: a graph database that lives in a folder or a bucket.")
-    print("Its two languages work today, without a database behind them.")
+    print("Its two languages, and the kernel that stores, branches and recovers, work today.")
 
     show_heading("1. A schema says what a graph may hold", SCHEMA)
     compiled = compile_schema(SCHEMA)
@@ -67,6 +73,10 @@ def main() -> int:
 
     show_heading("4. A schema may change: the way from one version to the next", AFTER)
     show(str(step) for step in plan_change(compile_schema(BEFORE).ir, AFTER).plan.steps)
+
+    show_heading("5. A graph is written, branched, and survives an interrupted write", DATA)
+    with TemporaryDirectory() as directory:
+        show(living_graph_lines(Path(directory) / "social.omni"))
 
     show_heading("Try it yourself")
     for command in NEXT_STEPS:
@@ -112,6 +122,29 @@ def operation_lines(operation: OperationDescriptor) -> Iterator[str]:
     yield f"returns  {returned}"
     yield f"reads    {', '.join(f'{kind} {name}' for kind, name in operation.reads)}"
     yield f"writes   {', '.join(f'{kind} {name}' for kind, name in operation.writes) or 'nothing'}"
+
+
+def living_graph_lines(root: Path) -> Iterator[str]:
+    """A graph on disk: loaded, changed on a branch, interrupted, and settled."""
+    graph = omnigraph.init(root, schema=SCHEMA)
+    loaded = graph.load(DATA, mode="append", actor="demo").to_dict()
+    yield f"load     {loaded['total_entities']} entities of {SCHEMA.name} in one commit"
+    graph.create_branch("agent/1")
+    sign_up = {"handle": "grace", "name": "Grace"}
+    receipt = graph.mutate(MUTATIONS, sign_up, name="sign_up", branch="agent/1", actor="agent")
+    yield f"mutate   {receipt.affected_nodes} person signs up on branch agent/1, not on main"
+    with armed("mutation.post_table_commit=error*1"), suppress(RecoveryRequired):
+        graph.mutate(MUTATIONS, {"handle": "lost", "name": "Lost"}, name="sign_up")
+    yield "crash    a write to main is interrupted after its first table"
+    for settled in graph.recover():
+        yield f"recover  its operation was {settled.outcome.replace('_', ' ')}"
+    for branch in graph.list_branches():
+        people = {entry.type_name: entry.entity_count for entry in graph.snapshot(branch).datasets}
+        authors = [commit.actor_id or "-" for commit in graph.list_commits(branch)]
+        yield (
+            f"head     {branch:<8} {people['Person']} persons, {people['Post']} posts, "
+            f"commits by {', '.join(authors)}"
+        )
 
 
 def show_mistake(compiled: CompiledSchema) -> None:

@@ -41,6 +41,10 @@ def test_demo_shows_every_stop_of_the_tour(capsys: pytest.CaptureFixture[str]):
         "did you mean `likes`?",
         "rename node Client to Customer",
         "OG-MF-103",
+        "load     36 entities",
+        "its operation was rolled forward",
+        "agent/1  7 persons",
+        "main     7 persons",
     ):
         assert promised in text
 

@@ -1,4 +1,4 @@
-"""`python -m bench [SUITE …] [--json] [--check]`."""
+"""`python -m bench [SUITE …] [--quick] [--json] [--check]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [name for name in options.suites if name not in SUITES]
     if unknown:
         parser.error(f"there is no suite '{unknown[0]}'; there is {', '.join(SUITES)}")
-    records = [run_suite(name) for name in options.suites or SUITES]
+    records = [run_suite(name, quick=options.quick) for name in options.suites or SUITES]
     if options.json:
         print(json.dumps(document(records), indent=2, ensure_ascii=False))
     else:
@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "suites", nargs="*", metavar="SUITE", help=f"what to run; all of {', '.join(SUITES)}"
     )
+    parser.add_argument("--quick", action="store_true", help="measure less: rough figures, sooner")
     parser.add_argument("--json", action="store_true", help="print records as JSON")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     return parser

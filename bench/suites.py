@@ -7,10 +7,10 @@ from importlib import import_module
 
 from bench.record import Figure, SuiteRecord
 
-SUITES = {"languages": "bench.languages"}
+SUITES = {"languages": "bench.languages", "kernel": "bench.kernel"}
 
 
-def run_suite(name: str) -> SuiteRecord:
+def run_suite(name: str, *, quick: bool = False) -> SuiteRecord:
     """Run one suite: its module has a function `run` that returns figures."""
-    figures: Sequence[Figure] = import_module(SUITES[name]).run()
+    figures: Sequence[Figure] = import_module(SUITES[name]).run(quick=quick)
     return SuiteRecord(name, figures)

@@ -38,7 +38,11 @@ def test_a_read_after_a_foreign_write_reads_only_what_changed(graph: Graph):
     graph.snapshot()
     insert(open_graph(graph.uri), "from elsewhere")
     cost = cost_of(graph, graph.snapshot)
-    assert cost.shape == {"latest_version __manifest": 1, "open __manifest": 1, "scan __manifest": 1}
+    assert cost.shape == {
+        "latest_version __manifest": 1,
+        "open __manifest": 1,
+        "scan __manifest": 1,
+    }
 
 
 def test_a_moved_branch_is_noticed(graph: Graph):

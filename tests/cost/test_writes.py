@@ -88,6 +88,7 @@ def test_an_insert_on_a_branch_that_owns_the_table_costs_one_probe_of_the_regist
 ):
     graph.create_branch("side")
     insert(graph, "first", "side")
+    insert(graph, "first")
     on_main = cost_of(graph, lambda: insert(graph, "new"))
     on_side = cost_of(graph, lambda: insert(graph, "new", "side"))
     probes_of_the_registry = 2

@@ -13,6 +13,7 @@ from omnigraph.commit.leases import Leases, LeaseSettings
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph, init, open_graph
+from omnigraph.model.receipts import LoadMode
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
 
 LEASES_VARIABLE = "CRASH_LEASES"
@@ -102,11 +103,13 @@ def _delete() -> Operation:
     return Operation(_on_graph(run), lambda model: model.main.delete_person("ana"))
 
 
-def _load(mode: str, records: list[dict[str, object]], change: Callable[[Contents], None]):
+def _load(
+    mode: LoadMode, records: list[dict[str, object]], change: Callable[[Contents], None]
+) -> Operation:
     data = "\n".join(json.dumps(record) for record in records)
 
     def run(graph: Graph) -> object:
-        return graph.load(data=data, mode=mode).to_dict()  # type: ignore[arg-type]
+        return graph.load(data=data, mode=mode).to_dict()
 
     return Operation(_on_graph(run), lambda model: change(model.main))
 
@@ -185,7 +188,7 @@ def _insert_many(prefix: str, count: str) -> Operation:
 
 
 def _recover() -> Operation:
-    """Opening for writing recovers; what that means to the model depends on what was interrupted."""
+    """Opening already recovers; what that means to the model depends on what was interrupted."""
     return Operation(
         _on_graph(lambda graph: [settled.outcome for settled in graph.recover()]),
         lambda model: None,

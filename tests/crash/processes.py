@@ -108,8 +108,9 @@ class Pause:
     def __init__(self, directory: Path) -> None:
         self.marker = directory / f"pause-{time.monotonic_ns()}"
 
-    def __str__(self) -> str:
-        return f"pause:{self.marker}"
+    def at(self, nth: int = 1) -> str:
+        """The action that stops a process there, once, at the nth passing."""
+        return f"pause:{self.marker}@{nth}*1"
 
     def reached(self) -> None:
         """Wait for the process to arrive."""

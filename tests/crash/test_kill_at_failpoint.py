@@ -86,9 +86,7 @@ STEPS: dict[str, list[Step]] = {
             f"mutation.post_table_commit@2 mutation.post_finalize_pre_publisher {PUBLISHED}", "new"
         ),
     ],
-    "update-nothing": steps(
-        f"{OPENING} recovery.sidecar_list@2 mutation.post_no_effect_pre_gate"
-    ),
+    "update-nothing": steps(f"{OPENING} recovery.sidecar_list@2 mutation.post_no_effect_pre_gate"),
     "branch-create": steps(f"{OPENING} branch_create.post_native"),
     "branch-delete": [
         *steps(OPENING),

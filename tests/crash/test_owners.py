@@ -61,7 +61,7 @@ def heads(graph: Graph) -> dict[str, int]:
 def test_c_rec_042_a_live_writer_is_left_alone_by_every_other_process(
     root: Path, model: Model, pause: Pause, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = start("delete", root, f"mutation.post_table_commit={pause}@2")
+    writer = start("delete", root, f"mutation.post_table_commit={pause.at(2)}")
     pause.reached()
     monkeypatch.setenv("OMNIGRAPH_LEASE_WAIT_MS", "100")
     graph = open_graph(root)
@@ -87,7 +87,7 @@ def test_a_stopped_process_on_local_disk_keeps_its_lease_however_long_it_sleeps(
     root: Path, model: Model, pause: Pause
 ) -> None:
     settings = {"OMNIGRAPH_LEASE_TTL_MS": "100"}
-    writer = start("insert", root, f"mutation.post_table_commit={pause}", settings)
+    writer = start("insert", root, f"mutation.post_table_commit={pause.at()}", settings)
     pause.reached()
     os.kill(writer.pid, signal.SIGSTOP)
     time.sleep(0.3)
@@ -95,8 +95,9 @@ def test_a_stopped_process_on_local_disk_keeps_its_lease_however_long_it_sleeps(
     assert [settled.outcome for settled in graph.recover()] == ["live"]
     os.kill(writer.pid, signal.SIGCONT)
     pause.end()
-    # By its own clock it slept too long to go on; what it left is settled as any failure is.
-    assert writer.finished()["error"] == "RecoveryRequired"
+    # It may find that it slept too long, or renew its lease first and go on: both are whole.
+    if "value" in writer.finished():
+        OPERATIONS["insert"].apply(model)
     reopened = judge.reopened(root, judge.pending(root))
     judge.require_shows(reopened, model)
     judge.require_writable(reopened, model)
@@ -109,7 +110,7 @@ def test_c_wrt_044_a_killed_local_owner_is_taken_over_at_once(
     root: Path, model: Model, pause: Pause
 ) -> None:
     graph = open_graph(root)
-    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause}")
+    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause.at()}")
     pause.reached()
     writer.kill()
     began = time.monotonic()
@@ -126,7 +127,7 @@ def test_c_wrt_044_a_killed_local_owner_is_taken_over_at_once(
 def test_c_wrt_044_a_killed_remote_owner_is_taken_over_after_its_ttl(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause}", REMOTE)
+    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause.at()}", REMOTE)
     pause.reached()
     writer.kill()
     # Too impatient to wait out a live owner, but this one has fallen silent.
@@ -143,7 +144,7 @@ def test_c_wrt_044_a_killed_remote_owner_is_taken_over_after_its_ttl(
 def test_a_killed_remote_owner_of_the_whole_graph_holds_nobody_up_for_ever(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    creator = start("branch-create", root, f"branch_create.post_native={pause}", REMOTE)
+    creator = start("branch-create", root, f"branch_create.post_native={pause.at()}", REMOTE)
     pause.reached()
     creator.kill()
     graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 3 // 4))
@@ -155,11 +156,9 @@ def test_a_killed_remote_owner_of_the_whole_graph_holds_nobody_up_for_ever(
     judge.require_shows(graph, model)
 
 
-def test_c_rec_043_a_death_while_a_lease_is_renewed(
-    root: Path, model: Model, pause: Pause
-) -> None:
+def test_c_rec_043_a_death_while_a_lease_is_renewed(root: Path, model: Model, pause: Pause) -> None:
     settings = {"OMNIGRAPH_LEASE_TTL_MS": "300"}
-    points = f"mutation.post_table_commit={pause};lease.before_renew=kill"
+    points = f"mutation.post_table_commit={pause.at()};lease.before_renew=kill"
     processes.killed("insert", root, points, settings)
     graph = judge.reopened(root, judge.pending(root))
     judge.require_shows(graph, model)
@@ -201,7 +200,7 @@ def taken_over(root: Path) -> Graph:
 def test_c_wrt_042_an_owner_that_wakes_after_a_takeover_cannot_publish(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    owner = stopped("delete", root, pause, failpoint=f"mutation.post_table_commit={pause}")
+    owner = stopped("delete", root, pause, failpoint=f"mutation.post_table_commit={pause.at()}")
     graph = taken_over(root)
     answer = resumed(owner, pause)
     assert answer["error"] == "RecoveryRequired"
@@ -216,7 +215,7 @@ def test_c_wrt_042_an_owner_that_wakes_after_a_takeover_cannot_publish(
 def test_c_rec_044_a_late_commit_of_a_fenced_owner_is_undone_and_audited(
     root: Path, model: Model, pause: Pause, kind: str, nth: int
 ) -> None:
-    owner = stopped(kind, root, pause, before=f"commit={pause}@{nth}")
+    owner = stopped(kind, root, pause, before=f"commit={pause.at(nth)}")
     graph = taken_over(root)
     at_takeover = heads(graph)
     answer = resumed(owner, pause)
@@ -240,7 +239,7 @@ def test_c_rec_044_a_late_commit_of_a_fenced_owner_is_undone_and_audited(
 def test_c_rec_044_until_then_a_write_is_sent_to_recovery_not_to_repair(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    owner = stopped("insert", root, pause, before=f"commit={pause}@1")
+    owner = stopped("insert", root, pause, before=f"commit={pause.at(1)}")
     graph = taken_over(root)
     resumed(owner, pause)
     with pytest.raises(UncoveredDrift) as refused:
@@ -258,7 +257,7 @@ def test_c_rec_044_until_then_a_write_is_sent_to_recovery_not_to_repair(
 def test_c_rec_044_a_late_fork_of_a_fenced_owner_does_not_get_in_the_way(
     root: Path, model: Model, pause: Pause, failpoint: str
 ) -> None:
-    owner = stopped("first-touch", root, pause, failpoint=f"{failpoint}={pause}")
+    owner = stopped("first-touch", root, pause, failpoint=f"{failpoint}={pause.at()}")
     graph = taken_over(root)
     assert resumed(owner, pause)["error"] == "RecoveryRequired"
     judge.require_shows(graph, model)
@@ -275,7 +274,7 @@ def test_c_rec_044_a_late_fork_of_a_fenced_owner_does_not_get_in_the_way(
 def test_a_late_fork_finds_the_tables_of_whoever_was_faster(
     root: Path, model: Model, pause: Pause, failpoint: str
 ) -> None:
-    owner = stopped("first-touch", root, pause, failpoint=f"{failpoint}={pause}")
+    owner = stopped("first-touch", root, pause, failpoint=f"{failpoint}={pause.at()}")
     graph = taken_over(root)
     insert(graph, "faster", "review")
     model.branches["review"].persons["faster"] = 1
@@ -291,7 +290,7 @@ def test_a_late_fork_finds_the_tables_of_whoever_was_faster(
 def test_an_owner_stopped_before_its_publish_finds_its_commit_published_once(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    owner = stopped("insert", root, pause, before=f"commit={pause}@3")
+    owner = stopped("insert", root, pause, before=f"commit={pause.at(3)}")
     graph = taken_over(root)
     commits = len(graph.list_commits())
     answer = resumed(owner, pause)
@@ -308,7 +307,7 @@ def test_a_recoverer_that_wakes_too_late_buries_nothing(
     processes.killed("insert", root, "mutation.post_table_commit=kill", REMOTE)
     wait = {**REMOTE, "OMNIGRAPH_LEASE_TTL_MS": str(TTL_MS)}
     # Its first commit is the fence, its second the restore.
-    settings = {**wait, BEFORE_VARIABLE: f"commit={pause}@2"}
+    settings = {**wait, BEFORE_VARIABLE: f"commit={pause.at(2)}"}
     recoverer = start("recover-patiently", root, "", settings)
     pause.reached()
     os.kill(recoverer.pid, signal.SIGSTOP)
@@ -331,7 +330,7 @@ def test_a_branch_that_is_created_too_late_is_refused(
     root: Path, model: Model, pause: Pause
 ) -> None:
     # Its first commit is in the fork of the manifest, its second in the registry.
-    owner = stopped("branch-create", root, pause, before=f"commit={pause}@2")
+    owner = stopped("branch-create", root, pause, before=f"commit={pause.at(2)}")
     graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
     insert(graph, "next")
     model.main.persons["next"] = 1
@@ -343,10 +342,23 @@ def test_a_branch_that_is_created_too_late_is_refused(
         graph.snapshot("draft")
 
 
+def test_a_write_to_a_branch_that_was_deleted_meanwhile_is_not_called_a_success(
+    root: Path, model: Model, pause: Pause
+) -> None:
+    owner = stopped("first-touch", root, pause, before=f"commit={pause.at(3)}")
+    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
+    graph.delete_branch("review")
+    assert "error" in resumed(owner, pause)
+    del model.branches["review"]
+    again = open_graph(root)
+    judge.require_settled(again)
+    judge.require_shows(again, model)
+
+
 def test_a_writer_meets_the_sidecar_of_an_owner_it_waited_out(
     root: Path, model: Model, pause: Pause
 ) -> None:
-    owner = stopped("insert", root, pause, failpoint=f"mutation.post_table_commit={pause}")
+    owner = stopped("insert", root, pause, failpoint=f"mutation.post_table_commit={pause.at()}")
     graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
     with pytest.raises(RecoveryRequired):
         insert(graph, "next")

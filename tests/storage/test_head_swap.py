@@ -75,9 +75,11 @@ def test_a_publish_against_a_foreign_compaction_is_repeated_on_the_compacted_man
 def test_a_publish_after_a_registry_change_finds_the_head_row(graph: TestGraph) -> None:
     main = graph.kernel.manifest.main
     create_branch(graph.kernel, "side")
-    publish(main, request(graph))
+    assert main.state == graph.reopened().kernel.manifest.main.state
+    publish(main, request(graph, epoch=main.state.head.fence_epoch))
     delete_branch(graph.kernel, "side")
-    publish(main, request(graph))
+    assert main.state == graph.reopened().kernel.manifest.main.state
+    publish(main, request(graph, epoch=main.state.head.fence_epoch))
     assert len(main.state.commits) == 3
     assert_one_head_row(main)
 

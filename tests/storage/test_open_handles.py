@@ -76,7 +76,7 @@ def test_c_sto_012_state_and_lineage_move_together_and_stay_together_after_a_fai
         raise OSError("connection reset")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lance.LanceDataset, "to_table", torn)
+        patched.setattr(lance.LanceDataset, "scanner", torn)
         with pytest.raises(OSError, match="connection reset"):
             branch.refresh()
     assert (branch.handle, branch.state) == before

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import AlreadyExists, Conflict, InputError
 from omnigraph.model.ids import (
@@ -40,7 +40,7 @@ def create_branch(
     check_new_branch_name(name)
     check_branch_name(source)
     kernel.manifest.branch(source)  # a missing source is told before anything is touched
-    with _whole_graph(kernel, source):
+    with _whole_graph(kernel, source) as lease:
         if name in kernel.manifest.main.refresh().branches:
             raise AlreadyExists(f"branch `{name}` already exists")
         ref = kernel.ids.physical_ref()
@@ -48,7 +48,7 @@ def create_branch(
         hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
         now = kernel.clock.wall_us()
         row = BranchRow(name, ref, source, head.commit_id, now, actor_id, kernel.root.uri)
-        register_branch(kernel.manifest, row)
+        register_branch(kernel.manifest, row, lease.epoch)
     return row
 
 
@@ -58,7 +58,7 @@ def delete_branch(kernel: Kernel, name: str) -> None:
     if name == MAIN_BRANCH:
         raise InputError("branch `main` cannot be deleted")
     kernel.manifest.registration(name)
-    with _whole_graph(kernel, name):
+    with _whole_graph(kernel, name) as lease:
         row = kernel.manifest.registration(name)
         children = sorted(
             other.name
@@ -71,26 +71,31 @@ def delete_branch(kernel: Kernel, name: str) -> None:
                 hint="delete the branches created from it first",
             )
         owned = _owned_datasets(kernel, row)
-        unregister_branch(kernel.manifest, row)
+        unregister_branch(kernel.manifest, row, lease.epoch)
         hit(Failpoint.BRANCH_DELETE_POST_NATIVE)
     _reclaim(kernel, owned)
 
 
 @contextmanager
-def _whole_graph(kernel: Kernel, affected: str) -> Iterator[None]:
+def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
     """No write to main or to the affected branch runs while the set of branches changes.
 
     The graph lease keeps new writers out; the branch leases wait for those that are on their way.
+    A writer that was waited out is fenced: it cannot be told of a success on a branch that is gone.
+    Yields the lease of main, which holds the registry.
     """
     operation_id = kernel.ids.operation_id()
     with ExitStack() as held:
         held.enter_context(kernel.gates.whole_graph())
         held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
-        for name in sorted({MAIN_BRANCH, affected}):
-            lease = held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
-            if name == MAIN_BRANCH:
-                kernel.fence_if_taken_over(kernel.manifest.main, lease)
-        yield
+        leases = {
+            name: held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
+            for name in sorted({MAIN_BRANCH, affected})
+        }
+        for name, lease in leases.items():
+            if lease.was_taken_over:
+                kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
+        yield leases[MAIN_BRANCH]
 
 
 def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from omnigraph.commit.audit import RecoveryRow
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.sidecar import FirstTouch, SidecarTable
+from omnigraph.errors import NotFound
 from omnigraph.storage.datasets import DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch
@@ -37,10 +38,13 @@ class LateEffects:
         names = [row.name for row in manifest.main.refresh().branches.values() if row.ref in refs]
         found = []
         for name in [MAIN, *sorted(names)]:
-            branch = manifest.branch(name)
-            branch.refresh()
-            if self.tables(branch):
-                found.append(branch)
+            try:
+                branch = manifest.refreshed(name)
+                if self.tables(branch):
+                    found.append(branch)
+            except NotFound:
+                # Nobody is kept from deleting a branch while it is only looked at.
+                continue
         return found
 
     def tables(self, branch: ManifestBranch) -> tuple[SidecarTable, ...]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
+from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.os_lock import OsLock
@@ -115,15 +116,20 @@ class Lease:
         self._record = record
         self._token: Token | None = token
         self._os_lock = os_lock
-        self._renewed_at = time.monotonic()
+        self._renewed_at = _now()
         self._guard = threading.Lock()
         self._timer: threading.Timer | None = None
         self._schedule()
 
+    @property
+    def has_life(self) -> bool:
+        """Whether ample life is left, by this process's own clock."""
+        age_ms = (_now() - self._renewed_at) * 1000
+        return self._token is not None and age_ms <= self._record.ttl_ms * 2 / 3
+
     def require_life(self) -> None:
-        """Before a durable effect: stop unless ample life is left by this process's own clock."""
-        age_ms = (time.monotonic() - self._renewed_at) * 1000
-        if self._token is None or age_ms > self._record.ttl_ms * 2 / 3:
+        """Before a durable effect: stop unless ample life is left."""
+        if not self.has_life:
             raise LeaseLost(
                 f"the lease of {self.scope} has run out",
                 hint="nothing was published; repeat the write",
@@ -161,7 +167,7 @@ class Lease:
                 return
             if self._token is not None:
                 self._record = record
-                self._renewed_at = time.monotonic()
+                self._renewed_at = _now()
                 self._schedule()
 
 
@@ -264,7 +270,7 @@ class Leases:
 
     def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
         """How long a held record has stood still, by this process's own clock."""
-        now = time.monotonic()
+        now = _now()
         seen, since = self._watched.get(scope, (None, now))
         if seen != token:
             self._watched[scope] = (token, now)
@@ -353,6 +359,11 @@ class Leases:
         found = self._store.read_versioned(_object_name(scope))
         owner = read_record(_object_name(scope), found[0]).owner_id if found else "another writer"
         return WriterBusy(scope, owner, self._settings.ttl_ms)
+
+
+def _now() -> float:
+    """Seconds of a clock that runs on while the machine sleeps, as other owners do."""
+    return SYSTEM_CLOCK.monotonic_us() / 1_000_000
 
 
 def _milliseconds(environ: Mapping[str, str], name: str) -> int:

@@ -363,8 +363,13 @@ class Recoverer:
         with self._owned(branch.branch, scope, operation_id) as lease:
             if lease is None:
                 return None
+            try:
+                current = self._kernel.manifest.refreshed(branch.branch)
+            except NotFound:
+                return None
+            if current is not branch:
+                return None
             self._kernel.fence_if_taken_over(branch, lease)
-            branch.refresh()
             tables = late.tables(branch)
             if not tables or self._has_pending(branch):
                 return None

@@ -2,7 +2,8 @@
 
 A write is prepared beside other writers. If the branch moved meanwhile, the whole attempt is thrown
 away; the next one is prepared while owning the branch, so that it cannot lose a second time however
-many writers there are.
+many writers there are. As long as others keep coming, mutations own the branch from the beginning:
+what is prepared beside others would only be thrown away.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Generic, TypeVar
 
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.leases import Lease
 from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
@@ -62,6 +64,8 @@ class _Request:
     branch: str
     kind: CommitKind
     accepted: AcceptedSchema
+    retries: int
+    may_prepare_again: bool
     expected_head: str | None
     operation_id: str | None
 
@@ -72,6 +76,10 @@ class WritePath:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
+        self._contended: set[str] = set()
+        """Branches on which a mutation met another writer: the next one owns them first."""
+        self._own_heads: dict[str, str] = {}
+        """The last commit written here, by branch: still the head, it means nobody else came."""
 
     def write(
         self,
@@ -94,19 +102,23 @@ class WritePath:
         conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
         commit of ``operation_id``.
         """
-        request = _Request(branch, kind, accepted, expected_head, operation_id)
         retries = 0 if expected_head is not None else _retries()
+        request = _Request(
+            branch, kind, accepted, retries, may_prepare_again, expected_head, operation_id
+        )
+        own_first = kind == "mutation" and branch in self._contended
         for attempt in range(retries + 1):
             manifest = self._recoverer.barrier(branch)
             captured: list[Capture] = []
             try:
-                if attempt:
-                    return self._owned(manifest, request, prepare, captured)
+                if attempt or own_first:
+                    attempt_id = self._kernel.ids.operation_id()
+                    with self._kernel.own_branch(manifest, attempt_id) as lease:
+                        return self._owned(lease, request, prepare, captured)
                 return self._beside_others(manifest, request, prepare, captured)
             except MOVED as moved:
-                is_last = attempt == retries
                 settled = isinstance(moved, EffectFreeConflict)
-                if is_last or not (may_prepare_again or settled or self._only_upkeep(captured)):
+                if attempt == retries or not (settled or self._may_repeat(request, captured)):
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -123,23 +135,33 @@ class WritePath:
             self._acknowledge_nothing(capture, request.expected_head)
             return Written(prepared.result, None)
         attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
-        return Written(prepared.result, attempt.run())
+        attempt.stage()
+        with attempt.owned_branch() as lease:
+            try:
+                return self._done(request, prepared.result, attempt.commit(lease))
+            except (ExpectedVersionMismatch, ReadSetChanged):
+                if not self._may_repeat(request, captured):
+                    raise
+                # The branch is ours now, so the second attempt is prepared without giving it back.
+                self._contended.add(request.branch)
+                return self._owned(lease, request, prepare, captured)
 
     def _owned(
-        self,
-        manifest: ManifestBranch,
-        request: _Request,
-        prepare: Prepare[T],
-        captured: list[Capture],
+        self, lease: Lease, request: _Request, prepare: Prepare[T], captured: list[Capture]
     ) -> Written[T]:
         """Prepare as the owner of the branch, so that nothing can move any more."""
-        with self._kernel.own_branch(manifest, self._kernel.ids.operation_id()) as lease:
-            manifest = self._kernel.manifest.refreshed(request.branch)
-            capture, prepared = self._prepare(manifest, request, prepare, captured)
-            if prepared.changes.is_empty:
-                return Written(prepared.result, None)
-            attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
-            return Written(prepared.result, attempt.run_owned(lease))
+        manifest = self._kernel.manifest.refreshed(request.branch)
+        capture, prepared = self._prepare(manifest, request, prepare, captured)
+        if capture.snapshot.commit_id == self._own_heads.get(request.branch):
+            self._contended.discard(request.branch)
+        if prepared.changes.is_empty:
+            return Written(prepared.result, None)
+        attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
+        return self._done(request, prepared.result, attempt.run_owned(lease))
+
+    def _done(self, request: _Request, result: T, commit: CommitRow) -> Written[T]:
+        self._own_heads[request.branch] = commit.commit_id
+        return Written(result, commit)
 
     def _prepare(
         self,
@@ -179,10 +201,13 @@ class WritePath:
         with self._kernel.gates.write([capture.branch.branch]):
             require_head(capture.branch.refresh(), expected_head)
 
-    def _only_upkeep(self, captured: list[Capture]) -> bool:
-        """Whether everything since the capture promises unchanged content."""
-        if not captured:
-            return False
+    def _may_repeat(self, request: _Request, captured: list[Capture]) -> bool:
+        """Whether a write whose branch moved means the same on the newer head.
+
+        It does if it only inserts, or if everything since promises unchanged content.
+        """
+        if request.may_prepare_again or not request.retries or not captured:
+            return request.may_prepare_again and request.retries > 0
         capture = captured[-1]
         state = capture.branch.refresh()
         since = capture.snapshot.commit.commit_seq

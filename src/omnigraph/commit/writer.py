@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -125,26 +126,33 @@ class WriteAttempt:
 
     def run(self) -> CommitRow:
         """Stage beside other writers, then own the branch, commit and publish."""
-        self._stage_all()
-        hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
-        branch = self._capture.branch
-        with self._kernel.own_branch(branch, self._operation_id, self._look) as lease:
-            return self._commit(lease)
+        self.stage()
+        with self.owned_branch() as lease:
+            return self.commit(lease)
 
     def run_owned(self, lease: Lease) -> CommitRow:
         """The same for a caller that owns the branch already."""
+        self.stage()
+        self._look()
+        return self.commit(lease)
+
+    def stage(self) -> None:
+        """Step 7: write what can be written without owning anything."""
         self._stage_all()
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
-        self._look()
-        return self._commit(lease)
 
-    def _commit(self, lease: Lease) -> CommitRow:
-        """Phases A to D."""
+    def owned_branch(self) -> AbstractContextManager[Lease]:
+        """Step 8: own the branch, and look at it."""
+        return self._kernel.own_branch(self._capture.branch, self._operation_id, self._look)
+
+    def commit(self, lease: Lease) -> CommitRow:
+        """Step 9 and phases A to D. A branch that has moved is told before anything is done."""
         self._require_unchanged()
         sidecar = self._sidecar(lease)
         lease.require_life()
         self._kernel.sidecars.write(sidecar)
         commit = self._effects(sidecar, lease)
+        self._require_branch(lease)
         self._finish(sidecar)
         maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
         if self._intent.commit_kind != "maintenance":
@@ -371,6 +379,19 @@ class WriteAttempt:
             f"the write was interrupted after its first effect: {reason}",
             "the next write, or `omnigraph recover`, finishes or undoes it",
         )
+
+    def _require_branch(self, lease: Lease) -> None:
+        """A publish that outlived its lease counts only if its branch is still there.
+
+        Whoever took the branch over may have deleted it, and with it the row that would have kept
+        the publish out. What landed in its remains nobody can see.
+        """
+        branch = self._capture.branch
+        if branch.where.ref is None or lease.has_life:
+            return
+        current = self._kernel.manifest.registration(branch.branch).ref
+        if current != branch.where.ref:
+            raise ReadSetChanged("graph_branch", branch.where.ref, current)
 
     def _finish(self, sidecar: Sidecar) -> None:
         """Phase D. The write is visible; a sidecar left behind only costs the next barrier."""

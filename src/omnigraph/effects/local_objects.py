@@ -197,13 +197,24 @@ class LocalObjects:
     def probe_atomic_create(self) -> None:
         """Prove that the file system has hard links and locks; leaves nothing behind."""
         with self._request("probe", ""):
-            created = _make_folder(self._path, self._durability)
-            try:
-                with Folder(self._path, Durability.PROCESS) as folder:
-                    self._probe(folder)
-            finally:
-                for directory in reversed(created):
-                    _remove_directory(directory)
+            for attempt in range(1, _FOLDER_ATTEMPTS_MAX + 1):
+                try:
+                    self._probe_root()
+                except FileNotFoundError:
+                    # A probe beside this one made the directory and took it away again.
+                    if attempt == _FOLDER_ATTEMPTS_MAX:
+                        raise
+                else:
+                    return
+
+    def _probe_root(self) -> None:
+        created = _make_folder(self._path, self._durability)
+        try:
+            with Folder(self._path, Durability.PROCESS) as folder:
+                self._probe(folder)
+        finally:
+            for directory in reversed(created):
+                _remove_directory(directory)
 
     def _probe(self, folder: Folder) -> None:
         first = folder.stage(b"probe")
@@ -307,7 +318,11 @@ def _make_folder(path: Path, durability: Durability) -> list[Path]:
         try:
             directory.mkdir()
         except FileExistsError:
-            if not directory.is_dir():
+            mode = _mode(directory)
+            if mode is None:
+                # It was there a moment ago, and was removed as empty.
+                raise FileNotFoundError(errno.ENOENT, "no such directory") from None
+            if not S_ISDIR(mode):
                 raise NotADirectoryError(
                     errno.ENOTDIR, f"'{directory.name}' is an object, not a prefix"
                 ) from None

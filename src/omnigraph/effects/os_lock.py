@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -23,9 +24,10 @@ from omnigraph.effects.keys import HIDDEN_PREFIX
 from omnigraph.errors import InternalError
 
 _PAUSE_MIN_S = 0.000_05
-_PAUSE_MAX_S = 0.01
+_PAUSE_MAX_S = 0.002
 # `is_locked` holds a shared lock for microseconds; trying a little longer looks through that.
 _TRY_MS = 3
+_OPEN_ATTEMPTS_MAX = 20
 
 
 def lock_path(directory: Path, scope: str) -> Path:
@@ -147,11 +149,14 @@ class OsLock:
         self.release()
 
     def _open(self) -> int:
-        try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        for _ in range(_OPEN_ATTEMPTS_MAX):
+            try:
+                return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            except FileNotFoundError:
+                # Somebody may remove the directory as empty while it is being made: begin again.
+                with suppress(FileNotFoundError, FileExistsError):
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
 
     def _is_current(self, descriptor: int) -> bool:
         try:

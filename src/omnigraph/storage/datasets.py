@@ -21,7 +21,7 @@ from omnigraph.effects.durability import Durability
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
-from omnigraph.storage.durable import flush_commit
+from omnigraph.storage.durable import flush_commit, flush_ref
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -157,6 +157,7 @@ class LanceStore:
             raise StorageError(
                 f"{where.uri} could not be forked into {ref}: {_sentence(error)}"
             ) from error
+        flush_ref(self.root, where.uri, ref, self.durability)
         return self.open(where.on(ref))
 
     def delete_ref(self, where: DatasetRef) -> None:
@@ -207,9 +208,17 @@ class LanceStore:
 
 
 def latest_version(handle: LanceDataset) -> int:
-    """The newest version of the ref a handle belongs to: one cheap probe."""
+    """The newest version of the ref a handle belongs to: one cheap probe.
+
+    Raises `NotFound` when the ref was deleted since the handle was opened.
+    """
     count("lance", "latest_version", handle.uri)
-    version: int = handle.latest_version
+    try:
+        version: int = handle.latest_version
+    except (OSError, ValueError) as error:
+        if _is_missing(error):
+            raise NotFound(f"there is no dataset at {handle.uri} any more") from error
+        raise StorageError(f"{handle.uri} could not be read: {_sentence(error)}") from error
     return version
 
 
@@ -272,7 +281,7 @@ def _settle_failed_commit(
     try:
         newest = latest_version(handle)
         mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid
-    except (OSError, ValueError):
+    except (OmnigraphError, OSError, ValueError):
         raise CommitOutcomeUnknown(
             f"a commit to {handle.uri} was not acknowledged: {_sentence(error)}",
             details={"uuid": transaction.uuid},

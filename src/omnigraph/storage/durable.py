@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lance import LanceDataset, Transaction
 
-from omnigraph.effects.durability import Durability, flush_tree
+from omnigraph.effects.durability import Durability, files_below, flush_tree
 from omnigraph.effects.uri import Root
 
 _VERSION_MAX = 2**64 - 1
@@ -24,6 +24,15 @@ def flush_commit(
     if root.path is None or durability is Durability.PROCESS:
         return
     files = set(_new_files(Path(landed.uri), landed.version, transaction))
+    flush_tree(root.path, files, durability)
+
+
+def flush_ref(root: Root, uri: str, ref: str, durability: Durability) -> None:
+    """Flush the files of a new ref: the version it starts with, and its entry in the list."""
+    if root.path is None or durability is Durability.PROCESS:
+        return
+    directory = Path(uri)
+    files = {*files_below(directory / "tree" / ref), directory / "_refs/branches" / f"{ref}.json"}
     flush_tree(root.path, files, durability)
 
 

@@ -109,9 +109,13 @@ class ManifestBranch:
             # some older graphs were made, the filter below would find nothing.
             return self._scan(moved)
         count("lance", "scan", self.where.address)
-        changed = moved.to_table(
-            filter=f"_row_last_updated_at_version > {state.version}", with_row_address=True
-        )
+        # A changed row lies in a new fragment; those that were there before need no reading.
+        known = handle.fragment_ids()
+        changed = moved.scanner(
+            filter=f"_row_last_updated_at_version > {state.version}",
+            fragments=[each for each in moved.get_fragments() if each.fragment_id not in known],
+            with_row_address=True,
+        ).to_table()
         # Absent when only a compaction moved the rows: then the old address is wrong, too.
         head_address = head_address_among(changed, self.branch)
         self._head_at = None if head_address is None else (moved.version, head_address)

@@ -128,9 +128,13 @@ class Migration:
         registered: list[BranchRow] = []
 
         def fold_main(handle: LanceDataset) -> Transaction | None:
+            registered.clear()
+            if is_current(handle):
+                # Another process has finished, here and on every branch.
+                return None
             require_key(handle)
             rows = older.rows(handle, MAIN)
-            registered[:] = [row for row in rows if isinstance(row, BranchRow)]
+            registered.extend(row for row in rows if isinstance(row, BranchRow))
             return self._rewrite(handle, rows, read_stamp(handle))
 
         self._commit(self.main, fold_main)

@@ -32,7 +32,7 @@ def require_unmoved(recorded_roots: Mapping[str, str], root: Root) -> None:
     names, recorded = list(moved), next(iter(moved.values()))
     raise RootMoved(
         f"this graph was moved or copied from {recorded} to {root}, "
-        f"and {_listed(names)} still rests on files at the former place",
+        f"and the files of {_listed(names)} are looked for at the former place",
         hint=f"move it back to {recorded}; or export there what you need, "
         "import it into a new graph, and use that",
         details={"recorded_root": recorded, "root": root.uri, "branches": names},

@@ -115,15 +115,20 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
     )
 
 
+def require_unfenced(state: ManifestState, epoch: int) -> None:
+    """The writer with this epoch has not been taken over."""
+    if state.head.fence_epoch > epoch:
+        raise FencedOut(
+            f"the lease of {state.branch} was taken over (epoch {state.head.fence_epoch}, "
+            f"this writer has {epoch})",
+            hint="nothing was published; repeat the write",
+        )
+
+
 def _require(state: ManifestState, request: PublishRequest) -> None:
     """Every assumption of the request, against the newest state."""
     head = state.head
-    if head.fence_epoch > request.epoch:
-        raise FencedOut(
-            f"the lease of {state.branch} was taken over (epoch {head.fence_epoch}, "
-            f"this writer has {request.epoch})",
-            hint="nothing was published; repeat the write",
-        )
+    require_unfenced(state, request.epoch)
     for identity, expected in request.expected_table_versions.items():
         pin = state.pins.get(identity)
         actual = pin.version if pin is not None else 0

@@ -7,6 +7,7 @@ unreachable without it, so that a crash in between leaves nothing anyone can see
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from omnigraph.effects.io_counters import count
 from omnigraph.errors import AlreadyExists, NotFound, RowLevelCasContention
@@ -20,7 +21,7 @@ from omnigraph.storage.manifest_rows import (
     branch_object_id,
     encode_rows,
 )
-from omnigraph.storage.publisher import PUBLISHER_RETRY_BUDGET
+from omnigraph.storage.publisher import PUBLISHER_RETRY_BUDGET, require_unfenced
 from omnigraph.storage.snapshot import ManifestState
 
 
@@ -42,8 +43,8 @@ def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: st
     return head
 
 
-def register_branch(manifest: Manifest, row: BranchRow) -> None:
-    """Publish a new branch: from here on it exists."""
+def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+    """Publish a new branch, as the owner of main: from here on it exists."""
 
     def change(state: ManifestState) -> bool:
         known = state.branches.get(row.name)
@@ -53,11 +54,14 @@ def register_branch(manifest: Manifest, row: BranchRow) -> None:
             raise AlreadyExists(f"branch `{row.name}` already exists")
         return True
 
-    _publish_registry(manifest.main, [row], None, change)
+    _publish_registry(manifest.main, [row], None, change, epoch)
 
 
-def unregister_branch(manifest: Manifest, row: BranchRow) -> None:
-    """Remove a branch: from here on it is gone. Raises `NotFound` if another one has its name."""
+def unregister_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+    """Remove a branch, as the owner of main: from here on it is gone.
+
+    Raises `NotFound` if another one has its name.
+    """
 
     def change(state: ManifestState) -> bool:
         known = state.branches.get(row.name)
@@ -65,7 +69,7 @@ def unregister_branch(manifest: Manifest, row: BranchRow) -> None:
             raise NotFound(f"branch `{row.name}` was deleted and created again")
         return known is not None
 
-    _publish_registry(manifest.main, [], row.name, change)
+    _publish_registry(manifest.main, [], row.name, change, epoch)
 
 
 def _publish_registry(
@@ -73,15 +77,18 @@ def _publish_registry(
     rows: list[ManifestRow],
     removed: str | None,
     is_needed: Callable[[ManifestState], bool],
+    epoch: int,
 ) -> None:
     for _ in range(PUBLISHER_RETRY_BUDGET):
         main.refresh()
         handle, state = main.current
         if not is_needed(state):
             return
-        # The head row is rewritten unchanged: a publish on main and a registry change then contend
-        # for one row, and neither can slip under the other unseen.
-        changed = [*rows, RegistryRow(state.registry_changes + 1), state.head]
+        require_unfenced(state, epoch)
+        # The head row is rewritten: a publish on main and a registry change then contend for one
+        # row, and neither can slip under the other unseen, or past a takeover.
+        head = replace(state.head, fence_epoch=epoch)
+        changed = [*rows, RegistryRow(state.registry_changes + 1), head]
         merge = (
             handle.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
         )
@@ -91,11 +98,12 @@ def _publish_registry(
         count("lance", "stage", main.where.address)
         transaction, _ = merge.execute_uncommitted(encode_rows(changed))
         try:
-            main.lance.commit(handle, transaction)
+            landed = main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):
             # Either somebody was first, or the next look at the registry shows that we were.
             continue
-        main.refresh()
+        following = state.with_rows(landed.version, changed)
+        main.adopt(landed, following if removed is None else following.without_branch(removed))
         return
     raise RowLevelCasContention(
         f"{PUBLISHER_RETRY_BUDGET} attempts to change the branch registry lost to other writers",

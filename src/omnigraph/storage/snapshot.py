@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from omnigraph.errors import InternalError, NotFound
@@ -127,6 +127,11 @@ class ManifestState:
             registry_changes,
             _fold_pins(self.pins, rows),
         )
+
+    def without_branch(self, name: str) -> ManifestState:
+        """This state after a branch was taken out of the registry."""
+        left = {known: row for known, row in self.branches.items() if known != name}
+        return replace(self, branches=left)
 
     @property
     def head(self) -> HeadRow:

@@ -1,0 +1,330 @@
+"""The kernel: what a commit costs over the Lance work it stands on, and what it does not depend on.
+
+Everything that is compared is measured in turns, so that a busy moment of the machine meets both
+sides alike.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset
+from lance.fragment import write_fragments
+
+from bench.record import Figure, Target
+from omnigraph.effects.durability import VARIABLE, configured_durability
+from omnigraph.graph import Graph, init, open_graph
+
+INSERT_RATIO = Target(3, "at most")
+HISTORY_RATIO = Target(1.3, "at most")
+TYPES_RATIO = Target(1.5, "at most")
+PROCESSES_RATIO = Target(1, "at least")
+FAILURES = Target(0, "at most")
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node City { name: String @key }
+edge Knows: Person -> Person { since: Date? }
+"""
+INSERT = "query add($name: String, $age: I32?) { insert Person { name: $name, age: $age } }"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    inserts: int
+    few_commits: int
+    many_commits: int
+    few_types: int
+    many_types: int
+    branches: int
+    processes: int
+    inserts_per_process: int
+    starts: int
+
+
+FULL = Sizes(60, 50, 2_000, 5, 100, 20, 8, 25, 7)
+QUICK = Sizes(20, 20, 150, 5, 30, 5, 4, 6, 2)
+
+
+def run(*, quick: bool = False) -> list[Figure]:
+    """Measure everything about the kernel."""
+    return measure_all(QUICK if quick else FULL)
+
+
+def measure_all(sizes: Sizes) -> list[Figure]:
+    """Every figure of the suite, at some sizes."""
+    with TemporaryDirectory() as directory:
+        place = Path(directory)
+        with _durability("process"):
+            figures = [*_inserts(place / "inserts", sizes), *_history(place / "history", sizes)]
+            figures += _types(place / "types", sizes)
+            figures += _processes(place / "processes", sizes)
+            figures += _start(place / "start", sizes)
+        with _durability("disk"):
+            figures += _on_disk(place / "disk", sizes)
+    return figures
+
+
+# --- (a) one insert against the Lance calls it stands on ------------------------------------------
+
+
+def _inserts(place: Path, sizes: Sizes) -> list[Figure]:
+    graph = _graph_with_commits(place / "graph", 40)
+    session = lance.Session()  # type: ignore[attr-defined]
+    location = next(
+        entry.dataset_path for entry in graph.snapshot().datasets if entry.type_name == "Person"
+    )
+    table = _Twin(place / "graph" / location, place / "table", "id", session)
+    manifest = _Twin(place / "graph" / "__manifest", place / "manifest", "object_id", session)
+    appended = _Twin(place / "graph" / "__manifest", place / "appended", "object_id", session)
+    insert, upsert, publish, append = _in_turns(
+        sizes.inserts,
+        lambda n: graph.mutate(INSERT, {"name": f"new {n}", "age": n}),
+        lambda n: table.upsert([_row(table, f"new {n}")]),
+        lambda n: manifest.upsert(
+            [_row(manifest, f"a{n}"), _row(manifest, f"b{n}"), manifest.known]
+        ),
+        lambda n: appended.append([_row(appended, f"a{n}"), _row(appended, f"b{n}")]),
+    )
+    return [
+        Figure("insert", insert * 1e3, "ms", None, "one row, process durability"),
+        Figure("raw Lance upsert of the table", upsert * 1e3, "ms"),
+        Figure("raw Lance upsert of a manifest", publish * 1e3, "ms"),
+        Figure("raw Lance append to a manifest", append * 1e3, "ms"),
+        Figure("insert to two raw upserts", insert / (upsert + publish), "×", INSERT_RATIO),
+        Figure(
+            "insert to a raw upsert and a raw append",
+            insert / (upsert + append),
+            "×",
+            None,
+            "the least any two commits cost",
+        ),
+    ]
+
+
+class _Twin:
+    """A copy of a dataset, written to with bare Lance calls on a handle that is kept open."""
+
+    def __init__(self, original: Path, copy: Path, key: str, session: Any) -> None:
+        shutil.copytree(original, copy)
+        self.key = key
+        self._handle = lance.dataset(str(copy), session=session)
+        self.known: dict[str, Any] = self._handle.take([0]).to_pylist()[0]
+
+    def upsert(self, rows: list[dict[str, Any]]) -> None:
+        """Stage an upsert and commit it."""
+        transaction, _ = (
+            self._handle.merge_insert(self.key)
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute_uncommitted(self._table(rows))
+        )
+        self._handle = LanceDataset.commit(self._handle, transaction, max_retries=0)
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Stage an append and commit it."""
+        transaction = write_fragments(self._table(rows), self._handle, return_transaction=True)
+        self._handle = LanceDataset.commit(self._handle, transaction, max_retries=0)
+
+    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist(rows, schema=self._handle.schema)
+
+
+def _row(twin: _Twin, key: str) -> dict[str, Any]:
+    return {**twin.known, twin.key: key}
+
+
+# --- (b) length of the history --------------------------------------------------------------------
+
+
+def _history(place: Path, sizes: Sizes) -> list[Figure]:
+    short = _graph_with_commits(place / "short", sizes.few_commits)
+    long = _graph_with_commits(place / "long", sizes.many_commits)
+    short_p50, long_p50 = _in_turns(
+        # A whole rhythm of the upkeep that follows commits, so that both sides meet every phase.
+        max(64, sizes.inserts),
+        lambda n: _insert_known(short, n),
+        lambda n: _insert_known(long, n),
+    )
+    few, many = sizes.few_commits, sizes.many_commits
+    return [
+        Figure(f"insert after {few} commits", short_p50 * 1e3, "ms"),
+        Figure(f"insert after {many:,} commits", long_p50 * 1e3, "ms"),
+        Figure(f"{many:,} to {few} commits", long_p50 / short_p50, "×", HISTORY_RATIO),
+    ]
+
+
+# --- (c) number of types --------------------------------------------------------------------------
+
+
+def _types(place: Path, sizes: Sizes) -> list[Figure]:
+    few, many = (
+        init(
+            place / str(count), "\n".join(f"node K{n} {{ id2: String @key }}" for n in range(count))
+        )
+        for count in (sizes.few_types, sizes.many_types)
+    )
+    created_few, deleted_few, created_many, deleted_many = _in_turns(
+        sizes.branches,
+        lambda n: few.create_branch(f"b{n}"),
+        lambda n: few.delete_branch(f"b{n}"),
+        lambda n: many.create_branch(f"b{n}"),
+        lambda n: many.delete_branch(f"b{n}"),
+    )
+    ratio = f"{sizes.many_types} to {sizes.few_types} types"
+    return [
+        Figure("branch create", created_few * 1e3, "ms", None, f"{sizes.few_types} types"),
+        Figure("branch delete", deleted_few * 1e3, "ms", None, f"{sizes.few_types} types"),
+        Figure(f"branch create, {ratio}", created_many / created_few, "×", TYPES_RATIO),
+        Figure(f"branch delete, {ratio}", deleted_many / deleted_few, "×", TYPES_RATIO),
+    ]
+
+
+# --- (d) many processes ---------------------------------------------------------------------------
+
+
+def _processes(place: Path, sizes: Sizes) -> list[Figure]:
+    total = sizes.processes * sizes.inserts_per_process
+    alone, alone_failures = _race(place / "one", 1, total)
+    together, failures = _race(place / "many", sizes.processes, sizes.inserts_per_process)
+    return [
+        Figure("inserts of one process", total / alone, "per second"),
+        Figure(f"inserts of {sizes.processes} processes", total / together, "per second"),
+        Figure(f"{sizes.processes} processes to one", alone / together, "×", PROCESSES_RATIO),
+        Figure("failures that reached a caller", alone_failures + failures, "", FAILURES),
+    ]
+
+
+def _race(place: Path, processes: int, inserts: int) -> tuple[float, int]:
+    """The seconds some processes need to insert rows into one branch, and their failures."""
+    uri = place / "graph"
+    init(uri, SCHEMA)
+    # Each begins when the file appears, having imported and opened everything before.
+    start = place / "start"
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.kernel", str(uri), str(start), f"p{n}", str(inserts)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(processes)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    began = time.perf_counter()
+    start.touch()
+    failed = sum(int(child.communicate()[0] or inserts) for child in children)
+    seconds = time.perf_counter() - began
+    rows = next(
+        t.entity_count for t in open_graph(uri).snapshot().datasets if t.type_name == "Person"
+    )
+    assert rows + failed == processes * (inserts + 1), "an acknowledged insert is missing"
+    return seconds, failed
+
+
+def insert_when_told(uri: str, start: Path, name: str, inserts: int) -> int:
+    """One process of the race: how many of its inserts were refused."""
+    graph = open_graph(uri)
+    # The first insert of a process loads libraries, which is not what the race is about.
+    graph.mutate(INSERT, {"name": f"{name}-warm", "age": 0})
+    print("ready", flush=True)
+    while not start.exists():
+        time.sleep(0.001)
+    failed = 0
+    for n in range(inserts):
+        try:
+            graph.mutate(INSERT, {"name": f"{name}-{n}", "age": n})
+        except Exception as refused:
+            print(f"{name}: {refused}", file=sys.stderr)
+            failed += 1
+    return failed
+
+
+# --- (e) starting, and the cost of durability -----------------------------------------------------
+
+
+def _start(place: Path, sizes: Sizes) -> list[Figure]:
+    made: list[Graph] = []
+
+    def create(n: int) -> None:
+        made.append(init(place / str(n), SCHEMA))
+
+    created, opened, first = _in_turns(
+        sizes.starts,
+        create,
+        lambda n: open_graph(place / str(n)),
+        lambda n: made[n].mutate(INSERT, {"name": "first", "age": 1}),
+    )
+    return [
+        Figure("init", created * 1e3, "ms", None, "3 types"),
+        Figure("open", opened * 1e3, "ms"),
+        Figure("first insert", first * 1e3, "ms"),
+    ]
+
+
+def _on_disk(place: Path, sizes: Sizes) -> list[Figure]:
+    graph = _graph_with_commits(place / "graph", 10)
+    (seconds,) = _in_turns(sizes.inserts, lambda n: _insert_known(graph, n))
+    return [Figure("insert, disk durability", seconds * 1e3, "ms", None, "every file flushed")]
+
+
+# --- taking turns ---------------------------------------------------------------------------------
+
+
+def _in_turns(rounds: int, *actions: Callable[[int], object]) -> list[float]:
+    """The median seconds of each action, one call of each after the other in every round."""
+    taken: list[list[float]] = [[] for _ in actions]
+    for n in range(rounds):
+        for seconds, action in zip(taken, actions, strict=True):
+            began = time.perf_counter()
+            action(n)
+            seconds.append(time.perf_counter() - began)
+    return [statistics.median(seconds) for seconds in taken]
+
+
+def _graph_with_commits(path: Path, commits: int) -> Graph:
+    graph = init(path, SCHEMA)
+    for n in range(commits):
+        _insert_known(graph, n)
+    return graph
+
+
+def _insert_known(graph: Graph, n: int) -> None:
+    """Insert one of few rows, so that commits become many and the data stays small."""
+    graph.mutate(INSERT, {"name": f"known {n % 50}", "age": n})
+
+
+@contextmanager
+def _durability(setting: str) -> Iterator[None]:
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = setting
+    configured_durability.cache_clear()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        configured_durability.cache_clear()
+
+
+if __name__ == "__main__":
+    print(insert_when_told(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from omnigraph.graph import Graph, init
@@ -44,7 +45,7 @@ def test_branches_cost_the_same_at_5_and_at_60_types(tmp_path: Path):
 
 def test_a_write_costs_the_same_at_5_and_at_60_types(tmp_path: Path):
     few, many = (
-        cost_of(graph, lambda graph=graph: graph.mutate(KIND))
+        cost_of(graph, partial(graph.mutate, KIND))
         for graph in (warm(tmp_path, types) for types in (FEW, MANY))
     )
     assert few.shape == many.shape, few.table() + many.table()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_c_wrt_015_a_write_reads_the_schema_contract_once(
 def test_c_wrt_015_a_write_on_a_branch_reads_it_once_too(graph: Graph):
     graph.create_branch("side")
     for name in ("first", "second"):
-        assert_schema_was_read_once(cost_of(graph, lambda name=name: insert(graph, name, "side")))
+        assert_schema_was_read_once(cost_of(graph, partial(insert, graph, name, "side")))
 
 
 def test_c_wrt_016_a_keyed_insert_opens_its_table_exactly_once(graph: Graph):
@@ -77,9 +78,7 @@ def test_a_warm_insert_makes_no_request_twice_without_need(graph: Graph):
 
 
 def test_the_next_insert_costs_as_much(graph: Graph):
-    first, second = (
-        cost_of(graph, lambda name=name: insert(graph, name)) for name in ("one", "two")
-    )
+    first, second = (cost_of(graph, partial(insert, graph, name)) for name in ("one", "two"))
     assert first.shape == second.shape, first.table() + second.table()
 
 

@@ -73,7 +73,7 @@ class Contents:
                     left = {edge: n for edge, n in self.lives_in.items() if edge[0] != name}
                     self.lives_in = Counter(left)
             case "overwrite":
-                self.notes = dict.fromkeys(operation["names"], value)
+                self.notes = {name: value for name in operation["names"]}
             case kind:
                 raise AssertionError(f"{kind} makes no commit")
 

@@ -140,7 +140,7 @@ class WritePath:
             try:
                 return self._done(request, prepared.result, attempt.commit(lease))
             except (ExpectedVersionMismatch, ReadSetChanged):
-                if not self._may_repeat(request, captured):
+                if not lease.has_life or not self._may_repeat(request, captured):
                     raise
                 # The branch is ours now, so the second attempt is prepared without giving it back.
                 self._contended.add(request.branch)

@@ -24,7 +24,7 @@ from omnigraph.effects.keys import HIDDEN_PREFIX
 from omnigraph.errors import InternalError
 
 _PAUSE_MIN_S = 0.000_05
-_PAUSE_MAX_S = 0.002
+_PAUSE_MAX_S = 0.005
 # `is_locked` holds a shared lock for microseconds; trying a little longer looks through that.
 _TRY_MS = 3
 _OPEN_ATTEMPTS_MAX = 20

@@ -1,0 +1,31 @@
+"""One S3 server for the run, a fresh prefix for each test, and its address in the environment."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.effects import s3_server
+
+BUCKET = "graphs"
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    with s3_server.running_s3() as endpoint:
+        s3_server.create_bucket(endpoint, BUCKET)
+        yield endpoint
+
+
+@pytest.fixture
+def uri(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a graph may be made; processes started by the test reach it too."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in s3_server.environment(s3_endpoint).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"

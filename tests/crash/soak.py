@@ -4,6 +4,9 @@
 
 Afterwards every acknowledged write must be there, every other one there entirely or not at all, and
 the graph must be whole. The exit code is 1 if anything is not as it must be.
+
+With `--leases remote` the processes know of each other only what an object store would tell them,
+and the parent also puts some to sleep for longer than their leases last.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.crash.operations import LEASES_VARIABLE
+
 WORKERS = 3
 KILL_PAUSE_SECONDS = (0.05, 0.6)
 ARMED_SHARE = 0.3
@@ -35,6 +40,14 @@ SETTINGS = {
     "OMNIGRAPH_MANIFEST_COMPACT_EVERY": "12",
     "OMNIGRAPH_TABLE_COMPACT_EVERY": "10",
 }
+REMOTE_TTL_MS = 600
+REMOTE_SETTINGS = {
+    LEASES_VARIABLE: "remote",
+    "OMNIGRAPH_LEASE_TTL_MS": str(REMOTE_TTL_MS),
+    "OMNIGRAPH_LEASE_WAIT_MS": "2000",
+}
+SLEEP_SHARE = 0.4
+"""How many victims are put to sleep instead of killed, with remote leases."""
 
 
 @dataclass
@@ -46,6 +59,7 @@ class Report:
     processes: int = 0
     kills: int = 0
     killed_at_failpoints: int = 0
+    sleeps: int = 0
     begun: int = 0
     acknowledged: int = 0
     refused: int = 0
@@ -61,7 +75,8 @@ class Report:
         return [*self.lost, *self.partial, *self.wrong]
 
     def __str__(self) -> str:
-        killed = f"{self.kills} kills and {self.killed_at_failpoints} deaths at failpoints"
+        killed = f"{self.kills} kills, {self.killed_at_failpoints} deaths at failpoints"
+        killed += f", {self.sleeps} sleeps" if self.sleeps else ""
         lines = [
             f"seed {self.seed}, {self.seconds:g} s: {self.processes} processes, {killed}",
             f"{self.begun} operations: {self.acknowledged} acknowledged, {self.refused} refused",
@@ -78,11 +93,12 @@ class Report:
 class Soak:
     """The parent of the workers."""
 
-    def __init__(self, directory: Path, seed: str, seconds: float) -> None:
+    def __init__(self, directory: Path, seed: str, seconds: float, *, remote: bool = False) -> None:
         from omnigraph.effects.failpoints import Failpoint
 
         self.root = directory / "graph.omni"
         self.report = Report(seed, seconds)
+        self._remote = remote
         self._journals = [directory / f"worker-{n}.jsonl" for n in range(WORKERS)]
         self._dice = Random(f"{seed}/parent")
         self._context = multiprocessing.get_context("forkserver")
@@ -106,7 +122,11 @@ class Soak:
         while time.monotonic() < deadline:
             time.sleep(self._dice.uniform(*KILL_PAUSE_SECONDS))
             self._replace_the_dead()
-            self._kill(self._dice.randrange(WORKERS))
+            victim = self._dice.randrange(WORKERS)
+            if self._remote and self._dice.random() < SLEEP_SHARE:
+                self._put_to_sleep(victim)
+            else:
+                self._kill(victim)
             self._replace_the_dead()
         for number in range(WORKERS):
             self._kill(number)
@@ -131,6 +151,17 @@ class Soak:
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             self.report.kills += 1
+
+    def _put_to_sleep(self, number: int) -> None:
+        """Stop a process for longer than anyone waits for it, then let it go on as if nothing was.
+
+        Whatever it was about to do it does now, although its lease has been taken over.
+        """
+        process = self._running[number]
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(self._dice.uniform(1.0, 2.5) * REMOTE_TTL_MS / 1000)
+        os.kill(process.pid, signal.SIGCONT)
+        self.report.sleeps += 1
 
     def _replace_the_dead(self) -> None:
         for number, process in list(self._running.items()):
@@ -163,10 +194,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seed", default="7")
     parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--leases", choices=["local", "remote"], default="local")
     options = parser.parse_args(arguments)
-    os.environ.update(SETTINGS)
+    remote = options.leases == "remote"
+    os.environ.update(SETTINGS | (REMOTE_SETTINGS if remote else {}))
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-soak-"))
-    report = Soak(directory, options.seed, options.seconds).run()
+    report = Soak(directory, options.seed, options.seconds, remote=remote).run()
     print(report)
     if report.discrepancies:
         for discrepancy in report.discrepancies[:20]:

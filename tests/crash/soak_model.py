@@ -52,7 +52,7 @@ class Contents:
 
     def apply(self, operation: Operation) -> None:
         """Play one operation back."""
-        value = operation["value"]
+        value: int = operation["value"]
         match operation["kind"]:
             case "insert" | "append":
                 for name in operation["names"]:
@@ -73,7 +73,7 @@ class Contents:
                     left = {edge: n for edge, n in self.lives_in.items() if edge[0] != name}
                     self.lives_in = Counter(left)
             case "overwrite":
-                self.notes = {name: value for name in operation["names"]}
+                self.notes = dict.fromkeys(operation["names"], value)
             case kind:
                 raise AssertionError(f"{kind} makes no commit")
 

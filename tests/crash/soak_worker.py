@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from omnigraph.commit.leases import LeaseLost
 from omnigraph.effects import failpoints
-from omnigraph.errors import Busy, Conflict, NotFound, RecoveryRequired
-from omnigraph.graph import Graph, open_graph
+from omnigraph.errors import Busy, Conflict, NotFound, RecoveryRequired, UncoveredDrift
+from omnigraph.graph import Graph
+from tests.crash.operations import opened
 from tests.crash.soak_model import COMMON, Operation, choose, perform
 
 # The server that forks these processes imports Lance and never uses it, which is safe.
@@ -101,7 +103,7 @@ class Worker:
 
     def run(self) -> None:
         """Until somebody kills this process."""
-        graph = open_graph(self._root)
+        graph = opened(self._root)
         at = self._entries[-1].at + 1 if self._entries else 0
         while True:
             operation = choose(self._seed, self._number, at, own_branches(self._entries))
@@ -119,7 +121,7 @@ class Worker:
                     "error": error,
                 }
             )
-            if outcome == "unknown":
+            if outcome == "unknown" or error.startswith(UncoveredDrift.code):
                 graph.recover()
             at += 1
 
@@ -128,7 +130,7 @@ class Worker:
             commit_id = perform(graph, entry.operation, entry.operation_id(self._seed))
         except RecoveryRequired as error:
             return "unknown", None, error.message
-        except (Conflict, Busy) as error:
+        except (Conflict, Busy, LeaseLost) as error:
             return "refused", None, f"{error.code}: {error.message}"
         except NotFound as error:
             if entry.operation["branch"] == COMMON:

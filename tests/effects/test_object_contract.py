@@ -327,3 +327,9 @@ def test_every_operation_is_counted(store: ObjectStore):
         "delete": 1,
     }
     assert report.requests == report.round_trips == 9
+
+
+def test_c_sto_041_this_suite_runs_on_a_directory_memory_and_s3(request: pytest.FixtureRequest):
+    here = [item for item in request.session.items if item.path == request.path]
+    backends = {item.callspec.params["root"] for item in here if hasattr(item, "callspec")}
+    assert {"local", "memory", "s3"} <= backends or len(here) == 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Literal
 
 from omnigraph.commit.audit import RecoveryAudit, RecoveryRow, RetiredTable, TableOutcome
+from omnigraph.commit.classification import TableClass, class_by_versions, class_of
 from omnigraph.commit.forks import ForkState
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.late_effects import LateEffects
@@ -50,17 +50,6 @@ LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
 
 Mode = Literal["full", "forward"]
 """`forward` may finish, roll forward and discard; it never restores a table or deletes a ref."""
-
-
-class TableClass(Enum):
-    """What happened to one table of an interrupted operation."""
-
-    INVARIANT_VIOLATION = "its head is below its published version"
-    NO_MOVEMENT = "nothing was committed"
-    ROLLED_PAST_EXPECTED = "everything planned was committed"
-    INCOMPLETE = "only part of the plan was committed"
-    COMPENSATION_PENDING = "it was restored, but that is not published yet"
-    FOREIGN_EFFECT = "somebody else committed to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +194,11 @@ class Recoverer:
         rolled_back = state.commits.get(sidecar.rollback_commit_id)
         if rolled_back is not None:
             return self._finish(sidecar, "RolledBack", rolled_back.commit_id, "finished")
-        findings = [self._classify(table, state) for table in sidecar.tables]
+        if sidecar.versions_only:
+            sidecar = self._with_identities(sidecar, branch)
+            findings = [self._classify_versions(table, sidecar, state) for table in sidecar.tables]
+        else:
+            findings = [self._classify(table, state) for table in sidecar.tables]
         case = _Case(sidecar, branch, state, findings, lease)
         try:
             return self._decide(case, mode, force)
@@ -240,12 +233,43 @@ class Recoverer:
         strangers = set(chain) - own
         if strangers and head != pin:
             strangers -= {uuid for row in self._audit.rows() for uuid in row.retired_uuids}
-        kind = _class_of(table, pin, head, chain, strangers)
+        kind = class_of(table, pin, head, chain, strangers)
         foreign: tuple[int, ...] = ()
         if kind is TableClass.FOREIGN_EFFECT:
             first = table.expected_version + 1
             foreign = tuple(first + at for at, uuid in enumerate(chain) if uuid in strangers)
         return Finding(table, kind, pin, head, handle, fork, foreign)
+
+    def _with_identities(self, sidecar: Sidecar, branch: ManifestBranch) -> Sidecar:
+        """A sidecar of the older shape, with the identities its tables have now."""
+        registered = {row.location: row for row in branch.state.tables.values()}
+        tables = []
+        for table in sidecar.tables:
+            row = registered.get(table.location)
+            if row is None or row.table_key != table.table_key:
+                raise UnreadableSidecar(
+                    sidecar_name(sidecar.operation_id),
+                    f"names {table.table_key} at {table.location}, which is not registered there",
+                )
+            tables.append(replace(table, identity=row.identity))
+        head = branch.state.head_snapshot()
+        commit = self._commit(sidecar.lineage.commit_id, branch, sidecar.operation_id)
+        # It records no authority; the fence and the publish see to it that nothing moved since.
+        authority = Authority(head.commit_id, head.manifest_version, commit.schema_hash)
+        return replace(sidecar, tables=tuple(tables), lineage=commit, authority=authority)
+
+    def _classify_versions(
+        self, table: SidecarTable, sidecar: Sidecar, state: ManifestState
+    ) -> Finding:
+        published = state.pins.get(table.identity)
+        pin = published.version if published is not None else 0
+        handle = self._kernel.lance.open(
+            DatasetRef(self._kernel.table_uri(table.location), table.ref)
+        )
+        head = latest_version(handle)
+        last = transactions_since(handle, head - 1)[-1]
+        kind = class_by_versions(table, sidecar.writer_kind, pin, head, last)
+        return Finding(table, kind, pin, head, handle)
 
     # --- decision ---------------------------------------------------------------------------------
 
@@ -267,6 +291,9 @@ class Recoverer:
         has_forks = any(finding.is_idle_fork for finding in findings)
         if kinds <= {TableClass.NO_MOVEMENT} and not has_forks:
             return self._finish(sidecar, "RolledBack", None, "rolled_back")
+        done = {TableClass.ALREADY_PUBLISHED, TableClass.NO_MOVEMENT}
+        if TableClass.ALREADY_PUBLISHED in kinds and kinds <= done:
+            return self._finish(sidecar, "RolledForward", None, "finished")
         authority_holds = (
             case.state.head.commit_id == sidecar.authority.head_commit_id
             and self._kernel.accepted_schema().schema_hash == sidecar.authority.schema_hash
@@ -475,28 +502,6 @@ class Recoverer:
         )
         self._kernel.sidecars.delete(sidecar.operation_id)
         return Settlement(sidecar.operation_id, outcome)
-
-
-def _class_of(
-    table: SidecarTable, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
-) -> TableClass:
-    """The class of a table from where it stands and which transactions brought it there.
-
-    ``chain`` are those after the expected version, ``strangers`` those among them that are neither
-    planned by this operation nor retired by an earlier one.
-    """
-    planned = [tx.uuid for tx in table.transactions]
-    if head < pin:
-        return TableClass.INVARIANT_VIOLATION
-    if head == pin and not set(planned) & set(chain):
-        return TableClass.NO_MOVEMENT
-    if pin != table.expected_version:
-        return TableClass.FOREIGN_EFFECT
-    if chain == planned:
-        return TableClass.ROLLED_PAST_EXPECTED
-    if chain and chain[-1] == table.restore_uuid:
-        return TableClass.COMPENSATION_PENDING
-    return TableClass.FOREIGN_EFFECT if strangers else TableClass.INCOMPLETE
 
 
 def _pin(finding: Finding, version: int) -> TablePin:

@@ -15,10 +15,12 @@ import orjson
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import RecoveryRequired
-from omnigraph.storage.layout import RECOVERY, sidecar_name
+from omnigraph.storage.layout import MAIN, RECOVERY, sidecar_name
 from omnigraph.storage.manifest_rows import CommitKind, CommitRow, TableIdentity
 
 SIDECAR_VERSION = 2
+VERSIONS_ONLY = 1
+"""The older shape: versions instead of identities and uuids. Read and settled, never written."""
 
 WriterKind: TypeAlias = Literal[
     "Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices", "Optimize", "Recovery"
@@ -53,10 +55,14 @@ class SidecarTable:
     transactions: tuple[PlannedTransaction, ...]
     restore_uuid: str
     first_touch: FirstTouch | None = None
+    recorded_pin: int | None = None
+    """The pin a sidecar without transactions names instead."""
 
     @property
     def post_commit_pin(self) -> int:
         """The version after every planned transaction."""
+        if self.recorded_pin is not None:
+            return self.recorded_pin
         return self.expected_version + len(self.transactions)
 
 
@@ -94,6 +100,8 @@ class Sidecar:
     """The fixed commit; its position is filled in when it is published."""
     rollback_commit_id: str
     tables: tuple[SidecarTable, ...]
+    versions_only: bool = False
+    """Of the older shape: judged by versions, its identities still to be found."""
 
     @property
     def planned_uuids(self) -> frozenset[str]:
@@ -186,12 +194,12 @@ def read_sidecar(name: str, content: bytes) -> Sidecar:
     if not isinstance(record, dict):
         raise UnreadableSidecar(name, "is not a JSON object")
     version = record.get("schema_version")
-    if version != SIDECAR_VERSION:
+    if version not in (VERSIONS_ONLY, SIDECAR_VERSION):
         raise UnreadableSidecar(
-            name, f"has schema_version {version!r}; this version reads {SIDECAR_VERSION}"
+            name, f"has schema_version {version!r}; this version reads up to {SIDECAR_VERSION}"
         )
     try:
-        sidecar = _decode(record)
+        sidecar = _decode(record) if version == SIDECAR_VERSION else _decode_versions(record)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableSidecar(name, f"has the wrong shape ({error!r})") from error
     if name != sidecar_name(sidecar.operation_id):
@@ -248,6 +256,59 @@ def _decode_table(record: Mapping[str, Any]) -> SidecarTable:
         record["restore_uuid"],
         None if touch is None else FirstTouch(touch["from_branch"], touch["from_version"]),
     )
+
+
+def _decode_versions(record: Mapping[str, Any]) -> Sidecar:
+    """A sidecar of the older shape. What it does not have is derived from its operation id."""
+    operation_id: str = record["operation_id"]
+    branch: str = record.get("branch") or MAIN
+    kind: WriterKind = record["writer_kind"]
+    if kind not in get_args(WriterKind):
+        raise ValueError(f"unknown writer_kind {kind!r}")
+    commit = CommitRow(
+        commit_id=operation_id,
+        branch=None if branch == MAIN else branch,
+        manifest_version=0,
+        commit_seq=0,
+        parent_commit_id=None,
+        merged_parent_commit_id=None,
+        actor_id=None,
+        kind="recovery",
+        schema_hash="",
+        created_at=record.get("started_at", 0),
+    )
+    return Sidecar(
+        operation_id=operation_id,
+        writer_kind=kind,
+        started_at=record.get("started_at", 0),
+        actor_id=record.get("actor_id"),
+        branch=branch,
+        # Branches of that time are their own physical refs.
+        ref=None if branch == MAIN else branch,
+        lease=LeaseClaim(f"branch/{branch}", "", 0),
+        authority=Authority("", 0, ""),
+        lineage=commit,
+        rollback_commit_id=_sibling_ulid(operation_id),
+        tables=tuple(
+            SidecarTable(
+                TableIdentity(0, 0),
+                table["table_key"],
+                table["table_path"],
+                table.get("table_branch"),
+                table["expected_version"],
+                (),
+                f"{operation_id}-restore-{at}",
+                recorded_pin=table["post_commit_pin"],
+            )
+            for at, table in enumerate(record["tables"])
+        ),
+        versions_only=True,
+    )
+
+
+def _sibling_ulid(ulid: str) -> str:
+    """Another id that is always the same for this one."""
+    return ulid[:-1] + ("1" if ulid[-1] == "0" else "0")
 
 
 class Sidecars:

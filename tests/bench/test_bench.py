@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench import __main__ as bench
-from bench import languages, measure
+from bench import kernel, languages, measure
 from bench.record import Figure, SuiteRecord, Target, document
 from bench.suites import SUITES, run_suite
 from bench.texts import query_texts, schema_text
@@ -55,6 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
+    monkeypatch.setattr(kernel, "FULL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1))
 
 
 def test_every_suite_is_registered_under_its_name(quick):
@@ -80,6 +81,22 @@ def test_check_turns_a_missed_target_into_a_failure(
     assert bench.main(["languages"]) == 0
     assert "MISS" in capsys.readouterr().out
     assert bench.main(["languages", "--check"]) == 1
+
+
+def test_quick_measures_the_kernel_at_smaller_sizes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    sizes: list[kernel.Sizes] = []
+
+    def measured(asked: kernel.Sizes) -> list[Figure]:
+        sizes.append(asked)
+        return [Figure("insert", 1.0, "ms")]
+
+    monkeypatch.setattr(kernel, "measure_all", measured)
+    assert bench.main(["kernel", "--quick"]) == bench.main(["kernel"]) == 0
+    assert sizes == [kernel.QUICK, kernel.FULL]
+    assert kernel.QUICK.many_commits < kernel.FULL.many_commits
+    assert "insert" in capsys.readouterr().out
 
 
 def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from omnigraph.commit.write_path import OWN_FIRST
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.graph import Graph, open_graph
 from tests.cost.costs import Cost, cost_of, insert
@@ -53,6 +54,7 @@ def test_once_nobody_else_comes_a_write_costs_what_it_did_before(graph: Graph):
     other = open_graph(graph.uri)
     with before_owning(lambda: insert(other, "a")):
         insert(graph, "b")
-    insert(graph, "c")
+    for n in range(OWN_FIRST):
+        insert(graph, f"c{n}")
     again = cost_of(graph, lambda: insert(graph, "d"))
     assert again.shape == usual.shape, again.table()

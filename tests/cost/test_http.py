@@ -11,7 +11,7 @@ from pathlib import Path
 from omnigraph.graph import Graph
 from tests.cost.costs import insert
 
-WARM_INSERT_MAX = 30
+WARM_INSERT_MAX = 28
 
 
 def sent(graph: Graph, log: Path, work: Callable[[], object]) -> list[str]:

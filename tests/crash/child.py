@@ -15,9 +15,11 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 from omnigraph.effects import failpoints
 from omnigraph.errors import OmnigraphError
+from omnigraph.storage import tables
 from omnigraph.storage.datasets import LanceStore
 from tests.crash.operations import operation
 
@@ -48,16 +50,17 @@ def main(name: str, root: str, answer: str) -> None:
     staged.rename(answer)
 
 
-def interpose(method: str, action: str) -> None:
-    """Do something before a call of a method of the Lance store goes through."""
+def interpose(name: str, action: str) -> None:
+    """Do something before a call to storage goes through."""
+    place: Any = LanceStore if hasattr(LanceStore, name) else tables
     plan = failpoints.parse_action(failpoints.Failpoint.RECOVERY_SIDECAR_LIST, action)
-    original = getattr(LanceStore, method)
+    original = getattr(place, name)
 
     def delayed(*arguments: object, **named: object) -> object:
         plan.hit()
         return original(*arguments, **named)
 
-    setattr(LanceStore, method, delayed)
+    setattr(place, name, delayed)
 
 
 def forked(name: str, root: str, answer: str, environment: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from omnigraph.errors import NotFound, WriterBusy
 from omnigraph.graph import open_graph
 from tests.crash import judge
+from tests.crash.child import BEFORE_VARIABLE
 from tests.crash.model import Contents, Model
 from tests.crash.operations import INSERT, operation, seeded
 from tests.crash.processes import Pause, start
@@ -106,6 +107,25 @@ def test_a_branch_that_another_process_deletes_is_not_found_by_those_who_know_it
         known.refresh()
     with pytest.raises(NotFound):
         graph.mutate(INSERT, {"person": "x", "city": "x"}, branch="old")
+
+
+def test_a_branch_deleted_while_a_write_to_it_is_prepared_is_not_found(
+    root: Path, tmp_path: Path
+) -> None:
+    model = seeded(str(root))
+    pause = Pause(tmp_path)
+    # Forked, so that the write has files of the branch itself to miss.
+    open_graph(root).mutate(INSERT, {"person": "x", "city": "x"}, branch="review")
+    before = {BEFORE_VARIABLE: f"stage_upsert={pause.at(2)}"}
+    writer = start("first-touch", root, "", before)
+    pause.reached()
+    open_graph(root).delete_branch("review")
+    pause.end()
+    assert writer.finished()["error"] == "NotFound"
+    del model.branches["review"]
+    graph = open_graph(root)
+    judge.require_shows(graph, model)
+    judge.require_settled(graph)
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

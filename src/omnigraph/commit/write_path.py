@@ -20,7 +20,7 @@ from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged
+from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged, StorageError
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
@@ -30,6 +30,10 @@ from omnigraph.storage.snapshot import ManifestState
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
+
+OWN_FIRST = 16
+"""Mutations that own their branch first after the last one that met another writer. One would not
+do: writers that take turns in short runs would each time prepare once in vain."""
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 """Somebody else was first, and nothing of this attempt is left."""
@@ -76,8 +80,8 @@ class WritePath:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
-        self._contended: set[str] = set()
-        """Branches on which a mutation met another writer: the next one owns them first."""
+        self._contended: dict[str, int] = {}
+        """Branches on which a write met another writer; how often they are still owned first."""
         self._own_heads: dict[str, str] = {}
         """The last commit written here, by branch: still the head, it means nobody else came."""
 
@@ -120,6 +124,10 @@ class WritePath:
                 settled = isinstance(moved, EffectFreeConflict)
                 if attempt == retries or not (settled or self._may_repeat(request, captured)):
                     raise
+            except StorageError:
+                # Nobody is kept from deleting a branch while a write to it is prepared.
+                self._kernel.manifest.branch(branch)
+                raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _beside_others(
@@ -143,7 +151,7 @@ class WritePath:
                 if not lease.has_life or not self._may_repeat(request, captured):
                     raise
                 # The branch is ours now, so the second attempt is prepared without giving it back.
-                self._contended.add(request.branch)
+                self._contended[request.branch] = OWN_FIRST
                 return self._owned(lease, request, prepare, captured)
 
     def _owned(
@@ -152,12 +160,18 @@ class WritePath:
         """Prepare as the owner of the branch, so that nothing can move any more."""
         manifest = self._kernel.manifest.refreshed(request.branch)
         capture, prepared = self._prepare(manifest, request, prepare, captured)
-        if capture.snapshot.commit_id == self._own_heads.get(request.branch):
-            self._contended.discard(request.branch)
+        self._reckon(request.branch, capture.snapshot.commit_id)
         if prepared.changes.is_empty:
             return Written(prepared.result, None)
         attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
         return self._done(request, prepared.result, attempt.run_owned(lease))
+
+    def _reckon(self, branch: str, head: str) -> None:
+        """Whether others still write to a branch shows in whose commit its owner finds."""
+        if head != self._own_heads.get(branch):
+            self._contended[branch] = OWN_FIRST
+        elif (left := self._contended.pop(branch, 0)) > 1:
+            self._contended[branch] = left - 1
 
     def _done(self, request: _Request, result: T, commit: CommitRow) -> Written[T]:
         self._own_heads[request.branch] = commit.commit_id

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WORKERS_MAX = 16
+_WORKERS_MAX = 32
 _worker = threading.local()
 
 

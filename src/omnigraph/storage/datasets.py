@@ -207,6 +207,11 @@ class LanceStore:
         return NotFound(f"there is no dataset at {where.address}")
 
 
+def lance_failure(uri: str, error: Exception) -> StorageError:
+    """The error of ours for one of Lance's that says nothing a caller could act on."""
+    return StorageError(f"{uri} could not be used: {_sentence(error)}")
+
+
 def latest_version(handle: LanceDataset) -> int:
     """The newest version of the ref a handle belongs to: one cheap probe.
 
@@ -218,7 +223,7 @@ def latest_version(handle: LanceDataset) -> int:
     except (OSError, ValueError) as error:
         if _is_missing(error):
             raise NotFound(f"there is no dataset at {handle.uri} any more") from error
-        raise StorageError(f"{handle.uri} could not be read: {_sentence(error)}") from error
+        raise lance_failure(handle.uri, error) from error
     return version
 
 

@@ -6,8 +6,10 @@ before `datasets.commit_strict`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +17,32 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
+from omnigraph.storage.datasets import lance_failure
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ID = "id"
 LOOKUP_VALUES_MAX = 2_000
 """Longer lists are answered by scanning the column: a filter of that size costs more to plan."""
 
 
+def _translated(
+    work: Callable[Concatenate[LanceDataset, P], T],
+) -> Callable[Concatenate[LanceDataset, P], T]:
+    """Give the failures of Lance a type: a full disk, files that somebody removed."""
+
+    @wraps(work)
+    def translated(handle: LanceDataset, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(handle, *args, **kwargs)
+        except (OSError, ValueError) as error:
+            raise lance_failure(handle.uri, error) from error
+
+    return translated
+
+
+@_translated
 def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows whose ids are known to be new."""
     count("lance", "stage", handle.uri)
@@ -28,6 +50,7 @@ def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
     return replace(transaction, uuid=uuid)
 
 
+@_translated
 def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows or replace those with the same id; ids must be unique within ``rows``."""
     count("lance", "stage", handle.uri)
@@ -40,6 +63,7 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
     return replace(transaction, uuid=uuid)
 
 
+@_translated
 def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
     """Delete the rows with these ids; they must exist, since Lance would commit a no-op too."""
     count("lance", "stage", handle.uri)
@@ -48,6 +72,7 @@ def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
     return replace(transaction, uuid=uuid)
 
 
+@_translated
 def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Replace the whole table, with nothing if ``rows`` is empty, in one transaction."""
     count("lance", "stage", handle.uri)
@@ -64,6 +89,7 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
     return Transaction(handle.version, LanceOperation.Restore(version), uuid=uuid)
 
 
+@_translated
 def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a table."""
     count("lance", "scan", handle.uri)
@@ -73,9 +99,13 @@ def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table
 def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
     count("lance", "scan", handle.uri)
-    yield from handle.to_batches(columns=list(columns))
+    try:
+        yield from handle.to_batches(columns=list(columns))
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle.uri, error) from error
 
 
+@_translated
 def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
     """The rows at some positions of the scan order, in the order asked for."""
     count("lance", "take", handle.uri)
@@ -93,6 +123,7 @@ def _is_one_of(column: str, values: pa.Array) -> pc.Expression | str:
     return pc.field(column).isin(values)
 
 
+@_translated
 def rows_where_in(
     handle: LanceDataset,
     column: str,

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types format bench docs clean
+.PHONY: help setup demo test check crash lint types format bench docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,6 +40,13 @@ test: $(STAMP) ## the whole test suite
 
 check: lint types ## lint, types and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)
+
+# How long `make crash` runs, and which random choices it makes.
+SEED ?= 7
+SECONDS ?= 120
+
+crash: $(STAMP) ## kill writers at random and look for lost writes: make crash SEED=7 SECONDS=120
+	@$(BIN)/python -m tests.crash.soak --seed $(SEED) --seconds $(SECONDS)
 
 lint: $(STAMP) ## style and likely mistakes
 	@$(BIN)/ruff check $(SOURCES)

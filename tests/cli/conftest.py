@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,11 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def start() -> Callable[..., subprocess.Popen[bytes]]:
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start the command line as a program of its own."""
+    # A shell starts its background jobs with interrupts ignored, and what is ignored is inherited.
+    # A handler is not: with one here, the program starts as it does at a prompt.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def call(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
         settings: dict[str, Any] = {
@@ -78,7 +82,8 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
         }
         return subprocess.Popen([*PROGRAM, *map(str, arguments)], **(settings | options))
 
-    return call
+    yield call
+    signal.signal(signal.SIGINT, inherited)
 
 
 @pytest.fixture

@@ -21,12 +21,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from omnigraph.effects.failpoints import VARIABLE, Failpoint
+from omnigraph.graph import init
+from tests.crash import soak_worker
 from tests.crash.operations import LEASES_VARIABLE
+from tests.crash.soak_judge import Report, judge
+from tests.crash.soak_model import SCHEMA, SHARED
 
 WORKERS = 3
 KILL_PAUSE_SECONDS = (0.05, 0.6)
@@ -39,6 +43,7 @@ SETTINGS = {
     # Often, so that upkeep is interrupted too.
     "OMNIGRAPH_MANIFEST_COMPACT_EVERY": "12",
     "OMNIGRAPH_TABLE_COMPACT_EVERY": "10",
+    "LANCE_LOG": "error",
 }
 REMOTE_TTL_MS = 600
 REMOTE_SETTINGS = {
@@ -50,55 +55,14 @@ SLEEP_SHARE = 0.4
 """How many victims are put to sleep instead of killed, with remote leases."""
 
 
-@dataclass
-class Report:
-    """What a soak did and found."""
-
-    seed: str
-    seconds: float
-    processes: int = 0
-    kills: int = 0
-    killed_at_failpoints: int = 0
-    sleeps: int = 0
-    begun: int = 0
-    acknowledged: int = 0
-    refused: int = 0
-    branches: int = 0
-    commits: int = 0
-    recoveries: int = 0
-    lost: list[str] = field(default_factory=list)
-    partial: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    @property
-    def discrepancies(self) -> list[str]:
-        return [*self.lost, *self.partial, *self.wrong]
-
-    def __str__(self) -> str:
-        killed = f"{self.kills} kills, {self.killed_at_failpoints} deaths at failpoints"
-        killed += f", {self.sleeps} sleeps" if self.sleeps else ""
-        lines = [
-            f"seed {self.seed}, {self.seconds:g} s: {self.processes} processes, {killed}",
-            f"{self.begun} operations: {self.acknowledged} acknowledged, {self.refused} refused",
-            f"{self.branches} branches, {self.commits} commits, {self.recoveries} recoveries",
-            f"lost {len(self.lost)}, partial {len(self.partial)}, wrong {len(self.wrong)}",
-        ]
-        lines += [f"seed {self.seed}: {found}" for found in self.discrepancies[:1]]
-        return "\n".join(lines)
-
-
-# --- the run --------------------------------------------------------------------------------------
-
-
 class Soak:
     """The parent of the workers."""
 
     def __init__(self, directory: Path, seed: str, seconds: float, *, remote: bool = False) -> None:
-        from omnigraph.effects.failpoints import Failpoint
-
         self.root = directory / "graph.omni"
         self.report = Report(seed, seconds)
         self._remote = remote
+        self._settings = SETTINGS | (REMOTE_SETTINGS if remote else {})
         self._journals = [directory / f"worker-{n}.jsonl" for n in range(WORKERS)]
         self._dice = Random(f"{seed}/parent")
         self._context = multiprocessing.get_context("forkserver")
@@ -112,9 +76,6 @@ class Soak:
 
     def run(self) -> Report:
         """Make the graph, let the workers loose, kill them, and judge."""
-        from omnigraph.graph import init
-        from tests.crash.soak_model import SCHEMA, SHARED
-
         init(self.root, SCHEMA).create_branch(SHARED)
         deadline = time.monotonic() + self.report.seconds
         for number in range(WORKERS):
@@ -134,13 +95,14 @@ class Soak:
         return self.report
 
     def _start(self, number: int) -> None:
-        from tests.crash import soak_worker
-
         armed = ""
         if self._dice.random() < ARMED_SHARE:
             armed = f"{self._dice.choice(self._points)}=kill@{self._dice.randint(1, 4)}"
-        arguments = (str(self.root), str(self._journals[number]), self.report.seed, number, armed)
-        process = self._context.Process(target=soak_worker.forked, args=arguments)
+        place = (str(self.root), str(self._journals[number]))
+        settings = {**self._settings, VARIABLE: armed}
+        process = self._context.Process(
+            target=soak_worker.forked, args=(*place, self.report.seed, number, settings)
+        )
         process.start()
         self._running[number] = process
         self.report.processes += 1
@@ -173,13 +135,10 @@ class Soak:
             self._start(number)
 
     def _judge(self) -> None:
-        from tests.crash.soak_judge import judge
-        from tests.crash.soak_worker import read_journal
-
         entries = [
             entry
             for number, journal in enumerate(self._journals)
-            for entry in read_journal(journal, number)
+            for entry in soak_worker.read_journal(journal, number)
         ]
         self.report.killed_at_failpoints = self.report.processes - self.report.kills
         outcomes: Mapping[str, int] = Counter(entry.outcome for entry in entries)
@@ -197,7 +156,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--leases", choices=["local", "remote"], default="local")
     options = parser.parse_args(arguments)
     remote = options.leases == "remote"
-    os.environ.update(SETTINGS | (REMOTE_SETTINGS if remote else {}))
+    os.environ.update(SETTINGS)
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-soak-"))
     report = Soak(directory, options.seed, options.seconds, remote=remote).run()
     print(report)

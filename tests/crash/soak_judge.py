@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from omnigraph.graph import Graph, open_graph
 from omnigraph.storage.manifest_rows import CommitRow
@@ -12,11 +13,45 @@ from tests.crash.judge import require_linear, require_no_drift
 from tests.crash.soak_model import COMMON, SHARED, Contents, shown
 from tests.crash.soak_worker import Entry
 
-if TYPE_CHECKING:
-    from tests.crash.soak import Report
-
 SILENT_KINDS = {"genesis", "maintenance", "recovery"}
 """Commits that change nothing anyone can read."""
+
+
+@dataclass
+class Report:
+    """What a soak did and found."""
+
+    seed: str
+    seconds: float
+    processes: int = 0
+    kills: int = 0
+    killed_at_failpoints: int = 0
+    sleeps: int = 0
+    begun: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    branches: int = 0
+    commits: int = 0
+    recoveries: int = 0
+    lost: list[str] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def discrepancies(self) -> list[str]:
+        return [*self.lost, *self.partial, *self.wrong]
+
+    def __str__(self) -> str:
+        killed = f"{self.kills} kills, {self.killed_at_failpoints} deaths at failpoints"
+        killed += f", {self.sleeps} sleeps" if self.sleeps else ""
+        lines = [
+            f"seed {self.seed}, {self.seconds:g} s: {self.processes} processes, {killed}",
+            f"{self.begun} operations: {self.acknowledged} acknowledged, {self.refused} refused",
+            f"{self.branches} branches, {self.commits} commits, {self.recoveries} recoveries",
+            f"lost {len(self.lost)}, partial {len(self.partial)}, wrong {len(self.wrong)}",
+        ]
+        lines += [f"seed {self.seed}: {found}" for found in self.discrepancies[:1]]
+        return "\n".join(lines)
 
 
 def judge(root: Path, entries: list[Entry], report: Report) -> None:
@@ -107,9 +142,8 @@ def _judge_acknowledged(
             report.wrong.append(f"another commit than was acknowledged, on {branch}: {entry}")
 
 
-def _may_be_deleted(entry: Entry, entries: object) -> bool:
+def _may_be_deleted(entry: Entry, entries: Iterable[Entry]) -> bool:
     """Whether the branch of a write may have been deleted, and made again, after it."""
-    assert hasattr(entries, "__iter__")
     return any(
         other.operation["kind"] == "branch_delete"
         and other.operation["branch"] == entry.operation["branch"]

@@ -146,8 +146,9 @@ class Worker:
         os.fsync(self._file)
 
 
-def forked(root: str, journal: str, seed: str, number: int, armed: str) -> None:
+def forked(root: str, journal: str, seed: str, number: int, settings: dict[str, str]) -> None:
     """The process: armed with failpoints, and silent about what it survives."""
     logging.disable(logging.WARNING)
-    failpoints._plans.update(failpoints.parse(armed))
+    os.environ.update(settings)
+    failpoints._plans.update(failpoints.parse(settings[failpoints.VARIABLE]))
     Worker(root, Path(journal), seed, number).run()

@@ -46,7 +46,7 @@ SEED ?= 7
 SECONDS ?= 120
 
 crash: $(STAMP) ## kill writers at random and look for lost writes: make crash SEED=7 SECONDS=120
-	@$(BIN)/python -m tests.crash.soak --seed $(SEED) --seconds $(SECONDS)
+	@$(BIN)/python -m tests.crash.soak --seed $(SEED) --seconds $(SECONDS) $(ARGS)
 
 lint: $(STAMP) ## style and likely mistakes
 	@$(BIN)/ruff check $(SOURCES)

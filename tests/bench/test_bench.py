@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
-    monkeypatch.setattr(kernel, "FULL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1))
+    monkeypatch.setattr(kernel, "FULL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
 
 
 def test_every_suite_is_registered_under_its_name(quick):

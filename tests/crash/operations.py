@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Leases, LeaseSettings
+from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph, init, open_graph
@@ -227,6 +228,14 @@ def operation(words: str) -> Operation:
     """An operation by its name, or by name and arguments."""
     name, *arguments = words.split()
     return _insert_many(*arguments) if name == "insert-many" else OPERATIONS[name]
+
+
+def passed_by(work: Callable[[], object]) -> list[str]:
+    """The failpoints that ``work`` passes in this process, each with a running number."""
+    passed: list[Failpoint] = []
+    with armed(dict.fromkeys(Failpoint, passed.append)):
+        work()
+    return [f"{point}@{passed[: at + 1].count(point)}" for at, point in enumerate(passed)]
 
 
 def seeded(root: str) -> Model:

@@ -109,8 +109,7 @@ class Soak:
 
     def _kill(self, number: int) -> None:
         process = self._running[number]
-        if process.exitcode is None:
-            os.kill(process.pid, signal.SIGKILL)
+        if self._signal(process, signal.SIGKILL):
             process.join()
             self.report.kills += 1
 
@@ -120,10 +119,20 @@ class Soak:
         Whatever it was about to do it does now, although its lease has been taken over.
         """
         process = self._running[number]
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(self._dice.uniform(1.0, 2.5) * REMOTE_TTL_MS / 1000)
-        os.kill(process.pid, signal.SIGCONT)
-        self.report.sleeps += 1
+        if self._signal(process, signal.SIGSTOP):
+            time.sleep(self._dice.uniform(1.0, 2.5) * REMOTE_TTL_MS / 1000)
+            self._signal(process, signal.SIGCONT)
+            self.report.sleeps += 1
+
+    def _signal(self, process: Any, number: signal.Signals) -> bool:
+        """Send a signal; False if the process died at a failpoint before."""
+        if process.exitcode is not None:
+            return False
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _replace_the_dead(self) -> None:
         for number, process in list(self._running.items()):

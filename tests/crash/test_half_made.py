@@ -18,6 +18,8 @@ from omnigraph.graph import open_graph
 from tests.crash import judge, processes
 from tests.crash.operations import INSERT, seeded
 
+pytestmark = pytest.mark.slow
+
 
 def unlist(fork: Path) -> None:
     """The version was copied, but the ref was not written yet; or it was just removed."""

@@ -13,12 +13,12 @@ from typing import Literal
 
 import pytest
 
-from omnigraph.effects.failpoints import Failpoint, armed
+from omnigraph.effects.failpoints import Failpoint
 from omnigraph.errors import NotFound
 from omnigraph.graph import open_graph
 from tests.crash import judge, processes
 from tests.crash.model import Model
-from tests.crash.operations import OPERATIONS, seeded
+from tests.crash.operations import OPERATIONS, passed_by, seeded
 
 Which = Literal["old", "new"]
 
@@ -147,6 +147,7 @@ def prepared(kind: str, root: Path) -> Model:
     return Model() if kind == "init" else seeded(str(root))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "step"), CASES)
 def test_c_rec_043_a_death_at_any_step_leaves_the_old_graph_or_the_new_one(
     root: Path, kind: str, step: Step
@@ -166,6 +167,7 @@ def test_c_rec_043_a_death_at_any_step_leaves_the_old_graph_or_the_new_one(
     judge.require_writable(graph, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind, way in STEPS.items() if way[-1].leads_to == "new"])
 def test_an_acknowledged_operation_is_there_after_its_process_ends(root: Path, kind: str) -> None:
     model = prepared(kind, root)
@@ -178,11 +180,8 @@ def test_an_acknowledged_operation_is_there_after_its_process_ends(root: Path, k
 @pytest.mark.parametrize("kind", STEPS)
 def test_the_steps_of_each_kind_are_exactly_those_it_passes(root: Path, kind: str) -> None:
     prepared(kind, root)
-    passed: list[Failpoint] = []
-    with armed(dict.fromkeys(Failpoint, passed.append)):
-        OPERATIONS[kind].run(str(root))
-    numbered = [f"{point}@{passed[: at + 1].count(point)}" for at, point in enumerate(passed)]
-    assert numbered == [str(step) for step in STEPS[kind]]
+    passed = passed_by(lambda: OPERATIONS[kind].run(str(root)))
+    assert passed == [str(step) for step in STEPS[kind]]
 
 
 def test_every_failpoint_of_the_catalog_is_killed_at_or_known_to_be_unreachable() -> None:
@@ -199,6 +198,7 @@ def test_no_code_passes_a_failpoint_called_unreachable() -> None:
     assert reached == set(Failpoint) - UNREACHABLE.keys()
 
 
+@pytest.mark.slow
 def test_the_child_is_killed_the_same_when_started_from_nothing(root: Path) -> None:
     model = seeded(str(root))
     code, answer = processes.spawned("insert", root, "mutation.post_table_commit=kill@2")

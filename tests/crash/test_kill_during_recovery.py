@@ -10,13 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from omnigraph.effects.failpoints import Failpoint, armed
+from omnigraph.commit.kernel import Kernel
+from omnigraph.effects.failpoints import Failpoint
+from omnigraph.effects.uri import Root
 from omnigraph.graph import open_graph
+from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.tables import stage_delete
 from tests.crash import judge, processes
 from tests.crash.model import Model
-from tests.crash.operations import OPERATIONS, seeded
+from tests.crash.operations import OPERATIONS, passed_by, seeded
 from tests.crash.test_kill_at_failpoint import ELSEWHERE
 
 
@@ -113,6 +118,10 @@ CASES = [
 ]
 
 
+def numbered(steps: str) -> list[str]:
+    return [step if "@" in step else f"{step}@1" for step in steps.split()]
+
+
 def kill_at(step: str) -> str:
     name, _, nth = step.partition("@")
     return f"{name}=kill@{nth or 1}"
@@ -132,6 +141,7 @@ def damaged(damage: Damage, root: Path) -> Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "step"), CASES)
 def test_c_rec_043_a_recovery_killed_at_any_step_is_finished_by_the_next(
     root: Path, damage: Damage, step: str
@@ -145,6 +155,7 @@ def test_c_rec_043_a_recovery_killed_at_any_step_is_finished_by_the_next(
     judge.require_writable(graph, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_c_rec_043_recoveries_killed_one_after_another_still_converge(
     root: Path, damage: Damage
@@ -162,12 +173,51 @@ def test_c_rec_043_recoveries_killed_one_after_another_still_converge(
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_the_steps_of_each_recovery_are_exactly_those_it_passes(root: Path, damage: Damage) -> None:
     damaged(damage, root)
-    passed: list[Failpoint] = []
-    with armed(dict.fromkeys(Failpoint, passed.append)):
-        open_graph(root)
-    numbered = [f"{point}@{passed[: at + 1].count(point)}" for at, point in enumerate(passed)]
-    expected = [step if "@" in step else f"{step}@1" for step in damage.steps.split()]
-    assert numbered == expected
+    assert passed_by(lambda: open_graph(root)) == numbered(damage.steps)
+
+
+# --- a commit that came too late ------------------------------------------------------------------
+
+LATE_STEPS = (
+    "recovery.sidecar_list recovery.sidecar_list@2 recovery.sidecar_write"
+    f" {RESTORED} {PUBLISH} {ROLLED_BACK} {DONE}"
+)
+
+
+def late_commit(root: Path) -> Model:
+    """A graph on which a commit of an operation that was undone has landed after all."""
+    model = seeded(str(root))
+    processes.killed("insert", root, "mutation.post_sidecar_pre_fork=kill")
+    kernel = Kernel.of(Root.parse(root))
+    sidecar = kernel.sidecars.read(kernel.sidecars.names()[0])
+    assert sidecar is not None
+    judge.reopened(root, judge.pending(root))
+    (table,) = [table for table in sidecar.tables if table.table_key == "node:Person"]
+    handle = kernel.lance.open(DatasetRef(kernel.table_uri(table.location)))
+    uuid = table.transactions[0].uuid
+    kernel.lance.commit(handle, stage_delete(handle, pa.array(["ana"]), uuid))
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", LATE_STEPS.split())
+def test_c_rec_044_the_undoing_of_a_late_commit_may_be_killed_at_any_step(
+    root: Path, step: str
+) -> None:
+    model = late_commit(root)
+    processes.killed("recover", root, kill_at(step))
+    graph = open_graph(root)
+    judge.require_settled(graph)
+    judge.require_shows(graph, model)
+    rows = [(row.recovery_kind, row.sidecar_writer_kind) for row in graph.list_recoveries()]
+    assert rows == [("RolledBack", "Mutation"), ("RolledBack", "Recovery")]
+    assert graph.recover() == []
+    judge.require_writable(graph, model)
+
+
+def test_the_steps_of_undoing_a_late_commit_are_exactly_those_it_passes(root: Path) -> None:
+    late_commit(root)
+    assert passed_by(lambda: open_graph(root)) == numbered(LATE_STEPS)
 
 
 def test_every_failpoint_left_to_this_file_is_killed_at_here() -> None:

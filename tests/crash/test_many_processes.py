@@ -16,6 +16,8 @@ from tests.crash.operations import INSERT, operation, seeded
 from tests.crash.processes import Pause, start
 from tests.crash.test_kill_during_recovery import DAMAGES, Damage, damaged
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

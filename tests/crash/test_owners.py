@@ -20,6 +20,8 @@ from tests.crash.model import Model
 from tests.crash.operations import INSERT, LEASES_VARIABLE, OPERATIONS, remote, seeded
 from tests.crash.processes import Child, Pause, start, wait_until
 
+pytestmark = pytest.mark.slow
+
 TTL_MS = 900
 REMOTE = {LEASES_VARIABLE: "remote", "OMNIGRAPH_LEASE_TTL_MS": str(TTL_MS)}
 IMPATIENT = LeaseSettings(ttl_ms=TTL_MS, wait_ms=100)

@@ -86,19 +86,14 @@ class RecoveryAudit:
     def record(self, row: RecoveryRow) -> None:
         """Add a row; a second recoverer of the same operation adds nothing."""
         table = _encode(row)
-        try:
-            dataset = self._lance.open(self._where)
-        except NotFound:
+        if not self._lance.exists(self._where):
             try:
                 self._lance.create(self._where, SCHEMA, table, f"audit-{row.operation_id}")
             except CommitLost:
                 # Another recoverer created it in the meantime.
-                dataset = self._lance.open(self._where)
-            else:
-                return
-        count("lance", "commit", self._where.address)
-        # Keyed by operation; Lance retries when two recoverers insert at once.
-        dataset.merge_insert("operation_id").when_not_matched_insert_all().execute(table)
+                self._lance.insert_new(self._where, "operation_id", table)
+            return
+        self._lance.insert_new(self._where, "operation_id", table)
 
     def rows(self) -> list[RecoveryRow]:
         """Every recovery so far, oldest first."""

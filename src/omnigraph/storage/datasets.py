@@ -21,7 +21,7 @@ from omnigraph.effects.durability import Durability
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
-from omnigraph.storage.durable import flush_commit, flush_ref
+from omnigraph.storage.durable import flush_commit, flush_ref, flushed_additions
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -145,6 +145,17 @@ class LanceStore:
         landed = commit_strict(handle, transaction)
         flush_commit(self.root, landed, transaction, self.durability)
         return landed
+
+    def insert_new(self, where: DatasetRef, key: str, rows: pa.Table) -> None:
+        """Insert the rows whose key is not there yet.
+
+        Lance repeats the merge when others commit at once; with a declared primary key, of two
+        that insert one key only the first does.
+        """
+        dataset = self.open(where)
+        count("lance", "commit", where.address)
+        with flushed_additions(self.root, where.address, self.durability):
+            dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
 
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
         """Fork ``where`` at ``version`` into a new physical ref."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lance import LanceDataset, Transaction
 
-from omnigraph.effects.durability import Durability, files_below, flush_tree
+from omnigraph.effects.durability import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
 
 _VERSION_MAX = 2**64 - 1
@@ -34,6 +35,17 @@ def flush_ref(root: Root, uri: str, ref: str, durability: Durability) -> None:
     directory = Path(uri)
     files = {*files_below(directory / "tree" / ref), directory / "_refs/branches" / f"{ref}.json"}
     flush_tree(root.path, files, durability)
+
+
+@contextmanager
+def flushed_additions(root: Root, address: str, durability: Durability) -> Iterator[None]:
+    """Flush every file that a block adds to a dataset, where Lance commits by itself."""
+    if root.path is None or durability is Durability.PROCESS:
+        yield
+        return
+    known = files_below(Path(address))
+    yield
+    flush_new_files(Path(address), known, durability)
 
 
 def _new_files(directory: Path, version: int, transaction: Transaction) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""The engines: two ways to run one typed plan over one snapshot."""

@@ -1,0 +1,85 @@
+"""What an engine is: it runs a typed plan over one pinned snapshot and gives Arrow rows.
+
+All engines give the same rows for the same plan, parameters and snapshot, in the same order where
+the query asks for one. What differs is where the work happens.
+
+The table an engine returns has one column per item of ``plan.columns``, named after it and in that
+order. A value has the Arrow type of its model type, a list is an Arrow list, a vector a fixed-size
+list of floats, and `$x.*` a struct of the entity's columns, null where an optional match found
+nothing. Zero rows still have their columns.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.query.expressions import Nearest
+from omnigraph.query.plan import ReadPlan, RowCount
+from omnigraph.storage.reader import SnapshotReader
+
+Embed: TypeAlias = Callable[[Nearest, str], Sequence[float]]
+"""Turns the text of a `nearest` call into a vector; asked at most once per text and property."""
+
+
+@dataclass(slots=True)
+class StepReport:
+    """What one step of a plan really did, for `--explain`."""
+
+    step: str
+    strategy: str
+    rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Trace:
+    """The reports of one execution, in the order the steps ran."""
+
+    steps: list[StepReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run of a read plan."""
+
+    plan: ReadPlan
+    parameters: Mapping[str, object]
+    """Bound parameters by name, in the form of `model.values`; a missing `?` parameter is None."""
+    reader: SnapshotReader
+    now: dt.datetime
+    """The one instant that `now()` means."""
+    embed: Embed
+    trace: Trace | None = None
+
+    def row_count(self, count: RowCount | None) -> int | None:
+        """The value of a `limit` or `offset`; a null parameter counts as none given."""
+        if count is None or isinstance(count, int):
+            return count
+        value = self.parameters[count.name]
+        if value is None:
+            return None
+        assert isinstance(value, int)
+        if value < 0:
+            raise InputError(
+                f"parameter '{count.name}' counts rows and cannot be negative: {value}"
+            )
+        return value
+
+
+class Engine(Protocol):
+    """One way to run plans."""
+
+    @property
+    def name(self) -> str:
+        """What `--explain` and settings call it."""
+        ...
+
+    def execute(self, run: Execution) -> pa.Table:
+        """The rows of a plan over its snapshot."""
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from omnigraph.query import ast
+from omnigraph.query import expressions as ex
 from omnigraph.query.blocks import Block, Direction, TypedHop, keep_locals_apart
 from omnigraph.query.operands import Operands
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
@@ -110,6 +111,10 @@ class _BlockChecker:
                 "give the variable a name",
             )
         bound = self._bind_node(clause.variable, node_type)
+        if bound.optional:
+            # An outer variable that may be null: only a node satisfies a binding.
+            found = ex.EntityId(clause.variable.name, ex.STRING.with_nullable(True))
+            self._block.predicates.append(ex.IsNull(found, negated=True))
         for pair in clause.pairs:
             self._block.predicates.append(
                 check_pair(clause.variable.name, bound, pair, self._operands)

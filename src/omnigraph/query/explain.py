@@ -56,23 +56,32 @@ def _read(compiled: plan.ReadPlan) -> Iterator[str]:
 
 def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
     for step in pattern.steps:
+        yield indent + explain_step(step)
         match step:
-            case plan.Scan():
-                yield f"{indent}Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"
-            case plan.Expand():
-                yield f"{indent}{_expand(step)}{_where(step.predicates)}"
-            case plan.Filter():
-                yield f"{indent}Filter{_where(step.predicates)}"
-            case plan.Exclude():
-                yield f"{indent}Exclude"
-                yield from _pattern(step.pattern, indent + "  ")
-            case plan.Extend():
-                yield f"{indent}Optional"
+            case plan.Exclude() | plan.Extend():
                 yield from _pattern(step.pattern, indent + "  ")
             case plan.Exists():
                 for at, alternative in enumerate(step.alternatives):
-                    yield f"{indent}{'Any of' if at == 0 else 'or'}"
+                    if at > 0:
+                        yield f"{indent}or"
                     yield from _pattern(alternative, indent + "  ")
+
+
+def explain_step(step: plan.Step) -> str:
+    """One step of a pattern, without what is inside it."""
+    match step:
+        case plan.Scan():
+            return f"Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"
+        case plan.Expand():
+            return f"{_expand(step)}{_where(step.predicates)}"
+        case plan.Filter():
+            return f"Filter{_where(step.predicates)}"
+        case plan.Exclude():
+            return "Exclude"
+        case plan.Extend():
+            return "Optional"
+        case plan.Exists():
+            return "Any of"
 
 
 def _expand(step: plan.Expand) -> str:

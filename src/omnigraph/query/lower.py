@@ -7,10 +7,12 @@ leave optional matches to the end. Engines that know table sizes may reorder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from omnigraph.model.arrow import ID
+from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query.blocks import Block, TypedHop
 from omnigraph.query.plan import Exclude, Exists, Expand, Extend, Filter, Pattern, Scan, Step
@@ -97,13 +99,7 @@ class _Ordering:
             for hop in self.hops
         )
         local = [p for read, p in self.predicates if read == {name}]
-        equal = {
-            column.property
-            for p in local
-            if isinstance(p, ex.Compare) and p.operator == "="
-            for column, value in ((p.left, p.right), (p.right, p.left))
-            if isinstance(column, ex.PropertyValue) and not ex.variables_of(value)
-        }
+        equal = {column.property for p in local for column, _ in _equalities(p)}
         key = set(self.catalog.nodes[type_name].key)
         if key and key <= equal:
             score = 3
@@ -117,7 +113,23 @@ class _Ordering:
 
     def _scan(self, name: str, waiting: dict[str, str]) -> None:
         self.bound.add(name)
-        self.steps.append(Scan(name, waiting.pop(name), self._take_local({name})))
+        type_name = waiting.pop(name)
+        predicates = self._take_local({name})
+        entity_id = self._pinned_id(type_name, predicates)
+        self.steps.append(Scan(name, type_name, predicates, entity_id))
+
+    def _pinned_id(
+        self, type_name: str, predicates: tuple[ex.Expression, ...]
+    ) -> ex.Expression | None:
+        """What the id must be: the value of `id` itself, or of a single String key."""
+        key = self.catalog.nodes[type_name].key
+        for predicate in predicates:
+            for column, value in _equalities(predicate):
+                if column.type.scalar is not Scalar.STRING or column.type.is_list:
+                    continue
+                if column.property == ID or key == (column.property,):
+                    return value
+        return None
 
     def _expand(self, hop: TypedHop) -> None:
         self.hops.remove(hop)
@@ -180,6 +192,17 @@ def _oriented(hop: TypedHop, forwards: bool) -> Expand:
         target_type=hop.source_type,
         direction=_FLIPPED[hop.direction],  # type: ignore[arg-type]
     )
+
+
+def _equalities(predicate: ex.Expression) -> Iterator[tuple[ex.PropertyValue, ex.Expression]]:
+    """The column and the value of `column = value`, where the value is the same for all rows."""
+    if isinstance(predicate, ex.Compare) and predicate.operator == "=":
+        for column, value in (
+            (predicate.left, predicate.right),
+            (predicate.right, predicate.left),
+        ):
+            if isinstance(column, ex.PropertyValue) and not ex.variables_of(value):
+                yield column, value
 
 
 def _outer_variables(block: Block) -> frozenset[str]:

@@ -37,6 +37,8 @@ class Scan:
     type_name: str
     predicates: tuple[Expression, ...] = ()
     """Conditions on this variable alone, ready to be pushed into storage."""
+    entity_id: Expression | None = None
+    """The one id that can satisfy them, where they pin a key whose text is the id."""
 
 
 @dataclass(frozen=True, slots=True)

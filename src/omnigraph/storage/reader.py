@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.model.values import BlobUri
@@ -68,6 +69,12 @@ class SnapshotReader:
     ) -> Iterator[bytes | BlobUri | None]:
         """The blobs at ``positions``, one after another, each read when asked for."""
         return blobs.values_at(self.handle(table_key), column, positions)
+
+    def rows_where(
+        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type that pass a filter on their stored columns; all of them without one."""
+        return tables.rows_where(self.handle(table_key), wanted, columns)
 
     def rows_where_in(
         self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]

@@ -143,3 +143,12 @@ def rows_where_in(
     found = scanned.filter(pc.is_in(scanned[column], value_set=values))
     # The column it was found by is only kept if it was asked for.
     return found if column in columns else found.drop_columns([column])
+
+
+@_translated
+def rows_where(
+    handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str]
+) -> pa.Table:
+    """Rows that pass a filter; all of them without one."""
+    count("lance", "scan" if wanted is None else "lookup", handle.uri)
+    return handle.to_table(columns=list(columns), filter=wanted)

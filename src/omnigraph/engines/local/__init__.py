@@ -1,0 +1,1 @@
+"""The embedded engine: numpy over dense integers, Arrow columns, Lance underneath."""

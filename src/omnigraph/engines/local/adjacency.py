@@ -1,0 +1,164 @@
+"""Edges as sorted arrays: who is next to whom, by slot.
+
+`Adjacency` is a compressed sparse row matrix without weights. Neighbours of a node lie together and
+ascend, so sets, membership and merges are cheap. Parallel edges stay: whether there are any is
+known, so that the usual graph pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.rows import Positions
+
+Key = TypeVar("Key", bound=np.generic)
+Keys: TypeAlias = npt.NDArray[np.int64]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+_LOW = np.uint64(2**32 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjacency:
+    """The neighbours of every node along one edge type in one direction."""
+
+    pointers: npt.NDArray[np.int64]
+    neighbours: Slots
+    has_parallels: bool
+    has_loops: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return int(self.pointers.nbytes + self.neighbours.nbytes)
+
+    @classmethod
+    def build(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
+        """From the two ends of every edge."""
+        keys = _packed(sources, targets)
+        keys.sort()
+        parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
+        loops = bool((sources == targets).any())
+        return cls(_pointers(sources, nodes), _low_half(keys), parallels, loops)
+
+    @classmethod
+    def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
+        """Both orientations as one: a pair linked both ways, or by several edges, is one."""
+        keys = np.concatenate([_packed(sources, targets), _packed(targets, sources)])
+        keys = sorted_distinct(keys)
+        loops = bool((sources == targets).any())
+        nears = (keys >> np.uint64(32)).astype(np.int64)
+        return cls(_pointers(nears, nodes), _low_half(keys), False, loops)
+
+    def between_types(self) -> Adjacency:
+        """The same where the two ends are of different types: equal slots are no loops."""
+        return replace(self, has_loops=False)
+
+    def gather(self, slots: Slots) -> tuple[Slots, Counts]:
+        """All neighbours of each slot, one after the other, and how many each has."""
+        begin, counts = self._ranges(slots)
+        if len(slots) == 1:
+            start = int(begin[0])
+            return self.neighbours[start : start + int(counts[0])], counts
+        return self.neighbours[spread(begin, counts)], counts
+
+    def degrees(self, slots: Slots) -> Counts:
+        """How many stored neighbours each slot has."""
+        return self._ranges(slots)[1]
+
+    def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
+        """For each pair, whether there is an edge."""
+        low, counts = self._ranges(sources)
+        high = low + counts
+        wanted = targets
+        # A binary search for all pairs in step; each round halves what is left of every range.
+        rounds = int(counts.max(initial=0)).bit_length()
+        last = len(self.neighbours) - 1
+        if last < 0:
+            return np.zeros(len(sources), np.bool_)
+        end = high.copy()
+        for _ in range(rounds):
+            middle = (low + high) >> 1
+            open_ = low < high
+            less = open_ & (self.neighbours[np.minimum(middle, last)] < wanted)
+            low = np.where(less, middle + 1, low)
+            high = np.where(open_ & ~less, middle, high)
+        found: npt.NDArray[np.bool_] = self.neighbours[np.minimum(low, last)] == wanted
+        return found & (low < end)
+
+    def _ranges(self, slots: Slots) -> tuple[Counts, Counts]:
+        """Where the neighbours of each slot begin, and how many there are.
+
+        Slots given out after this was built have none.
+        """
+        nodes = len(self.pointers) - 1
+        if len(slots) and int(slots.max()) >= nodes:
+            known = np.minimum(slots, nodes)
+            begin = self.pointers[known]
+            return begin, self.pointers[np.minimum(known + 1, nodes)] - begin
+        begin = self.pointers[slots]
+        return begin, self.pointers[slots + 1] - begin
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRows:
+    """The edges at every node along one edge type in one direction, by their positions."""
+
+    pointers: npt.NDArray[np.int64]
+    edges: Positions
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return int(self.pointers.nbytes + self.edges.nbytes)
+
+    @classmethod
+    def build(cls, ends: Slots, edges: Positions, nodes: int) -> EdgeRows:
+        """From the end every edge is looked up by."""
+        keys = _packed(ends, edges)
+        keys.sort()
+        return cls(_pointers(ends, nodes), _low_half(keys))
+
+    def gather(self, slots: Slots) -> tuple[Positions, Counts]:
+        """The edges at each slot, one after the other, and how many each has."""
+        nodes = len(self.pointers) - 1
+        begin = self.pointers[np.minimum(slots, nodes)]
+        counts = self.pointers[np.minimum(slots + 1, nodes)] - begin
+        return self.edges[spread(begin, counts)], counts
+
+
+def spread(begin: Counts, counts: Counts) -> Counts:
+    """The indexes of several ranges, one range after the other."""
+    before = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    return np.repeat(begin - before, counts) + np.arange(total)
+
+
+def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
+    """The distinct keys in order; sorts in place. numpy's own is many times slower on integers."""
+    keys.sort()
+    if len(keys) < 2:
+        return keys
+    first = np.empty(len(keys), np.bool_)
+    first[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys if first.all() else keys[first]
+
+
+def _packed(high: Slots, low: Slots) -> npt.NDArray[np.uint64]:
+    return (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint32)
+
+
+def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    return keys.astype(np.uint32).view(np.int32)
+
+
+def _pointers(sources: npt.NDArray[np.integer], nodes: int) -> npt.NDArray[np.int64]:
+    pointers = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(sources, minlength=nodes), out=pointers[1:])
+    return pointers

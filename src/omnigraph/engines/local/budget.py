@@ -1,0 +1,71 @@
+"""How much memory the engine may keep between queries, and what goes first.
+
+Everything kept (columns, ids, adjacency, text indexes) is registered with its size. When the sum
+passes the limit, what was not used for the longest time is forgotten. Queries that are running hold
+references of their own, so nothing is ever taken away from under them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+VARIABLE = "OMNIGRAPH_CACHE_BYTES"
+DEFAULT_SHARE = 4
+"""By default a quarter of the machine's memory."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    nbytes: int
+    forget: Callable[[], object]
+
+
+class MemoryBudget:
+    """What is kept, least recently used first. Safe to use from many threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._lock = threading.RLock()
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    def keep(self, key: Hashable, nbytes: int, forget: Callable[[], object]) -> None:
+        """Register something that was just made; older things may be forgotten for it."""
+        with self._lock:
+            self._release(key)
+            self._kept[key] = _Kept(nbytes, forget)
+            self.used += nbytes
+            while self.used > self.limit and len(self._kept) > 1:
+                oldest = next(iter(self._kept))
+                if oldest == key:
+                    break
+                self._release(oldest)
+
+    def touch(self, key: Hashable) -> None:
+        """Say that something was used."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Let go of something."""
+        with self._lock:
+            self._release(key)
+
+    def _release(self, key: Hashable) -> None:
+        known = self._kept.pop(key, None)
+        if known is not None:
+            self.used -= known.nbytes
+            known.forget()
+
+
+def configured_limit() -> int:
+    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the machine's memory."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // DEFAULT_SHARE

@@ -1,0 +1,201 @@
+"""Ids as small integers: every node id a query meets gets a *slot*, and keeps it.
+
+Slots belong to a node type, not to a version of its table: adjacency, bindings and joins are arrays
+of slots, and none of them has to be touched when a row is updated or a table compacted. Slots are
+given out in the order ids are met and never taken back.
+
+A space has two parts. The base is an open-addressing table over 64-bit hashes, built with numpy and
+never changed, which many threads may search at once. The tail is a dictionary of the ids met since;
+it is folded into a new base when it has grown. Two different ids with one hash would be taken for
+each other; among the ids of a base that is checked, and the hash replaced. An id that is looked up
+and is not there meets one by accident with a chance of about 1 in 10^13 per million stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engines.local.hashing import Hashes, StringHash
+
+Slots = npt.NDArray[np.int32]
+
+ABSENT = -1
+"""The slot of nothing: an id that is not there, an optional match that was not found."""
+
+_TAIL_MIN = 4_096
+_TAIL_SHARE = 8
+"""The tail is folded in when it holds this part of the base."""
+
+_SERIALS = itertools.count()
+
+NO_STRINGS = pa.array([], pa.string())
+
+
+class _Base:
+    """A fixed set of distinct ids; an id's slot is its place."""
+
+    def __init__(self, strings: pa.Array, hash_: StringHash | None = None) -> None:
+        hash_ = hash_ or StringHash()
+        hashes = hash_.many(strings)
+        while _has_repeats(hashes):
+            hash_ = StringHash()
+            hashes = hash_.many(strings)
+        self.strings = strings
+        self.hash = hash_
+        self._hashes = hashes
+        bits = int(np.ceil(np.log2(max(len(strings), 4)))) + 1
+        self._shift = np.uint64(64 - bits)
+        self._mask = (1 << bits) - 1
+        self._table = np.full(1 << bits, ABSENT, np.int32)
+        waiting = np.arange(len(strings), dtype=np.int32)
+        place = (hashes >> self._shift).astype(np.int64)
+        while len(waiting):
+            free = self._table[place] < 0
+            self._table[place[free]] = waiting[free]
+            lost = self._table[place] != waiting
+            waiting = waiting[lost]
+            place = (place[lost] + 1) & self._mask
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.strings.nbytes + self._hashes.nbytes + self._table.nbytes)
+
+    def find(self, texts: pa.Array) -> Slots:
+        if not len(self.strings):
+            return np.full(len(texts), ABSENT, np.int32)
+        hashes = self.hash.many(texts)
+        place = (hashes >> self._shift).astype(np.int64)
+        found = self._table[place]
+        wrong = np.flatnonzero((found >= 0) & (self._hashes[found] != hashes))
+        while len(wrong):
+            place[wrong] = (place[wrong] + 1) & self._mask
+            found[wrong] = self._table[place[wrong]]
+            again = found[wrong]
+            wrong = wrong[(again >= 0) & (self._hashes[again] != hashes[wrong])]
+        return found
+
+    def find_one(self, text: str) -> int:
+        if not len(self.strings):
+            return ABSENT
+        hash_ = self.hash.one(text)
+        place = hash_ >> int(self._shift)
+        while (found := int(self._table[place])) >= 0:
+            if int(self._hashes[found]) == hash_ and self.strings[found].as_py() == text:
+                return found
+            place = (place + 1) & self._mask
+        return ABSENT
+
+
+def _has_repeats(hashes: Hashes) -> bool:
+    ordered = np.sort(hashes)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What readers look at; replaced as a whole when the tail is folded in."""
+
+    base: _Base
+    tail: dict[str, int] = field(default_factory=dict)
+    added: list[str] = field(default_factory=list)
+
+
+class IdSpace:
+    """The slots of one node type. Many threads may search it while one adds to it."""
+
+    def __init__(self) -> None:
+        self.serial = next(_SERIALS)
+        """Tells spaces apart, also those that are gone."""
+        self._lock = threading.Lock()
+        self._state = _State(_Base(NO_STRINGS))
+
+    def __len__(self) -> int:
+        state = self._state
+        return len(state.base.strings) + len(state.added)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes, about."""
+        state = self._state
+        return state.base.nbytes + 120 * len(state.added)
+
+    def find_one(self, text: str) -> int:
+        """The slot of one id, or `ABSENT`."""
+        state = self._state
+        found = state.base.find_one(text)
+        return state.tail.get(text, ABSENT) if found < 0 else found
+
+    def find(self, texts: pa.Array) -> Slots:
+        """The slots of some ids, `ABSENT` for those never met."""
+        return _find(self._state, texts)
+
+    def intern(self, texts: pa.Array, *, distinct: bool = False) -> Slots:
+        """The slots of some ids; those never met get new ones.
+
+        ``distinct`` promises that no id comes twice, which saves a pass over a whole table.
+        """
+        slots = _find(self._state, texts)
+        if not (slots < 0).any():
+            return slots
+        with self._lock:
+            # Another thread may have added some of them meanwhile.
+            slots = _find(self._state, texts)
+            missing = slots < 0
+            new = texts.filter(pa.array(missing))
+            if distinct:
+                slots[missing] = np.arange(len(self), len(self) + len(new), dtype=np.int32)
+                self._add(new)
+                return slots
+            self._add(pc.unique(new))
+            slots[missing] = _find(self._state, new)
+            return slots
+
+    def strings(self, slots: Slots) -> pa.Array:
+        """The ids of some slots; null for `ABSENT`."""
+        state = self._state
+        base = state.base.strings
+        if not len(slots):
+            return NO_STRINGS
+        places = pa.array(slots, mask=slots < 0) if int(slots.min()) < 0 else pa.array(slots)
+        if int(slots.max()) < len(base):
+            return base.take(places)
+        added = pa.array(state.added, pa.string())
+        return pa.chunked_array([base, added]).take(places).combine_chunks()
+
+    def string(self, slot: int) -> str:
+        """The id of one slot."""
+        state = self._state
+        place = slot - len(state.base.strings)
+        text: str = state.base.strings[slot].as_py() if place < 0 else state.added[place]
+        return text
+
+    def _add(self, new: pa.Array) -> None:
+        """Give slots to ids that have none; the lock is held."""
+        state = self._state
+        base = state.base.strings
+        if len(state.added) + len(new) < max(_TAIL_MIN, len(base) // _TAIL_SHARE):
+            for text in new.to_pylist():
+                state.added.append(text)
+                state.tail[text] = len(base) + len(state.added) - 1
+            return
+        parts = [base, pa.array(state.added, pa.string()), new]
+        # The pieces of a scan would otherwise keep their whole batches in memory.
+        self._state = _State(_Base(pa.concat_arrays([p.cast(pa.string()) for p in parts])))
+
+
+def _find(state: _State, texts: pa.Array) -> Slots:
+    slots = state.base.find(texts)
+    if state.tail:
+        missed = np.flatnonzero(slots < 0)
+        if len(missed):
+            get = state.tail.get
+            known = [get(text, ABSENT) for text in texts.take(pa.array(missed)).to_pylist()]
+            slots[missed] = known
+    return slots

@@ -1,0 +1,215 @@
+"""The nodes of one type at one snapshot, as a query sees them: slots in, values out.
+
+Two ways to have them give the same answers. `CachedNodes` holds whole columns in memory and is what
+a warm graph uses. `FetchedNodes` reads only the rows a query meets, through Lance's indexes, which
+is how the first query of a process and a graph larger than memory are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
+from omnigraph.engines.local.rows import Load, Mask, Positions, RowView
+from omnigraph.model.arrow import ID
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.fragments import FragmentState, stored_rows
+from omnigraph.storage.reader import SnapshotReader
+
+
+class NodeTable(Protocol):
+    """One node type at one snapshot."""
+
+    @property
+    def space(self) -> IdSpace:
+        """The slots of the type."""
+        ...
+
+    def present(self, slots: Slots) -> Mask | None:
+        """Which of these nodes exist; None if all of them do."""
+        ...
+
+    def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
+        """A property of some nodes; null for `ABSENT`."""
+        ...
+
+
+class RowNumbers:
+    """Where the row of each slot lies, in one version."""
+
+    def __init__(self, rows: Positions) -> None:
+        # One more than there are slots: `ABSENT` reads the last entry, which is nobody's.
+        self._rows = rows
+
+    @classmethod
+    def build(cls, slots: Slots, positions: Positions, space_size: int) -> RowNumbers:
+        """From the slots of all positions, and the positions that exist."""
+        rows = np.full(space_size + 1, ABSENT, np.int32)
+        rows[slots[positions]] = positions
+        return cls(rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return int(self._rows.nbytes)
+
+    def of(self, slots: Slots, space_size: int) -> Positions:
+        """The rows of some slots, `ABSENT` where there is none."""
+        if space_size >= len(self._rows):
+            # Ids met since: nodes of other versions, which are not here.
+            grown = np.full(space_size + 1, ABSENT, np.int32)
+            grown[: len(self._rows) - 1] = self._rows[:-1]
+            self._rows = grown
+        rows: Positions = self._rows[slots]
+        return rows
+
+
+def interned(space: IdSpace, column: str) -> Load:
+    """A loader that turns a column of ids into slots, batch by batch."""
+
+    def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
+        # The ids of a version are distinct; those of its deleted rows may come again.
+        distinct = column == ID and all(fragment.deletions is None for fragment in fragments)
+        parts = [
+            space.intern(batch.column(0), distinct=distinct)
+            for batch in stored_rows(handle, fragments, [column])
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+    return load
+
+
+class CachedNodes:
+    """Nodes whose columns are kept in memory."""
+
+    def __init__(self, view: RowView, space: IdSpace) -> None:
+        self.view = view
+        self.space = space
+        self.slots: Slots = view.derived((ID, space.serial), interned(space, ID))
+        """By position, deleted rows included."""
+        self._numbers: RowNumbers = view.keep(
+            ("rows", space.serial),
+            lambda: RowNumbers.build(self.slots, view.positions(), len(space)),
+        )
+
+    def rows(self, slots: Slots) -> Positions:
+        """The positions of some nodes, `ABSENT` for those that do not exist here."""
+        return self._numbers.of(slots, len(self.space))
+
+    def present(self, slots: Slots) -> Mask | None:
+        """Which of these nodes exist; None if all of them do."""
+        if self.view.count == len(self.space):
+            return None
+        found: Mask = self.rows(slots) >= 0
+        return None if found.all() else found
+
+    def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
+        """A property of some nodes; null for `ABSENT`."""
+        if property == ID:
+            return self.space.strings(slots)
+        return taken(self.view.column(property, type), self.rows(slots))
+
+    def every(self) -> Slots:
+        """All nodes, in the order of their rows."""
+        slots: Slots = self.slots[self.view.positions()]
+        return slots
+
+
+class FetchedNodes:
+    """Nodes read when a query meets them, all their needed columns at once."""
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        table_key: str,
+        space: IdSpace,
+        columns: Mapping[str, pa.DataType],
+    ) -> None:
+        self.space = space
+        self._reader = reader
+        self._key = table_key
+        stored = reader.handle(table_key).schema.names
+        self._stored = [name for name in columns if name in stored and name != ID]
+        self._chunks: dict[str, list[pa.Array]] = {name: [] for name in self._stored}
+        self._count = 0
+        self._rows = np.full(1, _UNASKED, np.int32)
+
+    def present(self, slots: Slots) -> Mask | None:
+        """Which of these nodes exist; None if all of them do."""
+        found: Mask = self._ensured(slots) >= 0
+        return None if found.all() else found
+
+    def values(self, property: str, type: pa.DataType, slots: Slots) -> pa.Array:
+        """A property of some nodes; null for `ABSENT`."""
+        if property == ID:
+            return self.space.strings(slots)
+        rows = self._ensured(slots)
+        if property not in self._chunks:
+            return pa.nulls(len(slots), type)
+        return taken(self._column(property, type), rows)
+
+    def add(self, table: pa.Table) -> Slots:
+        """Take in rows that were read in another way, with their ids and all needed columns."""
+        slots = self.space.intern(single(table[ID]))
+        self._grow()
+        fresh = self._rows[slots] < 0
+        if not fresh.all():
+            table = table.filter(pa.array(fresh))
+        for name in self._stored:
+            self._chunks[name].append(single(table[name]))
+        new = slots[fresh]
+        self._rows[new] = np.arange(self._count, self._count + len(new), dtype=np.int32)
+        self._count += len(new)
+        return slots
+
+    @property
+    def columns(self) -> list[str]:
+        """What has to be read of every row."""
+        return [ID, *self._stored]
+
+    def _ensured(self, slots: Slots) -> Positions:
+        """The rows of some slots, read if they were not."""
+        self._grow()
+        rows: Positions = self._rows[slots]
+        unasked = slots[(rows == _UNASKED) & (slots >= 0)]
+        if len(unasked):
+            distinct = np.unique(unasked)
+            ids = self.space.strings(distinct)
+            self._rows[distinct] = ABSENT
+            self.add(self._reader.rows_where_in(self._key, ID, ids, self.columns))
+            rows = self._rows[slots]
+        return rows
+
+    def _grow(self) -> None:
+        size = len(self.space) + 1
+        if size > len(self._rows):
+            grown = np.full(max(size, 2 * len(self._rows)), _UNASKED, np.int32)
+            grown[: len(self._rows) - 1] = self._rows[:-1]
+            self._rows = grown
+
+    def _column(self, name: str, type: pa.DataType) -> pa.Array:
+        chunks = self._chunks[name]
+        if len(chunks) != 1:
+            chunks[:] = [pa.concat_arrays(chunks) if chunks else pa.array([], type)]
+        return chunks[0]
+
+
+_UNASKED = -2
+"""The row of a slot nobody has looked up yet."""
+
+
+def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
+    """The values at some rows; null where the row is negative."""
+    if len(rows) and int(rows.min()) < 0:
+        return column.take(pa.array(rows, mask=rows < 0))
+    return column.take(pa.array(rows))
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

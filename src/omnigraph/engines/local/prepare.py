@@ -1,0 +1,338 @@
+"""What can be said about a plan before it runs, worked out once and kept with the compiled query.
+
+A plan is prepared by asking, for each step, which variables anything later still reads, which
+columns of which types are read at all, and by pulling text search and ranking calls out of
+expressions: they need more than a row, so their values are computed apart and read like a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+
+SearchCall = ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf
+
+
+@dataclass(frozen=True, slots=True)
+class VariableInfo:
+    """What a variable of the match stands for."""
+
+    kind: str
+    """`node`, `edge` or `path`."""
+    type_name: str
+    """The node or edge type; of a path, the type of its nodes."""
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step, with its expressions rewritten, and the variables that are read after it."""
+
+    step: plan.Step
+    needed: frozenset[str]
+    patterns: tuple[PreparedPattern, ...] = ()
+    """The inner patterns of `not`, `any` and `optional`."""
+    anchors: tuple[Anchor, ...] = ()
+    """Equalities that pin the scanned nodes down."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPattern:
+    """Steps in the order they run."""
+
+    steps: tuple[PreparedStep, ...]
+    reads: frozenset[str]
+    """Variables bound outside that the pattern looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """`property = value` or `property in values`, where the value is the same for all rows."""
+
+    property: str
+    type: pa.DataType
+    value: ex.Expression
+    several: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRead:
+    """A plan ready to be run many times."""
+
+    compiled: plan.ReadPlan
+    pattern: PreparedPattern
+    variables: dict[str, VariableInfo]
+    calls: dict[str, SearchCall]
+    """Search calls by the name their values are read under."""
+    node_columns: dict[str, dict[str, pa.DataType]]
+    edge_columns: dict[str, dict[str, pa.DataType]]
+    group_by: plan.GroupBy | None
+    columns: tuple[plan.Column, ...]
+    having: tuple[ex.Expression, ...]
+    order: tuple[plan.SortKey, ...]
+    ties: tuple[plan.BoundVariable, ...]
+    """Variables whose ids break ties; empty where output columns do, or where nothing is ordered."""
+
+
+def prepare(compiled: plan.ReadPlan) -> PreparedRead:
+    """The plan with everything worked out that does not depend on data or parameters."""
+    return _Preparation(compiled).prepared()
+
+
+@dataclass(slots=True)
+class _Preparation:
+    compiled: plan.ReadPlan
+    variables: dict[str, VariableInfo] = field(default_factory=dict)
+    calls: dict[str, SearchCall] = field(default_factory=dict)
+    names: dict[SearchCall, str] = field(default_factory=dict)
+    node_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
+    edge_columns: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
+
+    def prepared(self) -> PreparedRead:
+        compiled = self.compiled
+        self._learn_variables(compiled.pattern, optional=False)
+        group_by = compiled.group_by and plan.GroupBy(
+            tuple((name, self.rewritten(item)) for name, item in compiled.group_by.items),
+            tuple(
+                plan.NamedAggregate(entry.name, self._aggregate(entry.value))
+                for entry in compiled.group_by.aggregates
+            ),
+        )
+        columns = tuple(
+            column
+            if isinstance(column.expression, ex.EntityObject)
+            else replace(column, expression=self.rewritten(column.expression))
+            for column in compiled.columns
+        )
+        order = tuple(
+            replace(key, expression=self.rewritten(key.expression)) for key in compiled.order
+        )
+        having = tuple(map(self.rewritten, compiled.having))
+        by_rows = group_by is None and not compiled.distinct
+        ordered = bool(order) or compiled.rank is not None
+        ties = (
+            tuple(v for v in compiled.variables if v.name in self.variables)
+            if by_rows and ordered
+            else ()
+        )
+        needed = {variable.name for variable in ties}
+        for expression in _tail_expressions(group_by, columns, order, having):
+            needed |= self._reads(expression)
+        if compiled.rank is not None:
+            needed.add(compiled.rank.score.variable)
+            self._learn_columns(compiled.rank.score)
+        pattern = self._pattern(compiled.pattern, frozenset(needed))
+        return PreparedRead(
+            compiled,
+            pattern,
+            self.variables,
+            self.calls,
+            self.node_columns,
+            self.edge_columns,
+            group_by,
+            columns,
+            having,
+            order,
+            ties,
+        )
+
+    # --- expressions ------------------------------------------------------------------------------
+
+    def rewritten(self, expression: ex.Expression) -> ex.Expression:
+        """The expression with its search calls replaced by columns of their values."""
+        self._learn_columns(expression)
+
+        def replacement(part: ex.Expression) -> ex.Expression | None:
+            if not isinstance(part, ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf):
+                return None
+            name = self.names.get(part)
+            if name is None:
+                name = self.names[part] = f"#{len(self.names)}"
+                self.calls[name] = part
+            return ex.OutputValue(name, part.type)
+
+        return ex.rewrite(expression, replacement)
+
+    def _aggregate(self, value: ex.AggregateValue) -> ex.AggregateValue:
+        argument = value.argument
+        if argument is None:
+            return value
+        if value.function == "count" and not value.distinct and self._never_null(argument):
+            return replace(value, argument=None)
+        return replace(value, argument=self.rewritten(argument))
+
+    def _never_null(self, argument: ex.Expression) -> bool:
+        match argument:
+            case ex.EntityId():
+                return not self.variables[argument.variable].optional
+            case ex.PropertyValue():
+                optional = self.variables[argument.variable].optional
+                return not optional and not argument.type.nullable
+        return False
+
+    def _reads(self, expression: ex.OutputExpression) -> frozenset[str]:
+        """The match variables an expression reads, also through a search call."""
+        if isinstance(expression, ex.EntityObject):
+            self._learn_object(expression)
+            return frozenset([expression.variable])
+        read: set[str] = set()
+        for part in ex.walk(expression):
+            if isinstance(part, ex.OutputValue) and part.name in self.calls:
+                read.add(self.calls[part.name].variable)
+            elif (name := getattr(part, "variable", None)) is not None:
+                read.add(name)
+        return frozenset(read)
+
+    def _learn_object(self, entity: ex.EntityObject) -> None:
+        for name, type in entity.columns:
+            self._learn_column(entity.kind, entity.type_name, name, arrow_type(type))
+
+    def _learn_columns(self, expression: ex.Expression) -> None:
+        for part in ex.walk(expression):
+            match part:
+                case ex.PropertyValue():
+                    self._learn_column(
+                        part.kind, part.type_name, part.property, arrow_type(part.type)
+                    )
+                case ex.TextMatch() | ex.Bm25():
+                    self._learn_column("node", part.type_name, part.property, pa.string())
+                case ex.Nearest():
+                    vector = pa.list_(pa.field("item", pa.float32()), part.dimension)
+                    self._learn_column("node", part.type_name, part.property, vector)
+
+    def _learn_column(self, kind: str, type_name: str, name: str, type: pa.DataType) -> None:
+        columns = self.node_columns if kind == "node" else self.edge_columns
+        if name != ID or kind == "edge":
+            columns.setdefault(type_name, {})[name] = type
+
+    # --- patterns ---------------------------------------------------------------------------------
+
+    def _learn_variables(self, pattern: plan.Pattern, *, optional: bool) -> None:
+        for step in pattern.steps:
+            match step:
+                case plan.Scan():
+                    self.variables[step.variable] = VariableInfo("node", step.type_name, optional)
+                case plan.Expand():
+                    if not step.target_is_bound:
+                        info = VariableInfo("node", step.target_type, optional)
+                        self.variables[step.target] = info
+                    if step.edge_variable is not None:
+                        info = VariableInfo("edge", step.edge_type, optional)
+                        self.variables[step.edge_variable] = info
+                    if step.path_variable is not None:
+                        info = VariableInfo("path", step.source_type, optional)
+                        self.variables[step.path_variable] = info
+                case plan.Exclude():
+                    self._learn_variables(step.pattern, optional=optional)
+                case plan.Exists():
+                    for alternative in step.alternatives:
+                        self._learn_variables(alternative, optional=optional)
+                case plan.Extend():
+                    self._learn_variables(step.pattern, optional=True)
+
+    def _pattern(self, pattern: plan.Pattern, needed: frozenset[str]) -> PreparedPattern:
+        """The steps from the last to the first, so that each knows what is read after it."""
+        prepared: list[PreparedStep] = []
+        introduced: set[str] = set()
+        for step in reversed(pattern.steps):
+            one = self._step(step, needed)
+            prepared.append(one)
+            introduced |= _introduced(step)
+            needed = (needed | self._step_reads(one)) - _introduced(step)
+        reads = frozenset(needed - introduced)
+        return PreparedPattern(tuple(reversed(prepared)), reads)
+
+    def _step(self, step: plan.Step, needed: frozenset[str]) -> PreparedStep:
+        match step:
+            case plan.Scan():
+                predicates = tuple(map(self.rewritten, step.predicates))
+                rewritten = replace(step, predicates=predicates)
+                return PreparedStep(rewritten, needed, anchors=tuple(_anchors(predicates)))
+            case plan.Expand():
+                predicates = tuple(map(self.rewritten, step.predicates))
+                return PreparedStep(replace(step, predicates=predicates), needed)
+            case plan.Filter():
+                predicates = tuple(map(self.rewritten, step.predicates))
+                return PreparedStep(plan.Filter(predicates), needed)
+            case plan.Exclude():
+                return PreparedStep(step, needed, (self._pattern(step.pattern, frozenset()),))
+            case plan.Exists():
+                inner = tuple(self._pattern(one, frozenset()) for one in step.alternatives)
+                return PreparedStep(step, needed, inner)
+            case plan.Extend():
+                return PreparedStep(step, needed, (self._pattern(step.pattern, needed),))
+
+    def _step_reads(self, one: PreparedStep) -> frozenset[str]:
+        read: set[str] = set()
+        step = one.step
+        match step:
+            case plan.Expand():
+                read.add(step.source)
+                if step.target_is_bound:
+                    read.add(step.target)
+                for predicate in step.predicates:
+                    read |= self._reads(predicate)
+            case plan.Scan() | plan.Filter():
+                for predicate in step.predicates:
+                    read |= self._reads(predicate)
+            case plan.Exclude() | plan.Exists() | plan.Extend():
+                for pattern in one.patterns:
+                    read |= pattern.reads
+        return frozenset(read)
+
+
+def _introduced(step: plan.Step) -> frozenset[str]:
+    match step:
+        case plan.Scan():
+            return frozenset([step.variable])
+        case plan.Expand():
+            names = {step.edge_variable, step.path_variable} - {None}
+            if not step.target_is_bound:
+                names.add(step.target)
+            return frozenset(name for name in names if name is not None)
+        case plan.Extend():
+            return frozenset(step.introduces)
+    return frozenset()
+
+
+def _anchors(predicates: Iterable[ex.Expression]) -> Iterator[Anchor]:
+    for predicate in predicates:
+        match predicate:
+            case ex.Compare(operator="=", left=left, right=right):
+                for column, value in ((left, right), (right, left)):
+                    if isinstance(column, ex.PropertyValue) and _is_constant(value):
+                        yield Anchor(column.property, arrow_type(column.type), value, False)
+            case ex.ListContains(list=several, item=ex.PropertyValue() as column):
+                if _is_constant(several):
+                    yield Anchor(column.property, arrow_type(column.type), several, True)
+
+
+def _is_constant(expression: ex.Expression) -> bool:
+    return all(
+        isinstance(part, ex.Constant | ex.ParameterValue | ex.CurrentTime | ex.RoundToF32)
+        for part in ex.walk(expression)
+    )
+
+
+def _tail_expressions(
+    group_by: plan.GroupBy | None,
+    columns: tuple[plan.Column, ...],
+    order: tuple[plan.SortKey, ...],
+    having: tuple[ex.Expression, ...],
+) -> Iterator[ex.OutputExpression]:
+    if group_by is not None:
+        yield from (item for _, item in group_by.items)
+        yield from (
+            entry.value.argument
+            for entry in group_by.aggregates
+            if entry.value.argument is not None
+        )
+    yield from (column.expression for column in columns)
+    yield from (key.expression for key in order)
+    yield from having

@@ -1,0 +1,134 @@
+"""Ordering candidates by a score, before anything else orders rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.adjacency import sorted_distinct
+from omnigraph.engines.local.frame import Frame
+from omnigraph.engines.local.fusion import fused
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.nodes import CachedNodes
+from omnigraph.engines.local.ordering import Scores, ranked_candidates
+from omnigraph.engines.local.search import text_index, vector_column
+from omnigraph.engines.local.session import Session
+from omnigraph.errors import InputError
+from omnigraph.query import expressions as ex
+from omnigraph.query.evaluate import scalar_operand
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRows:
+    """The rows whose candidate has a rank, and those ranks, beginning with 0."""
+
+    frame: Frame
+    ranks: npt.NDArray[np.int64]
+    scores: pa.Array
+    """The value each row was ordered by."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """Candidates from the first to the last."""
+
+    slots: Slots
+    scores: Scores
+
+
+def rank(
+    session: Session, frame: Frame, score: ex.RankExpression, best_first: bool, stop: int | None
+) -> RankedRows:
+    """Rank the nodes bound to the scored variable; at most ``stop`` candidates are wanted."""
+    bound = frame.bound[score.variable]
+    candidates = sorted_distinct(bound[bound >= 0])
+    ranker = _Ranker(session)
+    if isinstance(score, ex.Rrf):
+        ranking = ranker.fused(score, candidates, best_first)
+    else:
+        ranking = ranker.single(score, candidates, best_first, stop)
+    by_slot = np.argsort(ranking.slots)
+    ordered = ranking.slots[by_slot]
+    if not len(ordered):
+        empty = np.zeros(0, np.int64)
+        return RankedRows(frame.take(empty), empty, pa.array([], pa.float64()))
+    place = np.minimum(np.searchsorted(ordered, bound), len(ordered) - 1)
+    kept = np.flatnonzero(ordered[place] == bound)
+    ranks = by_slot[place[kept]]
+    return RankedRows(frame.take(kept), ranks, pa.array(ranking.scores[ranks]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranker:
+    session: Session
+
+    def single(
+        self,
+        score: ex.Nearest | ex.Bm25,
+        candidates: Slots,
+        best_first: bool,
+        stop: int | None,
+    ) -> _Ranking:
+        """One arm on its own."""
+        slots, scores = self._scored(score, candidates, stop if best_first else None)
+        space = self.session.tables.space(score.type_name)
+        best_is_high = isinstance(score, ex.Bm25)
+        order = ranked_candidates(
+            space, slots, scores, descending=best_is_high == best_first, stop=stop
+        )
+        return _Ranking(slots[order], scores[order])
+
+    def fused(self, score: ex.Rrf, candidates: Slots, best_first: bool) -> _Ranking:
+        """Both arms, fused by rank."""
+        run = self.session.run
+        k = scalar_operand(score.k, run.parameters, run.now).as_py()
+        if k is None or k <= 0:
+            raise InputError(f"the k of rrf must be a positive number, not {_shown(k)}")
+        depth = run.row_count(run.plan.limit)
+        arms = []
+        for arm in (score.first, score.second):
+            stop = depth if isinstance(arm, ex.Nearest) else None
+            arms.append(self.single(arm, candidates, True, stop).slots)
+        slots, scores = fused(
+            arms[0], arms[1], k, np.zeros(int(candidates.max(initial=0)) + 1, np.int32)
+        )
+        if not best_first:
+            order = np.argsort(scores, kind="stable")
+            slots, scores = slots[order], scores[order]
+        return _Ranking(slots, scores)
+
+    def _scored(
+        self, score: ex.Nearest | ex.Bm25, candidates: Slots, stop: int | None
+    ) -> tuple[Slots, Scores]:
+        """The candidates that take part, and their scores; with ``stop`` only the best, with ties."""
+        search = self.session.search
+        if isinstance(score, ex.Nearest):
+            nodes = self.session.tables.nodes(score.type_name)
+            if stop is not None and isinstance(nodes, CachedNodes):
+                column = vector_column(nodes, score.property, score.dimension)
+                rows, distances = column.best(
+                    search.query_vector(score), stop, candidates=nodes.rows(candidates)
+                )
+                return nodes.slots[rows], distances
+            distances, valid = search.distances(score, candidates)
+            return candidates[valid], distances[valid]
+        query = search.text(score.query)
+        nodes = search.whole(score.type_name)
+        if query is None:
+            return candidates[:0], np.zeros(0)
+        index = text_index(nodes, score.property)
+        mask = np.zeros(nodes.view.layout.size, np.bool_)
+        mask[nodes.rows(candidates)] = True
+        live = nodes.view.live
+        if stop is not None:
+            rows, scores = index.best(query, stop, live, mask)
+        else:
+            rows, scores = index.scores(query, live, mask)
+        return nodes.slots[rows], scores
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else str(value)

@@ -1,0 +1,278 @@
+"""Columns of tables, kept in memory by the fragments they came from.
+
+A row is known by its *position*: its place in the files of a version, deleted rows counted. Two
+versions with the same files have the same layout and share everything that was read; a version that
+adds files reads only those. Which rows of a layout exist is a mask of the version.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.budget import MemoryBudget
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.fragments import (
+    FragmentState,
+    fragments_of,
+    remaining_offsets,
+    stored_rows,
+)
+
+Positions: TypeAlias = npt.NDArray[np.int32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Column: TypeAlias = pa.Array | npt.NDArray[np.int32]
+"""Stored values are Arrow arrays; what the engine derives from them are numpy arrays."""
+
+
+class Sized(Protocol):
+    """Anything that can be kept: it knows its size."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        ...
+
+
+Made = TypeVar("Made", bound=Sized)
+
+Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
+"""Reads or computes a column for some fragments, one after the other."""
+
+_VIEWS_MAX = 8
+"""Versions of one table that are remembered."""
+
+
+class Layout:
+    """One list of files: what a position means, and the columns read so far."""
+
+    def __init__(self, fragments: Sequence[FragmentState]) -> None:
+        self.files = tuple(fragment.files for fragment in fragments)
+        self.starts: dict[tuple[str, ...], tuple[int, int]] = {}
+        """Where each fragment begins, and how many rows it has."""
+        at = 0
+        for fragment in fragments:
+            self.starts[fragment.files] = (at, fragment.rows)
+            at += fragment.rows
+        self.size = at
+        self.columns: dict[Hashable, Column] = {}
+        self.made: dict[Hashable, Sized] = {}
+        """What was computed from whole columns: dictionaries, indexes."""
+        self._asked: set[Hashable] = set()
+
+    def asked_before(self, key: Hashable) -> bool:
+        """Whether somebody wanted this already: what is wanted twice is worth making."""
+        if key in self._asked:
+            return True
+        self._asked.add(key)
+        return False
+
+
+class RowView:
+    """The rows of one version of one table."""
+
+    def __init__(
+        self,
+        table: TableRows,
+        handle: Handle,
+        fragments: Sequence[FragmentState],
+        layout: Layout,
+        live: Mask | None,
+    ) -> None:
+        self.handle = handle
+        self.layout = layout
+        self.live = live
+        """Which positions exist; None if all of them do."""
+        self.count = layout.size if live is None else int(live.sum())
+        self.fragments = fragments
+        self.made: dict[Hashable, Sized] = {}
+        """What was computed for the rows of this very version: adjacency, row numbers."""
+        self._table = table
+        self._positions: Positions | None = None
+
+    def positions(self) -> Positions:
+        """The positions that exist, ascending."""
+        if self._positions is None:
+            found = np.arange(self.layout.size) if self.live is None else np.flatnonzero(self.live)
+            self._positions = found.astype(np.int32)
+        return self._positions
+
+    def column(self, name: str, type: pa.DataType) -> pa.Array:
+        """A stored column over all positions."""
+        known = self.layout.columns.get(name)
+        if known is not None:
+            return known
+
+        def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array:
+            if name not in handle.schema.names:
+                # The property was added to the schema after this version was written.
+                return pa.nulls(sum(fragment.rows for fragment in fragments), type)
+            chunks = [batch.column(0) for batch in stored_rows(handle, fragments, [name])]
+            return pa.chunked_array(chunks, handle.schema.field(name).type).combine_chunks()
+
+        return self._table.column(self, name, load)
+
+    def derived(self, name: Hashable, load: Load) -> npt.NDArray[np.int32]:
+        """A column the engine computes from stored ones, kept and extended like them."""
+        known = self.layout.columns.get(name)
+        return self._table.column(self, name, load) if known is None else known
+
+    def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Something computed once for this version."""
+        known = self.made.get(key)
+        return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
+
+    def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Something computed once for all versions that have these files."""
+        known = self.layout.made.get(key)
+        if known is None:
+            return self._table.keep(self.layout.made, key, make)
+        return cast(Made, known)
+
+    def keep_growing(self, key: Hashable, grow: Callable[[Made | None, int], Made]) -> Made:
+        """Something computed once for these files, out of what an earlier layout has of it.
+
+        ``grow`` gets what is known of the first files, or None, and how many rows that covers.
+        """
+        known = self.layout.made.get(key)
+        if known is not None:
+            return cast(Made, known)
+
+        def make() -> Made:
+            earlier = self._table.longest_beginning(self.layout, key)
+            if earlier is None:
+                return grow(None, 0)
+            return grow(cast(Made, earlier.made[key]), earlier.size)
+
+        return self._table.keep(self.layout.made, key, make)
+
+
+class TableRows:
+    """The versions of one table that queries have looked at."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._lock = threading.RLock()
+        self._views: OrderedDict[tuple[str | None, int], RowView] = OrderedDict()
+        self._layouts: OrderedDict[tuple[tuple[str, ...], ...], Layout] = OrderedDict()
+        self._remaining: OrderedDict[tuple[tuple[str, ...], str], npt.NDArray[np.int64]] = (
+            OrderedDict()
+        )
+
+    def known(self, ref: str | None, version: int) -> RowView | None:
+        """The view of a version, if it was looked at before."""
+        return self._views.get((ref, version))
+
+    def has_column(self, name: Hashable) -> bool:
+        """Whether some version has this column in memory, so that the next needs little."""
+        return any(name in layout.columns for layout in tuple(self._layouts.values()))
+
+    def view(self, ref: str | None, version: int, handle: Handle) -> RowView:
+        """The view of a version."""
+        with self._lock:
+            key = (ref, version)
+            known = self._views.get(key)
+            if known is None:
+                known = self._view(handle)
+                self._views[key] = known
+                if len(self._views) > _VIEWS_MAX:
+                    self._views.popitem(last=False)
+            return known
+
+    def column(self, view: RowView, name: Hashable, load: Load) -> Column:
+        """A column of a view's layout; only what no other layout has is loaded."""
+        with self._lock:
+            layout = view.layout
+            known = layout.columns.get(name)
+            if known is None:
+                known = self._assembled(view, name, load)
+                layout.columns[name] = known
+                self._budget.keep(
+                    (id(self), layout.files, name),
+                    int(known.nbytes),
+                    lambda: layout.columns.pop(name, None),
+                )
+            return known
+
+    def keep(self, place: dict[Hashable, Sized], key: Hashable, make: Callable[[], Made]) -> Made:
+        """Make something once, however many threads ask for it, and keep it in ``place``."""
+        with self._lock:
+            known = place.get(key)
+            if known is not None:
+                return cast(Made, known)
+            made = make()
+            place[key] = made
+            self._budget.keep((id(place), key), made.nbytes, lambda: place.pop(key, None))
+            return made
+
+    def longest_beginning(self, layout: Layout, key: Hashable) -> Layout | None:
+        """The layout with the most files that ``layout`` begins with and that has ``key`` made."""
+        fitting = [
+            other
+            for other in self._layouts.values()
+            if key in other.made and layout.files[: len(other.files)] == other.files
+        ]
+        return max(fitting, key=lambda other: other.size, default=None)
+
+    def _view(self, handle: Handle) -> RowView:
+        fragments = fragments_of(handle)
+        files = tuple(fragment.files for fragment in fragments)
+        layout = self._layouts.get(files)
+        if layout is None:
+            layout = self._layouts[files] = Layout(fragments)
+            if len(self._layouts) > _VIEWS_MAX:
+                self._layouts.popitem(last=False)
+        live: Mask | None = None
+        if any(fragment.deletions is not None for fragment in fragments):
+            live = np.ones(layout.size, np.bool_)
+            for fragment in fragments:
+                if fragment.deletions is not None:
+                    start, rows = layout.starts[fragment.files]
+                    live[start : start + rows] = False
+                    live[start + self._remaining_in(handle, fragment)] = True
+        return RowView(self, handle, fragments, layout, live)
+
+    def _remaining_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
+        assert fragment.deletions is not None
+        key = (fragment.files, fragment.deletions)
+        known = self._remaining.get(key)
+        if known is None:
+            known = self._remaining[key] = remaining_offsets(handle, fragment)
+            if len(self._remaining) > 8 * _VIEWS_MAX:
+                self._remaining.popitem(last=False)
+        return known
+
+    def _assembled(self, view: RowView, name: Hashable, load: Load) -> Column:
+        """The column put together from what is known of each fragment and what is not."""
+        known: dict[tuple[str, ...], Column] = {}
+        for other in self._layouts.values():
+            column = other.columns.get(name)
+            if column is None or other is view.layout:
+                continue
+            for files, (start, rows) in other.starts.items():
+                if files in view.layout.starts and files not in known:
+                    known[files] = column[start : start + rows]
+        missing = [fragment for fragment in view.fragments if fragment.files not in known]
+        if missing:
+            loaded = load(view.handle, missing)
+            if not known:
+                return loaded
+            at = 0
+            for fragment in missing:
+                known[fragment.files] = loaded[at : at + fragment.rows]
+                at += fragment.rows
+        return _joined([known[files] for files in view.layout.files], load, view.handle)
+
+
+def _joined(parts: list[Column], load: Load, handle: Handle) -> Column:
+    if not parts:
+        return load(handle, [])
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return pa.concat_arrays(parts)

@@ -1,0 +1,128 @@
+"""Finding the nodes of a type that satisfy conditions on them alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.frame import Frame
+from omnigraph.engines.local.ids import ABSENT, Slots
+from omnigraph.engines.local.lookups import value_index
+from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
+from omnigraph.engines.local.prepare import Anchor
+from omnigraph.engines.local.pushdown import storage_filter
+from omnigraph.engines.local.rows import Positions
+from omnigraph.engines.local.session import Session
+from omnigraph.engines.local.values import FrameValues
+from omnigraph.model.arrow import arrow_type
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression, scalar_operand
+
+_WHOLE_SHARE = 2
+"""From this part of a table on, a condition is tested on all of it and looked up afterwards."""
+
+
+def scanned(session: Session, step: plan.Scan, anchors: tuple[Anchor, ...]) -> tuple[Slots, str]:
+    """The nodes a scan binds, and how they were found."""
+    tables = session.tables
+    pinned = step.entity_id is not None
+    nodes = tables.nodes(step.type_name, whole=not pinned and not anchors)
+    if pinned:
+        slots = _by_id(session, nodes, step.entity_id)
+        strategy = "id lookup"
+    elif isinstance(nodes, CachedNodes):
+        rows = _by_value(session, nodes, anchors)
+        if rows is None:
+            return _whole(session, step, nodes), "column scan" if step.predicates else "all nodes"
+        slots = nodes.slots[rows]
+        strategy = "value index"
+    else:
+        assert isinstance(nodes, FetchedNodes)
+        slots = _fetched(session, step, nodes)
+        strategy = "storage scan"
+    mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(step.predicates)
+    return (slots if mask is None else slots[mask]), strategy
+
+
+def masked_nodes(
+    session: Session, step: plan.Expand, nodes: NodeTable, found: Slots
+) -> npt.NDArray[np.bool_] | None:
+    """Which of the nodes a hop found satisfy its conditions; None if all do."""
+    if not step.predicates:
+        return None
+    if isinstance(nodes, CachedNodes) and len(found) * _WHOLE_SHARE > nodes.view.count:
+        whole = _WholeTable(session, nodes, step.target).mask(step.predicates)
+        return None if whole is None else whole[nodes.rows(found)]
+    return FrameValues(session, Frame(len(found), {step.target: found})).mask(step.predicates)
+
+
+def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) -> Slots:
+    assert entity_id is not None
+    wanted = scalar_operand(entity_id, session.run.parameters, session.run.now).as_py()
+    if wanted is None:
+        return np.zeros(0, np.int32)
+    if isinstance(nodes, CachedNodes):
+        slot = nodes.space.find_one(wanted)
+        slots = np.array([slot] if slot != ABSENT else [], np.int32)
+    else:
+        slots = nodes.space.intern(pa.array([wanted], pa.string()))
+    present = nodes.present(slots)
+    return slots if present is None else slots[present]
+
+
+def _by_value(
+    session: Session, nodes: CachedNodes, anchors: tuple[Anchor, ...]
+) -> Positions | None:
+    """The rows an index of values leaves over; None if there is no index to ask."""
+    best: Positions | None = None
+    for anchor in anchors:
+        value = scalar_operand(anchor.value, session.run.parameters, session.run.now)
+        type = value.type.value_type if anchor.several else value.type
+        if type != anchor.type:
+            continue  # a float against an integer column, say: the index compares only equals
+        index = value_index(nodes.view, anchor.property, anchor.type)
+        if index is None:
+            continue
+        if anchor.several:
+            items = list(value) if value.is_valid else []
+            parts = [index.rows_with(item) for item in items]
+            rows = np.unique(np.concatenate(parts)) if parts else index.rows[:0]
+        else:
+            rows = index.rows_with(value)
+        if best is None or len(rows) < len(best):
+            best = rows
+    if best is not None and nodes.view.live is not None:
+        best = best[nodes.view.live[best]]
+    return best
+
+
+def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:
+    """The nodes that satisfy the conditions, by testing whole columns."""
+    mask = _WholeTable(session, nodes, step.variable).mask(step.predicates)
+    if mask is None:
+        return nodes.every()
+    live = nodes.view.live
+    slots: Slots = nodes.slots[mask if live is None else mask & live]
+    return slots
+
+
+def _fetched(session: Session, step: plan.Scan, nodes: FetchedNodes) -> Slots:
+    """Rows that storage finds; it may give more than satisfy the conditions, never less."""
+    wanted = storage_filter(step.predicates, session.run)
+    reader = session.tables.reader
+    return nodes.add(reader.rows_where(f"node:{step.type_name}", wanted, nodes.columns))
+
+
+class _WholeTable(FrameValues):
+    """Columns of a type as they lie, deleted rows included, without a row picked out."""
+
+    def __init__(self, session: Session, nodes: CachedNodes, variable: str) -> None:
+        super().__init__(session, Frame(nodes.view.layout.size, {variable: nodes.slots}))
+        self._nodes = nodes
+
+    def _read(self, leaf: ColumnExpression) -> pa.Array:
+        if isinstance(leaf, ex.PropertyValue) and leaf.property != "id":
+            return self._nodes.view.column(leaf.property, arrow_type(leaf.type))
+        return super()._read(leaf)

@@ -1,0 +1,167 @@
+"""Text search and vector distance for the nodes of a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.nodes import CachedNodes
+from omnigraph.engines.local.text.postings import TextIndex
+from omnigraph.engines.local.vectors import VectorColumn
+from omnigraph.errors import InputError, InternalError
+from omnigraph.model.arrow import arrow_type
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import expressions as ex
+from omnigraph.query.evaluate import scalar_operand
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.session import Session
+
+Scores = npt.NDArray[np.float64]
+
+_TEXT = pa.string()
+
+
+class Search:
+    """The search calls of one run; what a call asks for is worked out once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._vectors: dict[ex.Nearest, npt.NDArray[np.float64]] = {}
+        self._matches: dict[ex.TextMatch, npt.NDArray[np.bool_]] = {}
+
+    def values(self, call: ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf, slots: Slots) -> pa.Array:
+        """A search call for each of some nodes, as an expression sees it."""
+        match call:
+            case ex.TextMatch():
+                return pa.array(self.matches(call, slots))
+            case ex.Nearest():
+                distances, valid = self.distances(call, slots)
+                return pa.array(distances, mask=~valid)
+            case ex.Bm25():
+                return pa.array(self.scores(call, slots), mask=slots < 0)
+            case ex.Rrf():
+                raise InternalError("a fused score exists only for rows it has ordered")
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def text(self, expression: ex.Expression) -> str | None:
+        """The text a call searches for."""
+        value = self._constant(expression)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def matches(self, call: ex.TextMatch, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Whether each node's text matches."""
+        nodes = self._session.tables.nodes(call.type_name)
+        if isinstance(nodes, CachedNodes):
+            known = self._matches.get(call)
+            if known is None:
+                index = text_index(nodes, call.property)
+                known = np.zeros(len(index) + 1, np.bool_)  # the last one stands for no node
+                known[self._matching(call, index)] = True
+                self._matches[call] = known
+            return known[nodes.rows(slots)]
+        index = TextIndex.of(nodes.values(call.property, _TEXT, slots))
+        mask = np.zeros(len(slots), np.bool_)
+        mask[self._matching(call, index)] = True
+        return mask
+
+    def scores(self, call: ex.Bm25, slots: Slots) -> Scores:
+        """The BM25 score of each node; zero where no word is shared."""
+        query = self.text(call.query)
+        nodes = self.whole(call.type_name)
+        if query is None:
+            return np.zeros(len(slots))
+        index = text_index(nodes, call.property)
+        return index.score_at(query, nodes.rows(slots), nodes.view.live)
+
+    def whole(self, type_name: str) -> CachedNodes:
+        """The nodes of a type with their columns in memory, which word statistics need."""
+        nodes = self._session.tables.nodes(type_name, whole=True)
+        if not isinstance(nodes, CachedNodes):
+            nodes = self._session.tables.cached_nodes(type_name)
+        return nodes
+
+    def _matching(self, call: ex.TextMatch, index: TextIndex) -> npt.NDArray[np.int32]:
+        query = self.text(call.query)
+        if query is None:
+            return np.zeros(0, np.int32)
+        if call.function != "fuzzy":
+            return index.matching(query)
+        edits = 2 if call.edits_max is None else self._constant(call.edits_max)
+        if edits is None:
+            raise InputError("fuzzy needs a number of edits; the parameter given is null")
+        assert isinstance(edits, int)
+        return index.fuzzy(query, edits)
+
+    # --- vectors ----------------------------------------------------------------------------------
+
+    def query_vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
+        """The vector a `nearest` call measures from; a text is embedded."""
+        known = self._vectors.get(call)
+        if known is None:
+            known = self._vectors[call] = self._vector(call)
+        return known
+
+    def distances(self, call: ex.Nearest, slots: Slots) -> tuple[Scores, npt.NDArray[np.bool_]]:
+        """The squared distance of each node, and which have one."""
+        query = self.query_vector(call)
+        nodes = self._session.tables.nodes(call.type_name)
+        if isinstance(nodes, CachedNodes):
+            column = vector_column(nodes, call.property, call.dimension)
+            rows = nodes.rows(slots)
+        else:
+            column = VectorColumn.of(nodes.values(call.property, _vector_type(call), slots))
+            rows = np.arange(len(slots), dtype=np.int32)
+        valid = column.valid[rows] & (rows >= 0)
+        return column.distances(query, rows), valid
+
+    def _vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
+        where = f"nearest(${call.variable}.{call.property}, …)"
+        value = self._constant(call.query)
+        if value is None:
+            raise InputError(
+                f"{where} has nothing to measure from: its query is null",
+                hint="give a vector, or a text to embed",
+            )
+        if isinstance(value, str):
+            value = self._session.run.embed(call, value)
+        vector = np.asarray(value, np.float32).astype(np.float64)
+        if len(vector) != call.dimension:
+            raise InputError(
+                f"{where} compares vectors of {call.dimension} numbers, the query has {len(vector)}"
+            )
+        return vector
+
+    def _constant(self, expression: ex.Expression) -> object:
+        run = self._session.run
+        return scalar_operand(expression, run.parameters, run.now).as_py()
+
+
+def _vector_type(call: ex.Nearest) -> pa.DataType:
+    return arrow_type(ValueType(Scalar.VECTOR, vector_dim=call.dimension))
+
+
+def text_index(nodes: CachedNodes, property: str) -> TextIndex:
+    """The words of a text property; a new version only adds its new rows."""
+    column = nodes.view.column(property, _TEXT)
+    return nodes.view.keep_growing(
+        ("words", property),
+        lambda known, start: (known or TextIndex()).extended(column.slice(start)),
+    )
+
+
+def vector_column(nodes: CachedNodes, property: str, dimension: int) -> VectorColumn:
+    """The vectors of a property; a new version only adds its new rows."""
+    type = arrow_type(ValueType(Scalar.VECTOR, vector_dim=dimension))
+    column = nodes.view.column(property, type)
+
+    def grown(known: VectorColumn | None, start: int) -> VectorColumn:
+        return VectorColumn.of(column) if known is None else known.extended(column.slice(start))
+
+    return nodes.view.keep_growing(("vectors", property), grown)

@@ -1,0 +1,33 @@
+"""One run of one prepared plan: everything its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from omnigraph.engines.base import Execution
+from omnigraph.engines.local.edges import EdgeTable
+from omnigraph.engines.local.paths import PathStore
+from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.tables import SnapshotTables
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.search import Search
+
+
+@dataclass(slots=True)
+class Session:
+    """The tables of the snapshot, the run's parameters, and what steps leave for later ones."""
+
+    run: Execution
+    prepared: PreparedRead
+    tables: SnapshotTables
+    edges_of: dict[str, EdgeTable] = field(default_factory=dict)
+    """Where the values of an edge variable are read."""
+    paths: PathStore = field(default_factory=PathStore)
+    search: Search = field(init=False)
+
+    def __post_init__(self) -> None:
+        from omnigraph.engines.local.search import Search
+
+        self.search = Search(self)

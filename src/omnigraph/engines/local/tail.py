@@ -1,0 +1,249 @@
+"""From solutions to the rows of the answer: rank, group, having, distinct, order, limit, project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.local.codes import codes_of
+from omnigraph.engines.local.frame import Frame
+from omnigraph.engines.local.grouping import grouped
+from omnigraph.engines.local.ordering import Key, Rows, TieBreaker, ordered_rows
+from omnigraph.engines.local.ranking import RankedRows, rank
+from omnigraph.engines.local.session import Session
+from omnigraph.engines.local.values import FrameValues
+from omnigraph.errors import InputError
+from omnigraph.model.arrow import arrow_type
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression
+
+
+def answer(session: Session, frame: Frame) -> pa.Table:
+    """The table a query returns."""
+    if session.prepared.group_by is not None:
+        return _grouped_answer(session, frame, session.prepared.group_by)
+    return _row_answer(session, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Which part of the ordered rows is wanted."""
+
+    start: int
+    stop: int | None
+
+    @classmethod
+    def of(cls, session: Session) -> _Cut:
+        run = session.run
+        limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
+        if limit is None and run.plan.limit is not None and run.plan.rank is not None:
+            if not isinstance(run.plan.rank.score, ex.Bm25):
+                raise InputError("nearest and rrf need a limit; the parameter given for it is null")
+        return cls(start, None if limit is None else start + limit)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class _RowColumns(FrameValues):
+    """Values of rows, output columns included: `having` and `distinct` read those by name."""
+
+    def __init__(
+        self, session: Session, frame: Frame, scores: dict[str, pa.Array] | None = None
+    ) -> None:
+        super().__init__(session, frame, scores)
+        self._columns = {column.name: column for column in session.prepared.columns}
+
+    def output(self, column: plan.Column) -> pa.Array:
+        """One column of the answer."""
+        if isinstance(column.expression, ex.EntityObject):
+            return entity_objects(self, column.expression)
+        return self.column(column.expression)
+
+    def by_name(self, name: str) -> pa.Array:
+        """An output column as keys see it: an entity stands for its id."""
+        expression = self._columns[name].expression
+        if not isinstance(expression, ex.EntityObject):
+            return self.column(expression)
+        if expression.kind == "node":
+            return self(ex.EntityId(expression.variable))
+        return self.session.edges_of[expression.variable].values(
+            "id", pa.string(), self.frame.bound[expression.variable]
+        )
+
+    def _searched(self, name: str) -> pa.Array:
+        return self.by_name(name) if name in self._columns else super()._searched(name)
+
+
+def _row_answer(session: Session, frame: Frame) -> pa.Table:
+    prepared = session.prepared
+    compiled = prepared.compiled
+    cut = _Cut.of(session)
+    scores: dict[str, pa.Array] = {}
+    ranks: npt.NDArray[np.int64] | None = None
+    if compiled.rank is not None:
+        # A candidate has at least one row, unless rows are dropped after ranking.
+        stop = None if compiled.distinct or prepared.having else cut.stop
+        ranked = rank(session, frame, compiled.rank.score, compiled.rank.best_first, stop)
+        frame, ranks = ranked.frame, ranked.ranks
+        scores = _score_columns(session, ranked)
+    values = _RowColumns(session, frame, scores)
+    if prepared.having:
+        mask = values.mask(prepared.having)
+        if mask is not None:
+            frame, scores, ranks = _filtered(frame, scores, ranks, np.flatnonzero(mask))
+            values = _RowColumns(session, frame, scores)
+    if compiled.distinct:
+        # What repeats is known before rows are ordered; of ranked rows the first one stays.
+        arrival = np.arange(frame.count) if ranks is None else np.argsort(ranks, kind="stable")
+        frame, scores, ranks = _filtered(frame, scores, ranks, arrival)
+        values = _RowColumns(session, frame, scores)
+        if frame.count:
+            coded = codes_of([values.by_name(column.name) for column in prepared.columns])
+            _, first = coded.grouped()
+            frame, scores, ranks = _filtered(frame, scores, ranks, np.sort(first))
+            values = _RowColumns(session, frame, scores)
+    keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
+    keys += [(values.column(key.expression), key.descending) for key in prepared.order]
+    rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
+    chosen, scores, _ = _filtered(frame, scores, None, rows)
+    final = _RowColumns(session, chosen, scores)
+    return _table(compiled, [final.output(column) for column in prepared.columns])
+
+
+def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:
+    """The values of the ranking call, under the name that expressions read them by."""
+    assert session.prepared.compiled.rank is not None
+    score = session.prepared.compiled.rank.score
+    return {name: ranked.scores for name, call in session.prepared.calls.items() if call == score}
+
+
+def _filtered(
+    frame: Frame,
+    scores: dict[str, pa.Array],
+    ranks: npt.NDArray[np.int64] | None,
+    rows: Rows,
+) -> tuple[Frame, dict[str, pa.Array], npt.NDArray[np.int64] | None]:
+    taken = pa.array(rows)
+    return (
+        frame.take(rows),
+        {name: column.take(taken) for name, column in scores.items()},
+        None if ranks is None else ranks[rows],
+    )
+
+
+def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
+    """Ids of the bound entities in name order, or the output columns of distinct rows."""
+    if session.prepared.compiled.distinct:
+        return [_named_column(values, tie.name) for tie in session.prepared.compiled.tie_breakers]
+    return [_entity_ids(session, values.frame, entity) for entity in session.prepared.ties]
+
+
+def _named_column(values: _RowColumns, name: str) -> TieBreaker:
+    return lambda rows: values.by_name(name).take(pa.array(rows))
+
+
+def _entity_ids(session: Session, frame: Frame, entity: plan.BoundVariable) -> TieBreaker:
+    def ids(rows: Rows) -> pa.Array:
+        bound = frame.bound[entity.name][rows]
+        if entity.kind == "node":
+            return session.tables.space(entity.type_name).strings(bound)
+        if not len(bound):
+            return pa.array([], pa.string())
+        return session.edges_of[entity.name].values("id", pa.string(), bound)
+
+    return ids
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _GroupColumns:
+    """Columns of grouped rows, then output columns, by name."""
+
+    session: Session
+    count: int
+    named: dict[str, pa.Array]
+    outputs: dict[str, pa.Array] = field(default_factory=dict)
+
+    def column(self, expression: ex.Expression) -> pa.Array:
+        return _Named(self.session, self).column(expression)
+
+    def taken(self, rows: Rows) -> _GroupColumns:
+        indices = pa.array(rows)
+        return _GroupColumns(
+            self.session,
+            len(rows),
+            {name: column.take(indices) for name, column in self.named.items()},
+            {name: column.take(indices) for name, column in self.outputs.items()},
+        )
+
+
+class _Named(FrameValues):
+    """Reads the columns of a stage by name."""
+
+    def __init__(self, session: Session, columns: _GroupColumns) -> None:
+        super().__init__(session, Frame(columns.count, {}))
+        self._columns = columns
+
+    def _read(self, leaf: ColumnExpression) -> pa.Array:
+        assert isinstance(leaf, ex.OutputValue)
+        known = self._columns.outputs.get(leaf.name)
+        return self._columns.named[leaf.name] if known is None else known
+
+
+def _grouped_answer(session: Session, frame: Frame, by: plan.GroupBy) -> pa.Table:
+    prepared = session.prepared
+    named, count = grouped(session, frame, by)
+    rows = _GroupColumns(session, count, named)
+    outputs = {
+        column.name: rows.column(column.expression)
+        for column in prepared.columns
+        if not isinstance(column.expression, ex.EntityObject)
+    }
+    rows = _GroupColumns(session, count, named, outputs)
+    if prepared.having:
+        mask = _Named(session, rows).mask(prepared.having)
+        if mask is not None:
+            rows = rows.taken(np.flatnonzero(mask))
+    if prepared.compiled.distinct and rows.count:
+        coded = codes_of([rows.outputs[column.name] for column in prepared.columns])
+        rows = rows.taken(np.sort(coded.grouped()[1]))
+    cut = _Cut.of(session)
+    keys: list[Key] = [(rows.column(key.expression), key.descending) for key in prepared.order]
+    ties = [_group_column(rows, tie) for tie in prepared.compiled.tie_breakers]
+    order = ordered_rows(keys, ties, rows.count, cut.stop)[cut.start :]
+    chosen = rows.taken(order)
+    return _table(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
+
+
+def _group_column(columns: _GroupColumns, tie: ex.OutputValue) -> TieBreaker:
+    return lambda rows: columns.column(tie).take(pa.array(rows))
+
+
+# --- output ---------------------------------------------------------------------------------------
+
+
+def entity_objects(values: FrameValues, entity: ex.EntityObject) -> pa.Array:
+    """`$x.*` for every row; null where nothing is bound."""
+    leaves = [
+        ex.PropertyValue(entity.variable, entity.kind, entity.type_name, name, type)
+        for name, type in entity.columns
+    ]
+    fields = [pa.field(name, arrow_type(type)) for name, type in entity.columns]
+    bound = values.frame.bound.get(entity.variable)
+    missing = None
+    if bound is not None and len(bound) and int(bound.min()) < 0:
+        missing = pa.array(bound < 0)
+    return pa.StructArray.from_arrays(
+        [values(leaf) for leaf in leaves], fields=fields, mask=missing
+    )
+
+
+def _table(compiled: plan.ReadPlan, columns: list[pa.Array]) -> pa.Table:
+    return pa.table(columns, names=[column.name for column in compiled.columns])

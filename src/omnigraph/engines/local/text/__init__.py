@@ -1,0 +1,1 @@
+"""Text search in memory: analysing columns, matching words, and scoring with BM25."""

@@ -1,0 +1,343 @@
+"""Which rows of a text column hold which token, and how well they answer a query.
+
+An index covers a growing space of row positions, dead rows included: which of them are alive is
+said by a mask with each query, so that one index serves all snapshots of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from omnigraph.engines.local.adjacency import sorted_distinct
+from omnigraph.engines.local.text.analyser import analysed, tokens
+from omnigraph.engines.local.text.vocabulary import Vocabulary
+from omnigraph.engines.local.vectors import smallest
+from omnigraph.errors import InputError
+
+Positions = NDArray[np.int32]
+Scores = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+BM25_K1 = 1.2
+BM25_B = 0.75
+
+_MERGE_RATIO = 4
+"""A segment is merged into its predecessor unless that is so many times larger. Each text is then
+copied, and each query looks into, a number of segments logarithmic in the column."""
+
+_DENSE_SHARE = 16
+"""From this fraction of all rows on, an array with a place for each is cheaper than sorting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """The postings of consecutive rows."""
+
+    start: int
+    """The position of the first row."""
+    vocabulary: Vocabulary
+    offsets: NDArray[np.int64]
+    """Where the postings of each token begin, and where the last ones end."""
+    positions: Positions
+    """The rows of each token, ascending."""
+    frequencies: NDArray[np.unsignedinteger[Any]]
+    """How often it stands in each of them."""
+    lengths: NDArray[np.int32]
+    """The tokens of each row."""
+    present: Mask
+    """Which rows have a text."""
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.offsets, self.positions, self.frequencies, self.lengths, self.present)
+        return self.vocabulary.nbytes + sum(array.nbytes for array in arrays)
+
+    def postings(self, code: int) -> slice:
+        return slice(int(self.offsets[code]), int(self.offsets[code + 1]))
+
+    def living(self, live: Mask | None) -> Mask:
+        """Which of the rows with a text are alive."""
+        if live is None:
+            return self.present
+        here = live[self.start : self.start + len(self.present)]
+        if len(here) < len(self.present):
+            # Rows beyond the mask were written after its snapshot.
+            here = np.concatenate([here, np.zeros(len(self.present) - len(here), np.bool_)])
+        return here & self.present
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """How much text there is, which BM25 holds the texts with a token against."""
+
+    texts: int
+    words: int
+
+    def scores(
+        self, texts_with_token: int, frequencies: NDArray[Any], lengths: NDArray[Any]
+    ) -> Scores:
+        """BM25 of texts that hold a token so often and are so long."""
+        rarity = np.log1p((self.texts - texts_with_token + 0.5) / (texts_with_token + 0.5))
+        relative_lengths = lengths * (self.texts / self.words)
+        saturation = BM25_K1 * (1 - BM25_B + BM25_B * relative_lengths)
+        scores: Scores = rarity * frequencies * (BM25_K1 + 1) / (frequencies + saturation)
+        return scores
+
+
+class TextIndex:
+    """The words of a text column. Never changes; `extended` makes a longer one."""
+
+    def __init__(self, segments: tuple[_Segment, ...] = ()) -> None:
+        self._segments = segments
+        self._last_extent: tuple[Mask | None, _Extent] | None = None
+
+    @staticmethod
+    def of(column: pa.Array) -> TextIndex:
+        """The index of a column whose first row is at position zero."""
+        return TextIndex().extended(column)
+
+    def __len__(self) -> int:
+        """The number of positions covered."""
+        if not self._segments:
+            return 0
+        return self._segments[-1].start + len(self._segments[-1].present)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(segment.nbytes for segment in self._segments)
+
+    def extended(self, column: pa.Array) -> TextIndex:
+        """An index that covers also the texts of the positions that follow."""
+        if not len(column):
+            return self
+        segments = [*self._segments, _segment(column, len(self))]
+        while len(segments) > 1:
+            older, newer = segments[-2:]
+            if len(older.positions) + len(older.present) > _MERGE_RATIO * (
+                len(newer.positions) + len(newer.present)
+            ):
+                break
+            segments[-2:] = [_merged(older, newer)]
+        return TextIndex(tuple(segments))
+
+    def matching(self, query: str) -> Positions:
+        """The rows, alive or dead, that hold at least one token of the query, ascending."""
+        wanted = set(tokens(query))
+        return self._rows_with(
+            [code for token in wanted if (code := segment.vocabulary.code(token)) is not None]
+            for segment in self._segments
+        )
+
+    def fuzzy(self, query: str, edits_max: int) -> Positions:
+        """The rows, alive or dead, that hold a token at most so many edits from one of the query.
+
+        An edit inserts, deletes or replaces one code point of the analysed tokens.
+        """
+        if edits_max < 0:
+            raise InputError(
+                f"fuzzy cannot allow {edits_max} edits",
+                hint="give zero or more edits; 2 is the default",
+            )
+        wanted = set(tokens(query))
+        return self._rows_with(
+            {int(code) for token in wanted for code in segment.vocabulary.near(token, edits_max)}
+            for segment in self._segments
+        )
+
+    def scores(
+        self, query: str, live: Mask | None = None, candidates: Mask | None = None
+    ) -> tuple[Positions, Scores]:
+        """The live rows that share a token with the query, ascending, and their BM25 scores.
+
+        Without ``live``, all rows are alive. Rows beyond its end are not in its snapshot. Word
+        statistics are those of all live rows with a text; ``candidates``, of the same length, only
+        says whose scores are wanted. A word that is repeated in the query counts as often.
+
+        Statistics of a mask are remembered until another one comes, if it is read-only.
+        """
+        extent = self._extent(live)
+        parts = [
+            part
+            for token in tokens(query)
+            for part in self._token_scores(token, live, candidates, extent)
+        ]
+        return _total(parts, len(self))
+
+    def best(
+        self, query: str, k: int, live: Mask | None = None, candidates: Mask | None = None
+    ) -> tuple[Positions, Scores]:
+        """The ``k`` rows that `scores` rates highest, best first, and all that tie with the last.
+
+        Rows with equal scores are in the order of their positions.
+        """
+        positions, scores = self.scores(query, live, candidates)
+        chosen = smallest(-scores, k)
+        return positions[chosen], scores[chosen]
+
+    def score_at(self, query: str, positions: Positions, live: Mask | None = None) -> Scores:
+        """The BM25 score of each row asked for, in that order; 0 where no token is shared."""
+        found, scores = self.scores(query, live)
+        if not len(found):
+            return np.zeros(len(positions))
+        places = np.minimum(np.searchsorted(found, positions), len(found) - 1)
+        return np.where(found[places] == positions, scores[places], 0.0)
+
+    def _rows_with(self, codes: Iterable[Iterable[int]]) -> Positions:
+        """The rows with one of some tokens, given by their codes in each segment."""
+        return _union(
+            (
+                segment.positions[segment.postings(code)]
+                for segment, wanted in zip(self._segments, codes, strict=True)
+                for code in wanted
+            ),
+            len(self),
+        )
+
+    def _extent(self, live: Mask | None) -> _Extent:
+        """How much live text there is."""
+        known = self._last_extent
+        if known is not None and known[0] is live:
+            return known[1]
+        texts = words = 0
+        for segment in self._segments:
+            living = segment.living(live)
+            texts += int(np.count_nonzero(living))
+            words += int(np.sum(segment.lengths, where=living, dtype=np.int64))
+        extent = _Extent(texts, words)
+        if live is None or not live.flags.writeable:
+            self._last_extent = (live, extent)
+        return extent
+
+    def _token_scores(
+        self, token: str, live: Mask | None, candidates: Mask | None, extent: _Extent
+    ) -> Iterator[tuple[Positions, Scores]]:
+        """What one token adds to the scores of the rows that hold it, segment by segment."""
+        found: list[tuple[Positions, NDArray[Any], NDArray[Any]]] = []
+        texts_with_token = 0
+        for segment in self._segments:
+            code = segment.vocabulary.code(token)
+            if code is None:
+                continue
+            here = segment.postings(code)
+            positions, frequencies = segment.positions[here], segment.frequencies[here]
+            if live is not None:
+                positions, frequencies = _kept(positions, frequencies, live)
+            texts_with_token += len(positions)
+            if candidates is not None:
+                positions, frequencies = _kept(positions, frequencies, candidates)
+            if len(positions):
+                found.append((positions, frequencies, segment.lengths[positions - segment.start]))
+        for positions, frequencies, lengths in found:
+            yield positions, extent.scores(texts_with_token, frequencies, lengths)
+
+
+def _kept(
+    positions: Positions, frequencies: NDArray[Any], mask: Mask
+) -> tuple[Positions, NDArray[Any]]:
+    """The postings of the rows in a mask, which may end before they do."""
+    known = int(np.searchsorted(positions, len(mask)))
+    kept = mask[positions[:known]]
+    return positions[:known][kept], frequencies[:known][kept]
+
+
+def _total(parts: Sequence[tuple[Positions, Scores]], size: int) -> tuple[Positions, Scores]:
+    """The sum of several lists of scores, each with distinct positions below ``size``."""
+    if len(parts) == 1:
+        return parts[0]
+    found = _union((positions for positions, _ in parts), size)
+    # Scores are added in the order of the parts either way, so rounding is the same.
+    if len(found) > size // _DENSE_SHARE:
+        by_position = np.zeros(size)
+        for positions, scores in parts:
+            by_position[positions] += scores
+        return found, by_position[found]
+    total = np.zeros(len(found))
+    for positions, scores in parts:
+        total[np.searchsorted(found, positions)] += scores
+    return found, total
+
+
+def _union(parts: Iterable[Positions], size: int) -> Positions:
+    """The distinct positions among lists of distinct ones below ``size``, ascending."""
+    lists = list(parts)
+    if not lists:
+        return np.zeros(0, np.int32)
+    if len(lists) == 1:
+        return lists[0]
+    if sum(map(len, lists)) > size // _DENSE_SHARE:
+        marked = np.zeros(size, np.bool_)
+        for positions in lists:
+            marked[positions] = True
+        return np.flatnonzero(marked).astype(np.int32)
+    return sorted_distinct(np.concatenate(lists))
+
+
+def _segment(column: pa.Array, start: int) -> _Segment:
+    """The postings of a column whose first row is at position ``start``."""
+    occurrences = analysed(column)
+    vocabulary, new_codes = Vocabulary.of(occurrences.vocabulary)
+    # One number per occurrence that sorts by token, then by row.
+    keys = new_codes[occurrences.codes].astype(np.int64) << 32 | occurrences.rows
+    keys.sort()
+    is_new = np.ones(len(keys), np.bool_)
+    is_new[1:] = keys[1:] != keys[:-1]
+    firsts = np.flatnonzero(is_new)
+    postings = keys[firsts]
+    per_token = np.bincount(postings >> 32, minlength=len(vocabulary))
+    return _Segment(
+        start,
+        vocabulary,
+        _offsets(per_token),
+        (postings & 0xFFFFFFFF).astype(np.int32) + np.int32(start),
+        _narrow(np.diff(firsts, append=len(keys))),
+        np.bincount(occurrences.rows, minlength=len(column)).astype(np.int32),
+        pc.is_valid(column).to_numpy(zero_copy_only=False),
+    )
+
+
+def _merged(older: _Segment, newer: _Segment) -> _Segment:
+    """Two neighbouring segments as one."""
+    vocabulary, *codes = older.vocabulary.merged(newer.vocabulary)
+    per_token = np.zeros((2, len(vocabulary)), np.int64)
+    for counts, new_codes, segment in zip(per_token, codes, (older, newer), strict=True):
+        counts[new_codes] = np.diff(segment.offsets)
+    offsets = _offsets(per_token.sum(axis=0))
+    positions = np.empty(offsets[-1], np.int32)
+    frequencies = np.empty(
+        offsets[-1], np.promote_types(older.frequencies.dtype, newer.frequencies.dtype)
+    )
+    # The rows of a token are those of the older segment, then those of the newer one.
+    begins = (offsets[:-1], offsets[:-1] + per_token[0])
+    for begin, new_codes, segment in zip(begins, codes, (older, newer), strict=True):
+        shifts = np.repeat(begin[new_codes] - segment.offsets[:-1], np.diff(segment.offsets))
+        places = np.arange(len(segment.positions)) + shifts
+        positions[places] = segment.positions
+        frequencies[places] = segment.frequencies
+    return _Segment(
+        older.start,
+        vocabulary,
+        offsets,
+        positions,
+        frequencies,
+        np.concatenate([older.lengths, newer.lengths]),
+        np.concatenate([older.present, newer.present]),
+    )
+
+
+def _offsets(per_token: NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(per_token) + 1, np.int64)
+    np.cumsum(per_token, out=offsets[1:])
+    return offsets
+
+
+def _narrow(numbers: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:
+    """The numbers in the smallest type that holds them; most words stand in a text once."""
+    return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))

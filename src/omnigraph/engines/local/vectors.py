@@ -1,0 +1,281 @@
+"""Vectors of one property in memory, and the exact nearest among them.
+
+A distance is the sum of squared differences, in double precision, added from the first component to
+the last. The order is part of the definition: who keeps it finds the same number to the last bit.
+Only a shortlist is computed so. It comes from a matrix product in single precision whose error is
+bounded, and no row that could be among the nearest is left out of it.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+Positions = NDArray[np.int32]
+Places = NDArray[np.integer]
+Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+_LENGTH_MAX = 1e15
+"""Longer vectors take no part in the matrix product, where they might overflow."""
+
+_EXACT_ROWS_MAX = 1_000
+"""Up to here all distances are computed; a shortlist would not be cheaper."""
+
+_GATHER_SHARE_MAX = 1 / 8
+"""Fewer candidates than this share of all rows are copied together for the product; for more of
+them it is quicker to multiply everything."""
+
+_BLOCK_CELLS = 1 << 16
+"""Components turned into doubles at a time, so that they stay in the processor's cache."""
+
+_GROWTH = 1.25
+"""Room of an appended matrix, relative to its size: most appends then copy only what is new."""
+
+
+def smallest(values: Floats, k: int) -> NDArray[np.intp]:
+    """Where the ``k`` smallest values are, and all equal to the last of them, smallest first.
+
+    Equal values are in the order of their places. NaN is larger than any number and equal to NaN.
+    """
+    if k <= 0:
+        return np.zeros(0, np.intp)
+    if k >= len(values):
+        return np.argsort(values, kind="stable")
+    last = np.partition(values, k - 1)[k - 1]
+    places = np.arange(len(values)) if np.isnan(last) else np.flatnonzero(values <= last)
+    return places[np.argsort(values[places], kind="stable")]
+
+
+class VectorColumn:
+    """The vectors of a property over a space of row positions, dead rows included.
+
+    Never changes; `extended` makes a longer one, which shares its memory where it can.
+    """
+
+    def __init__(
+        self, matrix: Matrix, valid: Mask, squares: Floats, room: _Room | None = None
+    ) -> None:
+        self.matrix = matrix
+        """One row per position; what stands in the row of a null is undefined."""
+        self.valid = valid
+        """Which positions have a vector."""
+        self._squares = squares
+        self._room = room
+        with np.errstate(invalid="ignore"):
+            lengths = np.sqrt(squares)
+            self._apart = ~(valid & (lengths <= _LENGTH_MAX))
+        self._lengths = np.where(self._apart, 0.0, lengths)
+        # Where the product says nothing: a null is never near (NaN, which compares with nothing),
+        # the others have to be looked at.
+        self._apart_bounds = np.where(valid, -np.inf, np.nan)
+        self._unusual_count = int(np.count_nonzero(valid & self._apart))
+
+    @staticmethod
+    def of(column: pa.Array) -> VectorColumn:
+        """The vectors of a fixed-size list column whose first row is at position zero."""
+        matrix, valid = _arrays(column)
+        return VectorColumn(matrix, valid, _squares(matrix))
+
+    def extended(self, column: pa.Array) -> VectorColumn:
+        """The vectors of these positions and of those that follow."""
+        matrix, valid = _arrays(column)
+        longer, room = _appended(self.matrix, matrix, self._room)
+        return VectorColumn(
+            longer,
+            np.concatenate([self.valid, valid]),
+            np.concatenate([self._squares, _squares(matrix)]),
+            room,
+        )
+
+    def __len__(self) -> int:
+        """The number of positions covered."""
+        return len(self.valid)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        rows = self.matrix if self._room is None else self._room.rows
+        per_row = (self.valid, self._squares, self._apart, self._lengths, self._apart_bounds)
+        return rows.nbytes + sum(part.nbytes for part in per_row)
+
+    def distances(self, query: ArrayLike, positions: Positions) -> Floats:
+        """The squared distance of each row asked for, in that order; NaN for a null vector."""
+        found = self._exact(np.asarray(query, np.float64), positions)
+        found[~self.valid[positions]] = np.nan
+        return found
+
+    def best(
+        self,
+        query: ArrayLike,
+        k: int,
+        *,
+        live: Mask | None = None,
+        candidates: Positions | None = None,
+    ) -> tuple[Positions, Floats]:
+        """The ``k`` rows nearest to the query, nearest first, and all that tie with the last.
+
+        Rows at equal distances are in the order of their positions. Null vectors are left out.
+        ``candidates`` lists the only rows to look at, each once; without it, ``live`` masks them,
+        and rows beyond its end are not in its snapshot. A distance that is not a number, as a
+        vector with NaN has, comes after all numbers.
+        """
+        target = np.asarray(query, np.float64)
+        shortlist = self._shortlist(target, k, live, candidates)
+        rows = np.sort(shortlist[self.valid[shortlist]]).astype(np.int32, copy=False)
+        distances = self._exact(target, rows)
+        chosen = smallest(distances, k)
+        return rows[chosen], distances[chosen]
+
+    def _exact(self, target: Floats, positions: Positions) -> Floats:
+        """Distances by definition."""
+        found = np.empty(len(positions))
+        step = max(1, _BLOCK_CELLS // len(target))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for start in range(0, len(positions), step):
+                terms = self.matrix[positions[start : start + step]] - target
+                terms *= terms
+                # A running total, unlike a sum, leaves no choice in the order of additions.
+                np.add.accumulate(terms, axis=1, out=terms)
+                found[start : start + step] = terms[:, -1]
+        return found
+
+    def _shortlist(
+        self, target: Floats, k: int, live: Mask | None, candidates: Places | None
+    ) -> Places:
+        """Some of the rows asked about, with the nearest ``k`` and their ties among them."""
+        if k <= 0:
+            return np.zeros(0, np.int32)
+        if candidates is None and live is not None and 2 * np.count_nonzero(live) < len(self):
+            candidates = np.flatnonzero(live)
+        count = len(self) if candidates is None else len(candidates)
+        length = _length(target)
+        wanted = k + self._unusual_count
+        if count <= max(wanted, _EXACT_ROWS_MAX) or not length <= _LENGTH_MAX:
+            if candidates is not None:
+                return candidates
+            return np.arange(len(self)) if live is None else np.flatnonzero(live)
+
+        gathered = candidates is not None and count < _GATHER_SHARE_MAX * len(self)
+        at = candidates if gathered else slice(None)
+        bounds = _Bounds(target, length)
+        lower = bounds.lower(self.matrix[at], self._squares[at], self._lengths[at])
+        np.copyto(lower, self._apart_bounds[at], where=self._apart[at])
+        if candidates is None and live is not None:
+            np.copyto(lower[: len(live)], np.nan, where=~live)
+            lower[len(live) :] = np.nan
+        if candidates is not None and not gathered:
+            lower = lower[candidates]
+
+        # At least k rows are no farther than the farthest of any k. So whoever is surely farther
+        # than that cannot be among the nearest; the k that look nearest draw the line closest.
+        some = np.argpartition(lower, wanted - 1)[:wanted]
+        rows = some if candidates is None else candidates[some]
+        upper = bounds.upper(lower[some], self._squares[rows], self._lengths[rows])
+        limit = np.partition(upper, k - 1)[k - 1]
+        places = np.flatnonzero(lower <= limit)
+        return places if candidates is None else candidates[places]
+
+
+class _Bounds:
+    """What a product in single precision proves about distances.
+
+    With s the squared length of a row x and q the query, the distance is s - 2xq + qq; bounds leave
+    out qq, which is the same for all. Their error has four sources: rounding in the product, at
+    most one unit per component relative to the lengths of x and q, in whatever order it adds and
+    fused or not; rounding q itself; numbers too small for single precision; and rounding of
+    everything else, exact distances included, in double precision. The factors are generous.
+    """
+
+    def __init__(self, target: Floats, length: float) -> None:
+        dimension = len(target)
+        self._single = target.astype(np.float32)
+        product = 1.01 * dimension * 2.0**-24 / (1 - dimension * 2.0**-24)
+        rounded = _length(target - self._single)
+        self._per_length = 0 * (product * length + rounded)
+        self._per_square = (4 * dimension + 40) * 2.0**-53
+        self._flat = 16 * dimension * 2.0**-126 + self._per_square * length * length
+
+    def lower(self, matrix: Matrix, squares: Floats, lengths: Floats) -> Floats:
+        """No distance is below this, `_flat` apart."""
+        with np.errstate(all="ignore"):
+            bound = (matrix @ self._single).astype(np.float64)
+            bound *= -2
+            bound += squares
+            bound -= self._margin(squares, lengths)
+        return bound
+
+    def upper(self, lower: Floats, squares: Floats, lengths: Floats) -> Floats:
+        """No distance is above this, and `_flat` below it."""
+        with np.errstate(all="ignore"):
+            bound = lower + 2 * self._margin(squares, lengths) + 2 * self._flat
+        return np.where(np.isfinite(lower), bound, np.inf)
+
+    def _margin(self, squares: Floats, lengths: Floats) -> Floats:
+        margin = lengths * self._per_length
+        margin += squares * self._per_square
+        return margin
+
+
+class _Room:
+    """Memory that a matrix and its extensions share."""
+
+    def __init__(self, rows: Matrix, used: int) -> None:
+        self.rows = rows
+        self._used = used
+        self._lock = Lock()
+
+    def claim(self, start: int, end: int) -> bool:
+        """Take some rows, unless another extension of the same matrix has them or there are none.
+
+        Rows below ``start`` are in use and never written again.
+        """
+        with self._lock:
+            if self._used != start or end > len(self.rows):
+                return False
+            self._used = end
+            return True
+
+
+def _appended(matrix: Matrix, more: Matrix, room: _Room | None) -> tuple[Matrix, _Room]:
+    """One matrix below another."""
+    start, end = len(matrix), len(matrix) + len(more)
+    if room is None or not room.claim(start, end):
+        room = _Room(np.empty((int(end * _GROWTH), matrix.shape[1]), np.float32), end)
+        room.rows[:start] = matrix
+    room.rows[start:end] = more
+    return room.rows[:end], room
+
+
+def _arrays(column: pa.Array) -> tuple[Matrix, Mask]:
+    """The vectors of an Arrow column, without copying if they are floats, and which are not null.
+
+    A component that is null is NaN.
+    """
+    dimension = column.type.list_size
+    # Unlike `flatten`, this keeps the place of null vectors.
+    values = column.values.slice(column.offset * dimension, len(column) * dimension)
+    matrix = np.asarray(values.to_numpy(zero_copy_only=False), np.float32)
+    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return matrix.reshape(len(column), dimension), valid
+
+
+def _squares(matrix: Matrix) -> Floats:
+    """The squared length of each row, rounded like any sum of doubles."""
+    found = np.empty(len(matrix))
+    step = max(1, _BLOCK_CELLS // matrix.shape[1])
+    with np.errstate(all="ignore"):
+        for start in range(0, len(matrix), step):
+            block = matrix[start : start + step].astype(np.float64)
+            np.einsum("ij,ij->i", block, block, out=found[start : start + step])
+    return found
+
+
+def _length(vector: Floats) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.sqrt(vector @ vector))

@@ -1,0 +1,84 @@
+"""The pieces a table version is made of, for caches that outlive a version.
+
+A version is a list of fragments. The rows of a fragment never change: an append adds a fragment, a
+delete or an update only marks rows of the old ones as deleted. What was read of a fragment can
+therefore be kept for every later version, and for every branch, that still contains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph.effects.io_counters import count
+from omnigraph.storage.datasets import lance_failure
+
+_ROW_ADDRESS = "_rowaddr"
+_OFFSET_MASK = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentState:
+    """One fragment of one version."""
+
+    fragment_id: int
+    files: tuple[str, ...]
+    """The names of its data files: they identify its rows on any branch."""
+    rows: int
+    """Rows in the files, deleted ones included."""
+    deletions: str | None
+    """The deletion file in force; None if every row is there."""
+
+
+def fragments_of(handle: LanceDataset) -> list[FragmentState]:
+    """The fragments of a version, in scan order; known from its metadata."""
+    return [
+        FragmentState(
+            fragment.fragment_id,
+            tuple(file.path for file in fragment.metadata.files),
+            fragment.physical_rows,
+            fragment.deletion_file(),
+        )
+        for fragment in handle.get_fragments()
+    ]
+
+
+def stored_rows(
+    handle: LanceDataset, fragments: Sequence[FragmentState], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """All rows of some fragments, deleted ones too, so that a row's place in them is fixed."""
+    if not fragments:
+        return  # Lance would take an empty list for all of them
+    count("lance", "scan", handle.uri)
+    any_deleted = any(fragment.deletions is not None for fragment in fragments)
+    wanted = {fragment.fragment_id for fragment in fragments}
+    chosen = [each for each in handle.get_fragments() if each.fragment_id in wanted]
+    try:
+        scanner = handle.scanner(
+            columns=list(columns),
+            fragments=chosen,
+            # Lance gives deleted rows only together with their row ids, which are then null.
+            with_row_id=any_deleted,
+            include_deleted_rows=any_deleted,
+        )
+        for batch in scanner.to_batches():
+            yield batch.select(list(columns)) if any_deleted else batch
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle.uri, error) from error
+
+
+def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
+    """The places within a fragment of the rows that were not deleted."""
+    count("lance", "scan", handle.uri)
+    chosen = [each for each in handle.get_fragments() if each.fragment_id == fragment.fragment_id]
+    try:
+        found = handle.scanner(columns=[], fragments=chosen, with_row_address=True).to_table()
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle.uri, error) from error
+    addresses = found[_ROW_ADDRESS].combine_chunks().to_numpy()
+    return (addresses & np.uint64(_OFFSET_MASK)).astype(np.int64)

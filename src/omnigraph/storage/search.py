@@ -1,0 +1,154 @@
+"""Searching one table with Lance, and the analyser all text search goes through.
+
+What Lance 14 does, as `tests/storage/test_search.py` shows:
+
+- with an inverted index, a match query finds all rows that share a token with it, those the index
+  does not cover included, and never a deleted one;
+- without an index it compares raw words: no case, accents, stems or stop words. So there is no
+  `matching_rows` without an index, and text is then searched in memory;
+- fuzzy queries overlook the rows an index does not cover, and are not used at all;
+- scores depend on what the index covers and are good for ordering one answer only;
+- `nearest` without an index is a scan, in single precision. It leaves out vectors with NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+from lance.query import MatchQuery
+from numpy.typing import NDArray
+
+from omnigraph.effects.io_counters import count
+from omnigraph.errors import StorageError
+from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.tables import ID
+
+Doubles = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+DISTANCE = "_distance"
+SCORE = "_score"
+
+_ANALYSER = {
+    "base_tokenizer": "simple",
+    "language": "English",
+    "max_token_length": 40,
+    "lower_case": True,
+    "stem": True,
+    "remove_stop_words": True,
+    "custom_stop_words": None,
+    "ascii_folding": True,
+}
+"""The parameters of an index whose tokens are those of `analysed_words`."""
+
+_LANCE_FAILURES = (OSError, ValueError, RuntimeError)
+
+_EXTRA_ROWS = 16
+_MORE_ROWS = 4
+"""How many rows beyond ``k`` are fetched at first, and the factor if they turn out too few."""
+
+
+def analysed_words(text: str) -> list[str]:
+    """The tokens Lance's default English analyser makes of a text, in the order of the text.
+
+    Its steps: split into maximal runs of letters and digits, drop those of 40 bytes of UTF-8 and
+    more, lowercase, stem, drop stop words, fold to ASCII what has a likeness there. So `ands` is a
+    stop word, and `thé` is `the` without being one.
+    """
+    return [token.text for token in lance.tokenize(text)]
+
+
+def has_text_index(handle: LanceDataset, column: str) -> bool:
+    """Whether a column has an index that was built with the default analyser."""
+    return any(
+        index.index_type == "Inverted"
+        and index.field_names == [column]
+        and _ANALYSER.items() <= index.details.items()
+        for index in handle.describe_indices()
+    )
+
+
+def matching_rows(
+    handle: LanceDataset,
+    column: str,
+    text: str,
+    columns: Sequence[str] = (ID,),
+    *,
+    where: str | pc.Expression | None = None,
+    with_row_id: bool = False,
+) -> pa.Table:
+    """All rows whose ``column`` shares a token with the text, with their `_score`, in any order.
+
+    Raises `StorageError` if the column has no text index.
+    """
+    if not has_text_index(handle, column):
+        raise StorageError(
+            f"{handle.uri} has no text index on {column}",
+            hint="build the index, or search in memory",
+        )
+    count("lance", "text_search", handle.uri)
+    try:
+        return handle.to_table(
+            columns=[*columns, SCORE],
+            full_text_query=MatchQuery(text, column),
+            filter=where,
+            prefilter=where is not None,
+            with_row_id=with_row_id,
+        )
+    except _LANCE_FAILURES as error:
+        raise lance_failure(handle.uri, error) from error
+
+
+def nearest_rows(
+    handle: LanceDataset,
+    column: str,
+    query: Sequence[float],
+    k: int,
+    columns: Sequence[str] = (ID,),
+    *,
+    where: str | pc.Expression | None = None,
+    with_row_id: bool = False,
+) -> pa.Table:
+    """A shortlist with the ``k`` rows nearest to a vector and all that tie with the last of them.
+
+    Rows come with their `_distance` in single precision, which is close to the squared distance but
+    not equal: who ranks them computes it anew from the vectors. Vectors that are null or have a NaN
+    component are left out. The whole column is scanned: an index would only guess.
+    """
+    assert k > 0
+    target = np.asarray(query, np.float64)
+    single = target.astype(np.float32)
+    nearest = {"column": column, "q": pa.array(single), "metric": "l2", "use_index": False}
+    rows_max = k + _EXTRA_ROWS
+    while True:
+        count("lance", "vector_search", handle.uri)
+        try:
+            found = handle.to_table(
+                columns=[*columns, DISTANCE],
+                nearest={**nearest, "k": rows_max},
+                filter=where,
+                prefilter=where is not None,
+                with_row_id=with_row_id,
+            )
+        except _LANCE_FAILURES as error:
+            raise lance_failure(handle.uri, error) from error
+        if found.num_rows < rows_max or _is_enough(found[DISTANCE], k, target, single):
+            return found
+        rows_max *= _MORE_ROWS
+
+
+def _is_enough(distances: pa.ChunkedArray, k: int, target: Doubles, single: Singles) -> bool:
+    """Whether all rows that were not found are surely farther away than ``k`` that were."""
+    ascending = np.sort(distances.to_numpy().astype(np.float64))
+    kth, last = ascending[k - 1], min(ascending[-1], float(np.finfo(np.float32).max))
+    # Each operation rounds once, or loses what is too small; and the query was rounded itself.
+    relative = 1.01 * (len(target) + 3) * 2.0**-24
+    lost = len(target) * 2.0**-125
+    moved = float(np.linalg.norm(target - single))
+    farthest = np.sqrt(kth * (1 + relative) + lost) + moved
+    return bool(farthest < np.sqrt(max(0.0, last * (1 - relative) - lost)) - moved)

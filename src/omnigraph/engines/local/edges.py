@@ -87,7 +87,7 @@ class CachedEdges:
         space = self._sources if direction == "in" else self._targets
         return _CachedNeighbours(self.adjacency(direction), space)
 
-    def has_adjacency(self, direction: Direction) -> bool:
+    def is_sorted(self, direction: Direction) -> bool:
         """Whether the adjacency of this version is there already."""
         return self._key(direction) in self.view.made
 

@@ -43,7 +43,7 @@ class Matcher:
     def run(
         self, pattern: PreparedPattern, frame: Frame, keep: frozenset[str] = frozenset()
     ) -> Frame:
-        """The solutions that extend the rows of ``frame``; ``keep`` names columns to carry along."""
+        """The solutions that extend the rows of ``frame``; ``keep`` names columns to carry on."""
         trace = self.session.run.trace
         steps = pattern.steps
         at = 0
@@ -100,7 +100,7 @@ class Matcher:
     def _scan(
         self, one: PreparedStep, step: plan.Scan, frame: Frame, needed: frozenset[str]
     ) -> tuple[Frame, str]:
-        slots, strategy = scanned(self.session, step, one.anchors)
+        slots, strategy = scanned(self.session, one)
         if frame.is_unit:
             return Frame(len(slots), {step.variable: slots}), strategy
         crossed = frame.take(np.repeat(np.arange(frame.count), len(slots)))
@@ -118,7 +118,7 @@ class Matcher:
         """A scan and the equalities after it, by value instead of by pair."""
         assert isinstance(one.step, plan.Scan)
         assert isinstance(following.step, plan.Filter)
-        slots, _ = scanned(self.session, one.step, one.anchors)
+        slots, _ = scanned(self.session, one)
         new = Frame(len(slots), {one.step.variable: slots})
         left_values = FrameValues(self.session, frame)
         right_values = FrameValues(self.session, new)
@@ -136,15 +136,8 @@ class Matcher:
         if step.maximum < step.minimum or not frame.count:
             return _no_rows(needed), "nothing"
         sources = frame.bound[step.source]
-        edge_source, edge_target = (
-            (step.target_type, step.source_type)
-            if step.direction == "in"
-            else (step.source_type, step.target_type)
-        )
         tables = self.session.tables
-        edges = tables.edges(
-            step.edge_type, edge_source, edge_target, step.direction, frame.count, step.maximum
-        )
+        edges = tables.edges(step, frame.count)
         strategy = "indexed lookups" if isinstance(edges, FetchedEdges) else "adjacency"
         # Sorted edges are about all nodes of a type; lookups only about those they meet.
         targets = tables.nodes(step.target_type, whole=isinstance(edges, CachedEdges))
@@ -214,8 +207,8 @@ class Matcher:
         """One shortest path per pair."""
         assert step.path_variable is not None
         neighbours = _PresentOnly(edges.neighbours(step.direction), targets)
-        space = self.session.tables.space(step.target_type)
-        source_space = self.session.tables.space(step.source_type)
+        tables = self.session.tables
+        spaces = tables.space(step.source_type), tables.space(step.target_type)
         ends = frame.bound.get(step.target) if step.target_is_bound else None
         rows: list[int] = []
         found: list[int] = []
@@ -223,9 +216,7 @@ class Matcher:
         known: dict[int, dict[int, int]] = {}
         for row, source in enumerate(frame.bound[step.source].tolist()):
             if source not in known:
-                ways = paths_from(
-                    neighbours, source_space, space, source, step.minimum, step.maximum
-                )
+                ways = paths_from(neighbours, spaces, source, step.minimum, step.maximum)
                 known[source] = {end: self.session.paths.add(way) for end, way in ways.items()}
             reached = known[source]
             if ends is not None:

@@ -7,7 +7,7 @@ is how the first query of a process and a graph larger than memory are answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -129,8 +129,10 @@ class FetchedNodes:
         table_key: str,
         space: IdSpace,
         columns: Mapping[str, pa.DataType],
+        spend: Callable[[int], None],
     ) -> None:
         self.space = space
+        self._spend = spend
         self._reader = reader
         self._key = table_key
         stored = reader.handle(table_key).schema.names
@@ -181,6 +183,7 @@ class FetchedNodes:
             distinct = np.unique(unasked)
             ids = self.space.strings(distinct)
             self._rows[distinct] = ABSENT
+            self._spend(len(ids))
             self.add(self._reader.rows_where_in(self._key, ID, ids, self.columns))
             rows = self._rows[slots]
         return rows
@@ -205,6 +208,8 @@ _UNASKED = -2
 
 def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
     """The values at some rows; null where the row is negative."""
+    if len(rows) == 1 and (row := int(rows[0])) >= 0:
+        return column.slice(row, 1)  # a point query copies nothing
     if len(rows) and int(rows.min()) < 0:
         return column.take(pa.array(rows, mask=rows < 0))
     return column.take(pa.array(rows))

@@ -42,13 +42,13 @@ class PathStore:
 
 def paths_from(
     neighbours: Neighbours,
-    source_space: IdSpace,
-    target_space: IdSpace,
+    spaces: tuple[IdSpace, IdSpace],
     source: int,
     minimum: int,
     maximum: int,
 ) -> dict[int, list[str]]:
     """The destinations of one source, each with the ids along its path."""
+    source_space, target_space = spaces
     start = source_space.string(source)
     if source_space is not target_space:
         # Between two types there is one hop and no way back.

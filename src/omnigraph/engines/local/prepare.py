@@ -40,6 +40,8 @@ class PreparedStep:
     """The inner patterns of `not`, `any` and `optional`."""
     anchors: tuple[Anchor, ...] = ()
     """Equalities that pin the scanned nodes down."""
+    residual: tuple[ex.Expression, ...] = ()
+    """What is left to test on the one node whose id a scan knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class PreparedRead:
     having: tuple[ex.Expression, ...]
     order: tuple[plan.SortKey, ...]
     ties: tuple[plan.BoundVariable, ...]
-    """Variables whose ids break ties; empty where output columns do, or where nothing is ordered."""
+    """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -253,7 +255,9 @@ class _Preparation:
             case plan.Scan():
                 predicates = tuple(map(self.rewritten, step.predicates))
                 rewritten = replace(step, predicates=predicates)
-                return PreparedStep(rewritten, needed, anchors=tuple(_anchors(predicates)))
+                residual = tuple(p for p in predicates if not _pins(p, step.entity_id))
+                anchors = tuple(_anchors(predicates))
+                return PreparedStep(rewritten, needed, anchors=anchors, residual=residual)
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
                 return PreparedStep(replace(step, predicates=predicates), needed)
@@ -299,6 +303,17 @@ def _introduced(step: plan.Step) -> frozenset[str]:
         case plan.Extend():
             return frozenset(step.introduces)
     return frozenset()
+
+
+def _pins(predicate: ex.Expression, entity_id: ex.Expression | None) -> bool:
+    """Whether a predicate says no more than that the node has this id."""
+    return (
+        entity_id is not None
+        and isinstance(predicate, ex.Compare)
+        and predicate.operator == "="
+        and entity_id in (predicate.left, predicate.right)
+        and not ex.variables_of(entity_id)
+    )
 
 
 def _anchors(predicates: Iterable[ex.Expression]) -> Iterator[Anchor]:

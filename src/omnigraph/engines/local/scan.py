@@ -10,7 +10,7 @@ from omnigraph.engines.local.frame import Frame
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.lookups import value_index
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
-from omnigraph.engines.local.prepare import Anchor
+from omnigraph.engines.local.prepare import Anchor, PreparedStep
 from omnigraph.engines.local.pushdown import storage_filter
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.session import Session
@@ -24,8 +24,10 @@ _WHOLE_SHARE = 2
 """From this part of a table on, a condition is tested on all of it and looked up afterwards."""
 
 
-def scanned(session: Session, step: plan.Scan, anchors: tuple[Anchor, ...]) -> tuple[Slots, str]:
+def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
     """The nodes a scan binds, and how they were found."""
+    step, anchors, predicates = one.step, one.anchors, one.residual
+    assert isinstance(step, plan.Scan)
     tables = session.tables
     pinned = step.entity_id is not None
     nodes = tables.nodes(step.type_name, whole=not pinned and not anchors)
@@ -42,7 +44,9 @@ def scanned(session: Session, step: plan.Scan, anchors: tuple[Anchor, ...]) -> t
         assert isinstance(nodes, FetchedNodes)
         slots = _fetched(session, step, nodes)
         strategy = "storage scan"
-    mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(step.predicates)
+    if not predicates:
+        return slots, strategy
+    mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(predicates)
     return (slots if mask is None else slots[mask]), strategy
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from omnigraph.engines.local.budget import MemoryBudget
-from omnigraph.engines.local.edges import CachedEdges, Direction, EdgeTable, FetchedEdges
+from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.rows import RowView, TableRows
 from omnigraph.engines.local.settings import TraversalSettings
 from omnigraph.model.arrow import ID, SRC
+from omnigraph.query import plan
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import TableEntry
 
@@ -23,13 +25,19 @@ TypesByColumn = Mapping[str, pa.DataType]
 EDGES_ALWAYS_SORTED = 20_000
 """Adjacency of this many edges is built in a few milliseconds: not worth a thought."""
 
-LOOKUP_IN_EDGES_READ = 200
-"""One edge looked up costs as much as reading and sorting this many into adjacency."""
+ROWS_READ_PER_LOOKUP = 5_000
+"""One request to an index costs as much as reading so many rows into memory."""
 
-LOOKUP_IN_EDGES_SORTED = 2_000
-"""The same where another version has most of the edges in memory already."""
+ROWS_READ_PER_ROW_FOUND = 200
+"""And each row it finds as much as so many."""
+
+SORTING_SHARE = 10
+"""Where another version has most edges in memory, sorting them anew is so much cheaper."""
 
 NODES_ALWAYS_CACHED = 20_000
+
+_EDGE_BYTES = 16
+"""Both ends of an edge as slots, and its place in two sorted directions."""
 
 _ROW_BYTES = 64
 """What a row costs besides its columns: id, hash, places."""
@@ -43,8 +51,7 @@ class GraphMemory:
         self._lock = threading.Lock()
         self._tables: dict[str, TableRows] = {}
         self._spaces: dict[str, IdSpace] = {}
-        self.looked_up: dict[str, int] = {}
-        """Edges found by lookups so far, by table; when it has cost enough, adjacency is built."""
+        self._spent: dict[str, float] = {}
 
     def rows(self, location: str) -> TableRows:
         """The versions of a table that are known."""
@@ -61,6 +68,19 @@ class GraphMemory:
             with self._lock:
                 known = self._spaces.setdefault(location, IdSpace())
         return known
+
+    def spend(self, location: str, requests: int, rows: float) -> None:
+        """Note what lookups in a table have cost, in rows that could have been read instead."""
+        cost = requests * ROWS_READ_PER_LOOKUP + rows * ROWS_READ_PER_ROW_FOUND
+        self._spent[location] = self.spent(location) + cost
+
+    def spent(self, location: str) -> float:
+        """What lookups in a table have cost so far.
+
+        Once that is what reading the whole table costs, it is read: so a series of queries never
+        pays more than twice what the better choice, made from the start, would have cost.
+        """
+        return self._spent.get(location, 0.0)
 
     def account(self, location: str, space: IdSpace) -> None:
         """Tell the budget how large a space has become."""
@@ -113,71 +133,56 @@ class SnapshotTables:
             known = self._spaces[type_name] = self.memory.space(location)
         return known
 
-    def cached_edges(self, edge_type: str, source_type: str, target_type: str) -> CachedEdges:
-        """The edges of a type, with their ends in memory."""
-        view = self._view(self._entry("edge", edge_type))
-        return CachedEdges(view, self.space(source_type), self.space(target_type))
-
-    def fetched_edges(self, edge_type: str, source_type: str, target_type: str) -> FetchedEdges:
-        """The edges of a type, looked up when needed."""
-        known = self._fetched_edges.get(edge_type)
+    def edges(self, step: plan.Expand, frontier: int) -> EdgeTable:
+        """The edges for a hop from so many nodes, by the cheaper way."""
+        ends = (
+            (step.target_type, step.source_type)
+            if step.direction == "in"
+            else (step.source_type, step.target_type)
+        )
+        sources, targets = self.space(ends[0]), self.space(ends[1])
+        if not self._by_lookup(step, sources, targets, frontier):
+            view = self._view(self._entry("edge", step.edge_type))
+            return CachedEdges(view, sources, targets)
+        known = self._fetched_edges.get(step.edge_type)
         if known is None:
-            known = self._fetched_edges[edge_type] = FetchedEdges(
+            known = self._fetched_edges[step.edge_type] = FetchedEdges(
                 self.reader,
-                f"edge:{edge_type}",
-                self.space(source_type),
-                self.space(target_type),
-                self.edge_columns.get(edge_type, {}),
+                f"edge:{step.edge_type}",
+                sources,
+                targets,
+                self.edge_columns.get(step.edge_type, {}),
             )
         return known
 
-    def edges(
-        self,
-        edge_type: str,
-        source_type: str,
-        target_type: str,
-        direction: Direction,
-        frontier: int,
-        hops: int,
-    ) -> EdgeTable:
-        """The edges for one hop, by the cheaper way."""
-        if self._by_lookup(edge_type, source_type, target_type, direction, frontier, hops):
-            return self.fetched_edges(edge_type, source_type, target_type)
-        return self.cached_edges(edge_type, source_type, target_type)
-
     def _by_lookup(
-        self,
-        edge_type: str,
-        source_type: str,
-        target_type: str,
-        direction: Direction,
-        frontier: int,
-        hops: int,
+        self, step: plan.Expand, sources: IdSpace, targets: IdSpace, frontier: int
     ) -> bool:
+        """Whether edges are looked up in storage instead of sorted into adjacency."""
         settings = self.settings
         if settings.mode != "auto":
             return settings.mode == "indexed"
-        entry = self._entry("edge", edge_type)
+        entry = self._entry("edge", step.edge_type)
         edges = entry.row_count
         if edges <= EDGES_ALWAYS_SORTED:
             return False
-        view = self.memory.rows(entry.location).known(entry.ref, entry.version)
-        if view is not None:
-            cached = CachedEdges(view, self.space(source_type), self.space(target_type))
-            if cached.has_adjacency(direction):
-                return False
-        if 16 * edges > self.memory.budget.limit:
+        rows = self.memory.rows(entry.location)
+        view = rows.known(entry.ref, entry.version)
+        if view is not None and CachedEdges(view, sources, targets).is_sorted(step.direction):
+            return False
+        if edges * _EDGE_BYTES > self.memory.budget.limit:
             return True
+        hops = step.maximum
         if frontier > settings.indexed_frontier_max or hops > settings.indexed_hops_max:
             return False
-        degree = edges / max(self.node_count(source_type), 1)
+        degree = edges / max(self.node_count(step.source_type), 1)
         expected = sum(frontier * degree**hop for hop in range(1, hops + 1))
-        spent = self.memory.looked_up.get(entry.location, 0) + expected
-        sources = self.space(source_type if direction != "in" else target_type)
-        warm = self.memory.rows(entry.location).has_column((SRC, sources.serial))
-        if spent * (LOOKUP_IN_EDGES_SORTED if warm else LOOKUP_IN_EDGES_READ) > edges:
+        price = hops * ROWS_READ_PER_LOOKUP + expected * ROWS_READ_PER_ROW_FOUND
+        warm = rows.has_column((SRC, sources.serial))
+        budget = edges / SORTING_SHARE if warm else edges
+        if self.memory.spent(entry.location) + price > budget:
             return False
-        self.memory.looked_up[entry.location] = int(spent)
+        self.memory.spend(entry.location, hops, expected)
         return True
 
     def _choose_nodes(self, type_name: str, whole: bool) -> NodeTable:
@@ -185,14 +190,21 @@ class SnapshotTables:
         columns = self.node_columns.get(type_name, {})
         space = self.space(type_name)
         warm = self.memory.rows(entry.location).has_column((ID, space.serial))
-        size = entry.row_count * (_ROW_BYTES + sum(_width(t) for t in columns.values()))
-        fits = size <= self.memory.budget.limit
-        if fits and (warm or whole or entry.row_count <= NODES_ALWAYS_CACHED):
+        if warm or self._worth_caching(entry, columns, whole):
             nodes = CachedNodes(self._view(entry), space)
             if not warm:
                 self.memory.account(entry.location, space)
             return nodes
-        return FetchedNodes(self.reader, entry.table_key, space, columns)
+        spend = partial(self.memory.spend, entry.location, 1)
+        return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
+
+    def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
+        """Whether a table that is not in memory yet should be: wanted, and not too large."""
+        paid = self.memory.spent(entry.location) > entry.row_count
+        if not (whole or paid or entry.row_count <= NODES_ALWAYS_CACHED):
+            return False
+        size = entry.row_count * (_ROW_BYTES + sum(map(_width, columns.values())))
+        return size <= self.memory.budget.limit
 
     def _entry(self, kind: str, type_name: str) -> TableEntry:
         return self.reader.snapshot.table(f"{kind}:{type_name}")

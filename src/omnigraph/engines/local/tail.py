@@ -1,4 +1,4 @@
-"""From solutions to the rows of the answer: rank, group, having, distinct, order, limit, project."""
+"""From solutions to an answer: rank, group, having, distinct, order, limit, project."""
 
 from __future__ import annotations
 
@@ -40,10 +40,14 @@ class _Cut:
     def of(cls, session: Session) -> _Cut:
         run = session.run
         limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
-        if limit is None and run.plan.limit is not None and run.plan.rank is not None:
-            if not isinstance(run.plan.rank.score, ex.Bm25):
-                raise InputError("nearest and rrf need a limit; the parameter given for it is null")
+        ranked_by = None if run.plan.rank is None else run.plan.rank.score
+        if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
+            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
         return cls(start, None if limit is None else start + limit)
+
+    def takes_part_of(self, count: int) -> bool:
+        """Whether some of so many rows are left out."""
+        return self.start > 0 or (self.stop is not None and self.stop < count)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -109,10 +113,11 @@ def _row_answer(session: Session, frame: Frame) -> pa.Table:
             values = _RowColumns(session, frame, scores)
     keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
     keys += [(values.column(key.expression), key.descending) for key in prepared.order]
-    rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
-    chosen, scores, _ = _filtered(frame, scores, None, rows)
-    final = _RowColumns(session, chosen, scores)
-    return _table(compiled, [final.output(column) for column in prepared.columns])
+    if keys or cut.takes_part_of(frame.count):
+        rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
+        chosen, scores, _ = _filtered(frame, scores, None, rows)
+        values = _RowColumns(session, chosen, scores)
+    return _table(compiled, [values.output(column) for column in prepared.columns])
 
 
 def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:

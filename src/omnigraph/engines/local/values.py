@@ -24,16 +24,21 @@ class FrameValues:
         self.session = session
         self.frame = frame
         self._scores = scores or {}
-        self._known: dict[ColumnExpression, pa.Array] = {}
+        # By identity: the leaves of a prepared plan outlive the run, and hashing them costs more
+        # than reading a value.
+        self._known: dict[int, pa.Array] = {}
 
     def __call__(self, leaf: ColumnExpression) -> pa.Array:
-        known = self._known.get(leaf)
+        """One leaf."""
+        known = self._known.get(id(leaf))
         if known is None:
-            known = self._known[leaf] = self._read(leaf)
+            known = self._known[id(leaf)] = self._read(leaf)
         return known
 
     def column(self, expression: ex.Expression) -> pa.Array:
         """An expression as one array of its own type."""
+        if isinstance(expression, ex.PropertyValue | ex.EntityId):
+            return self(expression)
         value = self.value(expression)
         if isinstance(value, pa.Scalar):
             value = pa.repeat(value, self.frame.count)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from omnigraph.errors import InputError
+
 Positions = NDArray[np.int32]
 Places = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -106,7 +108,7 @@ class VectorColumn:
 
     def distances(self, query: ArrayLike, positions: Positions) -> Floats:
         """The squared distance of each row asked for, in that order; NaN for a null vector."""
-        found = self._exact(np.asarray(query, np.float64), positions)
+        found = self._exact(self._target(query), positions)
         found[~self.valid[positions]] = np.nan
         return found
 
@@ -125,12 +127,22 @@ class VectorColumn:
         and rows beyond its end are not in its snapshot. A distance that is not a number, as a
         vector with NaN has, comes after all numbers.
         """
-        target = np.asarray(query, np.float64)
+        target = self._target(query)
         shortlist = self._shortlist(target, k, live, candidates)
         rows = np.sort(shortlist[self.valid[shortlist]]).astype(np.int32, copy=False)
         distances = self._exact(target, rows)
         chosen = smallest(distances, k)
         return rows[chosen], distances[chosen]
+
+    def _target(self, query: ArrayLike) -> Floats:
+        target = np.asarray(query, np.float64)
+        dimension = self.matrix.shape[1]
+        if target.shape != (dimension,):
+            raise InputError(
+                f"the query vector has {target.size} components, the stored ones {dimension}",
+                hint=f"give a vector of {dimension} numbers",
+            )
+        return target
 
     def _exact(self, target: Floats, positions: Positions) -> Floats:
         """Distances by definition."""
@@ -151,7 +163,9 @@ class VectorColumn:
         """Some of the rows asked about, with the nearest ``k`` and their ties among them."""
         if k <= 0:
             return np.zeros(0, np.int32)
-        if candidates is None and live is not None and 2 * np.count_nonzero(live) < len(self):
+        if candidates is not None and len(candidates) == len(self):
+            candidates, live = None, None
+        elif candidates is None and live is not None and 2 * np.count_nonzero(live) < len(self):
             candidates = np.flatnonzero(live)
         count = len(self) if candidates is None else len(candidates)
         length = _length(target)
@@ -186,7 +200,7 @@ class _Bounds:
     """What a product in single precision proves about distances.
 
     With s the squared length of a row x and q the query, the distance is s - 2xq + qq; bounds leave
-    out qq, which is the same for all. Their error has four sources: rounding in the product, at
+    out qq, which is the same for all. The error has four sources: rounding in the product, at
     most one unit per component relative to the lengths of x and q, in whatever order it adds and
     fused or not; rounding q itself; numbers too small for single precision; and rounding of
     everything else, exact distances included, in double precision. The factors are generous.
@@ -197,12 +211,12 @@ class _Bounds:
         self._single = target.astype(np.float32)
         product = 1.01 * dimension * 2.0**-24 / (1 - dimension * 2.0**-24)
         rounded = _length(target - self._single)
-        self._per_length = 0 * (product * length + rounded)
+        self._per_length = 2.02 * (product * length + rounded)
         self._per_square = (4 * dimension + 40) * 2.0**-53
         self._flat = 16 * dimension * 2.0**-126 + self._per_square * length * length
 
     def lower(self, matrix: Matrix, squares: Floats, lengths: Floats) -> Floats:
-        """No distance is below this, `_flat` apart."""
+        """No distance is below this by more than `_flat`."""
         with np.errstate(all="ignore"):
             bound = (matrix @ self._single).astype(np.float64)
             bound *= -2
@@ -211,7 +225,7 @@ class _Bounds:
         return bound
 
     def upper(self, lower: Floats, squares: Floats, lengths: Floats) -> Floats:
-        """No distance is above this, and `_flat` below it."""
+        """A row whose lower bound is above this is surely farther away than this one."""
         with np.errstate(all="ignore"):
             bound = lower + 2 * self._margin(squares, lengths) + 2 * self._flat
         return np.where(np.isfinite(lower), bound, np.inf)

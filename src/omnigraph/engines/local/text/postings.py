@@ -54,6 +54,10 @@ class _Segment:
     present: Mask
     """Which rows have a text."""
 
+    def __post_init__(self) -> None:
+        # Answers may be parts of it.
+        self.positions.setflags(write=False)
+
     @property
     def nbytes(self) -> int:
         arrays = (self.offsets, self.positions, self.frequencies, self.lengths, self.present)

@@ -88,6 +88,8 @@ def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
             f"{subject} expects {type.vector_dim} dimensions, got {len(value)}"
         )
     scalar = Scalar.F32 if type.is_vector else type.scalar
+    if scalar is Scalar.STRING and _are_texts(value):
+        return list(value)
     items: list[ScalarValue] = []
     for position, item in enumerate(value):
         try:
@@ -98,6 +100,15 @@ def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
                 f"got {shown(item)} at position {position}"
             ) from None
     return items
+
+
+def _are_texts(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether all items are good texts, told at once: lists of a thousand keys are common."""
+    try:
+        "".join(values).encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _scalar(value: object, scalar: Scalar, subject: str) -> ScalarValue:

@@ -7,7 +7,7 @@ known, so that the usual graph pays nothing for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ class Adjacency:
     neighbours: Slots
     has_parallels: bool
     has_loops: bool
+    _made: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -65,6 +66,8 @@ class Adjacency:
         if len(slots) == 1:
             start = int(begin[0])
             return self.neighbours[start : start + int(counts[0])], counts
+        if len(slots) == len(self.pointers) - 1 and (slots[1:] > slots[:-1]).all():
+            return self.neighbours, counts  # everybody's, as they lie
         return self.neighbours[spread(begin, counts)], counts
 
     def degrees(self, slots: Slots) -> Counts:
@@ -73,23 +76,30 @@ class Adjacency:
 
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
-        low, counts = self._ranges(sources)
+        found = np.zeros(len(sources), np.bool_)
+        # Few nodes have an edge of a rare type; the others are told apart by one byte each.
+        open_ = np.flatnonzero(self._linked()[np.minimum(sources, len(self.pointers) - 1)])
+        low, counts = self._ranges(sources[open_])
         high = low + counts
-        wanted = targets
-        # A binary search for all pairs in step; each round halves what is left of every range.
-        rounds = int(counts.max(initial=0)).bit_length()
-        last = len(self.neighbours) - 1
-        if last < 0:
-            return np.zeros(len(sources), np.bool_)
-        end = high.copy()
-        for _ in range(rounds):
+        # A binary search for all pairs in step, of which fewer and fewer are undecided.
+        while len(open_):
             middle = (low + high) >> 1
-            open_ = low < high
-            less = open_ & (self.neighbours[np.minimum(middle, last)] < wanted)
+            there = self.neighbours[middle]
+            wanted = targets[open_]
+            found[open_[there == wanted]] = True
+            less = there < wanted
             low = np.where(less, middle + 1, low)
-            high = np.where(open_ & ~less, middle, high)
-        found: npt.NDArray[np.bool_] = self.neighbours[np.minimum(low, last)] == wanted
-        return found & (low < end)
+            high = np.where(less, high, middle)
+            left = (low < high) & (there != wanted)
+            open_, low, high = open_[left], low[left], high[left]
+        return found
+
+    def _linked(self) -> npt.NDArray[np.bool_]:
+        """Which slots have neighbours; one more entry than there are slots."""
+        known = self._made.get("linked")
+        if known is None:
+            known = self._made["linked"] = np.append(np.diff(self.pointers) > 0, False)
+        return known
 
     def _ranges(self, slots: Slots) -> tuple[Counts, Counts]:
         """Where the neighbours of each slot begin, and how many there are.

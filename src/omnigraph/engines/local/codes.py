@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Codes = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.integer]
 
 _DENSE_FACTOR = 4
 """Codes up to so many times the number of rows are counted in place instead of sorted."""
@@ -26,17 +26,31 @@ class Coded:
 
     def grouped(self) -> tuple[Codes, Codes]:
         """The group of each row, groups numbered without gaps, and the first row of each group."""
-        rows = len(self.codes)
-        if self.count <= _DENSE_FACTOR * rows + 1024:
-            first = np.full(self.count, rows, np.int64)
+        if self.count > _DENSE_FACTOR * len(self.codes) + 1024:
+            _, firsts, group = np.unique(self.codes, return_index=True, return_inverse=True)
+            return group, firsts
+        used = np.flatnonzero(np.bincount(self.codes, minlength=self.count))
+        first = self._first_rows(used)
+        if len(used) == self.count:
+            return self.codes, first
+        number = np.zeros(self.count, np.int32)
+        number[used] = np.arange(len(used))
+        return number[self.codes], first
+
+    def _first_rows(self, used: Codes) -> Codes:
+        """The first row of each of these codes, which all occur."""
+        first = np.full(self.count, -1, np.int64)
+        begin, step = 0, 1024
+        # Few groups all begin early: most rows need not be looked at.
+        while (first[used] < 0).any():
+            part = self.codes[begin : begin + step]
             # Written backwards, so that the first row of each code stays.
-            first[self.codes[::-1]] = np.arange(rows - 1, -1, -1)
-            used = np.flatnonzero(first < rows)
-            number = np.zeros(self.count, np.int64)
-            number[used] = np.arange(len(used))
-            return number[self.codes], first[used]
-        _, first, group = np.unique(self.codes, return_index=True, return_inverse=True)
-        return group.astype(np.int64), first.astype(np.int64)
+            fresh = part[::-1]
+            rows = np.arange(begin + len(part) - 1, begin - 1, -1)
+            unknown = first[fresh] < 0
+            first[fresh[unknown]] = rows[unknown]
+            begin, step = begin + step, step * 4
+        return first[used]
 
 
 def codes_of(columns: Sequence[pa.Array | Coded]) -> Coded:
@@ -50,7 +64,8 @@ def codes_of(columns: Sequence[pa.Array | Coded]) -> Coded:
         if result.count * one.count >= 2**62:
             group, first = result.grouped()
             result = Coded(group, len(first))
-        result = Coded(result.codes * one.count + one.codes, result.count * one.count)
+        codes = result.codes.astype(np.int64) * one.count + one.codes
+        result = Coded(codes, result.count * one.count)
     assert result is not None
     return result
 
@@ -63,7 +78,7 @@ def _coded(column: pa.Array) -> Coded:
         # The two zeros are one value, and so are all that are not a number.
         column = pc.add(column, pa.scalar(0.0, type))
     encoded = column.dictionary_encode(null_encoding="encode")
-    return Coded(encoded.indices.to_numpy().astype(np.int64), max(len(encoded.dictionary), 1))
+    return Coded(encoded.indices.to_numpy(), max(len(encoded.dictionary), 1))
 
 
 def _coded_objects(column: pa.Array) -> Coded:

@@ -18,7 +18,7 @@ from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
-Groups = npt.NDArray[np.int64]
+Groups = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,12 @@ class _Grouped:
 
     group: Groups
     first: Groups
-    count: int
+    sizes: npt.NDArray[np.int64]
+    """The rows of each group."""
+
+    @property
+    def count(self) -> int:
+        return len(self.sizes)
 
 
 def grouped(session: Session, frame: Frame, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
@@ -47,9 +52,10 @@ def _groups(session: Session, values: FrameValues, by: plan.GroupBy) -> _Grouped
     count = values.frame.count
     if not by.items:
         # Without group items there is one group, also of no rows.
-        return _Grouped(np.zeros(count, np.int64), np.zeros(min(count, 1), np.int64), 1)
+        group = np.zeros(count, np.int64)
+        return _Grouped(group, group[:1], np.array([count]))
     group, first = codes_of([_codes(session, values, item) for _, item in by.items]).grouped()
-    return _Grouped(group, first, len(first))
+    return _Grouped(group, first, np.bincount(group, minlength=len(first)))
 
 
 def _codes(session: Session, values: FrameValues, item: ex.Expression) -> pa.Array | Coded:
@@ -75,6 +81,7 @@ class _ColumnCodes:
     """Codes of a whole column; the last entry stands for no row."""
 
     codes: npt.NDArray[np.int64]
+    """As wide as numpy counts with, so that counting copies nothing."""
     count: int
 
     @property
@@ -84,43 +91,47 @@ class _ColumnCodes:
     @classmethod
     def of(cls, column: pa.Array) -> _ColumnCodes:
         encoded = column.dictionary_encode()
-        indices = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
         none = len(encoded.dictionary)
+        indices = encoded.indices.fill_null(none).to_numpy()
         return cls(np.append(indices.astype(np.int64), none), none + 1)
 
 
 def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: _Grouped) -> pa.Array:
     type = arrow_type(value.type)
     if value.argument is None:
-        return pa.array(np.bincount(groups.group, minlength=groups.count), type)
+        return pa.array(groups.sizes, type)
     column = values.column(value.argument)
-    group = groups.group
+    group, sizes = groups.group, groups.sizes
     if column.null_count:
         valid = column.is_valid()
         group = group[valid.to_numpy(zero_copy_only=False)]
         column = column.filter(valid)
+        sizes = np.bincount(group, minlength=groups.count)
     if value.distinct:
         # Of equal values in one group the first stands for all.
         _, first = codes_of([Coded(group, groups.count), column]).grouped()
         group, column = group[first], column.take(pa.array(first))
+        sizes = np.bincount(group, minlength=groups.count)
     match value.function:
         case "count":
-            return pa.array(np.bincount(group, minlength=groups.count), type)
+            return pa.array(sizes, type)
         case "sum" | "avg":
-            return _sums(value.function, column, group, groups.count)
+            return _sums(value.function, column, group, sizes)
         case "min" | "max":
             return _extremes(value.function, column, group, groups.count)
         case "collect":
             return _lists(column, group, groups.count, type)
 
 
-def _sums(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:
+def _sums(function: str, column: pa.Array, group: Groups, sizes: npt.NDArray[np.int64]) -> pa.Array:
     numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    counts = np.bincount(group, minlength=count)
-    sums = np.bincount(group, weights=numbers, minlength=count)
+    if len(sizes) == 1:
+        sums = np.array([numbers.sum()])
+    else:
+        sums = np.bincount(group, weights=numbers, minlength=len(sizes))
     if function == "avg":
-        sums = np.divide(sums, counts, out=np.zeros(count), where=counts > 0)
-    return pa.array(sums, mask=counts == 0)
+        sums = np.divide(sums, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
+    return pa.array(sums, mask=sizes == 0)
 
 
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engines.local.adjacency import sorted_distinct, spread
 from omnigraph.engines.local.hashing import StringHash
 from omnigraph.engines.local.rows import Positions, RowView
 
@@ -49,6 +50,13 @@ class ValueIndex:
         code = _code(value)
         begin, end = np.searchsorted(self.codes, code), np.searchsorted(self.codes, code, "right")
         return self.rows[begin:end]
+
+    def rows_with_any(self, values: pa.Array) -> Positions:
+        """The rows that may hold one of some values, ascending."""
+        wanted = _codes(values.drop_null())
+        begin = np.searchsorted(self.codes, wanted)
+        counts = np.searchsorted(self.codes, wanted, "right") - begin
+        return sorted_distinct(self.rows[spread(begin, counts)])
 
 
 def can_index(type: pa.DataType) -> bool:

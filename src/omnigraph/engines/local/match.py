@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
-from omnigraph.engines.local.frame import Frame, joined
+from omnigraph.engines.local.frame import Frame, Rows, joined
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.joins import join_keys, matched_rows
 from omnigraph.engines.local.nodes import NodeTable
@@ -82,16 +82,17 @@ class Matcher:
                 return self._expand(step, frame, needed)
             case plan.Filter() as step:
                 mask = FrameValues(self.session, frame).mask(step.predicates)
-                return (frame if mask is None else frame.filter(mask)), "filter"
+                kept = frame.only(needed)
+                return (kept if mask is None else kept.filter(mask)), "filter"
             case plan.Exclude():
                 mask = self._has_solution(one.patterns[0], frame)
-                return frame.filter(~mask), "anti-join"
+                return frame.only(needed).filter(~mask), "anti-join"
             case plan.Exists():
                 mask = np.zeros(frame.count, np.bool_)
                 for pattern in one.patterns:
                     left = np.flatnonzero(~mask)
                     mask[left] |= self._has_solution(pattern, frame.take(left))
-                return frame.filter(mask), "semi-join"
+                return frame.only(needed).filter(mask), "semi-join"
             case plan.Extend() as step:
                 return self._extend(one.patterns[0], step, frame, needed), "left join"
 
@@ -146,13 +147,8 @@ class Matcher:
         if step.path_variable is not None:
             return self._paths(step, frame, edges, targets), strategy
         if step.target_is_bound:
-            wanted = frame.bound[step.target]
-            if step.maximum == 1:
-                mask = edges.contains(step.direction, sources, wanted)
-            else:
-                neighbours = self._neighbours(step, edges, targets)
-                mask = reaches(neighbours, sources, wanted, step.minimum, step.maximum)
-            return frame.filter(mask), f"{strategy}, membership"
+            mask = self._is_linked(step, frame, edges, targets)
+            return frame.only(needed).filter(mask), f"{strategy}, membership"
         neighbours = self._neighbours(step, edges, targets)
         rows, found = reach(neighbours, sources, step.minimum, step.maximum)
         if step.maximum == 1:
@@ -164,6 +160,16 @@ class Matcher:
         if step.target in needed:
             expanded = expanded.binding(step.target, found)
         return expanded, strategy
+
+    def _is_linked(
+        self, step: plan.Expand, frame: Frame, edges: EdgeTable, targets: NodeTable
+    ) -> npt.NDArray[np.bool_]:
+        """For each row, whether its target is among the destinations of its source."""
+        sources, wanted = frame.bound[step.source], frame.bound[step.target]
+        if step.maximum == 1:
+            return edges.contains(step.direction, sources, wanted)
+        neighbours = self._neighbours(step, edges, targets)
+        return reaches(neighbours, sources, wanted, step.minimum, step.maximum)
 
     def _neighbours(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> Neighbours:
         neighbours = edges.neighbours(step.direction)
@@ -241,6 +247,12 @@ class Matcher:
         mask = np.zeros(frame.count, np.bool_)
         if not frame.count:
             return mask
+        test = _single_test(pattern)
+        if test is not None:
+            # The inner pattern binds nothing: no need to remember where its rows came from.
+            edges = self.session.tables.edges(test, frame.count)
+            targets = self.session.tables.nodes(test.target_type)
+            return self._is_linked(test, frame, edges, targets)
         tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
         found = self.run(pattern, tagged, frozenset([_TAG]))
         mask[found.bound[_TAG]] = True
@@ -269,13 +281,22 @@ class Matcher:
         return joined([matched, unmatched])
 
 
+def _single_test(pattern: PreparedPattern) -> plan.Expand | None:
+    """The one step of a pattern that only asks whether two bound nodes are linked."""
+    if len(pattern.steps) != 1:
+        return None
+    step = pattern.steps[0].step
+    if not isinstance(step, plan.Expand) or not step.target_is_bound:
+        return None
+    plain = step.edge_variable is None and step.path_variable is None and not step.predicates
+    return step if plain and step.minimum <= step.maximum else None
+
+
 def _no_rows(names: Iterable[str]) -> Frame:
     return Frame(0, {name: np.zeros(0, np.int32) for name in names})
 
 
-def _existing(
-    targets: NodeTable, rows: npt.NDArray[np.int64], found: Slots
-) -> tuple[npt.NDArray[np.int64], Slots]:
+def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots]:
     present = targets.present(found)
     return (rows, found) if present is None else (rows[present], found[present])
 

@@ -42,16 +42,19 @@ class NodeTable(Protocol):
 class RowNumbers:
     """Where the row of each slot lies, in one version."""
 
-    def __init__(self, rows: Positions) -> None:
+    def __init__(self, rows: Positions, same: bool) -> None:
         # One more than there are slots: `ABSENT` reads the last entry, which is nobody's.
         self._rows = rows
+        self._same = same
+        """Every slot is its own row: so it is in a table that was written once."""
 
     @classmethod
     def build(cls, slots: Slots, positions: Positions, space_size: int) -> RowNumbers:
         """From the slots of all positions, and the positions that exist."""
         rows = np.full(space_size + 1, ABSENT, np.int32)
         rows[slots[positions]] = positions
-        return cls(rows)
+        same = len(positions) == len(slots) == space_size and bool((slots == positions).all())
+        return cls(rows, same)
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +67,9 @@ class RowNumbers:
             # Ids met since: nodes of other versions, which are not here.
             grown = np.full(space_size + 1, ABSENT, np.int32)
             grown[: len(self._rows) - 1] = self._rows[:-1]
-            self._rows = grown
+            self._rows, self._same = grown, False
+        if self._same:
+            return slots
         rows: Positions = self._rows[slots]
         return rows
 

@@ -103,7 +103,7 @@ class _Ranker:
     def _scored(
         self, score: ex.Nearest | ex.Bm25, candidates: Slots, stop: int | None
     ) -> tuple[Slots, Scores]:
-        """The candidates that take part, with their scores; the best ``stop``, and ties, suffice."""
+        """The candidates that take part, with scores; the best ``stop``, and ties, suffice."""
         search = self.session.search
         if isinstance(score, ex.Nearest):
             nodes = self.session.tables.nodes(score.type_name)

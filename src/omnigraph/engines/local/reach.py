@@ -18,7 +18,7 @@ from omnigraph.engines.local.ids import Slots
 _DENSE_SHARE = 8
 """A frontier of this part of all nodes is kept as a map instead of a sorted list."""
 
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.integer]
 
 
 class Neighbours(Protocol):
@@ -87,7 +87,7 @@ def reaches(
 
 def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
     found, counts = neighbours.gather(sources)
-    rows = np.repeat(np.arange(len(sources)), counts)
+    rows = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
     if neighbours.has_parallels and len(found) > 1:
         first = np.ones(len(found), np.bool_)
         first[1:] = (found[1:] != found[:-1]) | (rows[1:] != rows[:-1])

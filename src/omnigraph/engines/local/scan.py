@@ -89,10 +89,10 @@ def _by_value(
         index = value_index(nodes.view, anchor.property, anchor.type)
         if index is None:
             continue
-        if anchor.several:
-            items = list(value) if value.is_valid else []
-            parts = [index.rows_with(item) for item in items]
-            rows = np.unique(np.concatenate(parts)) if parts else index.rows[:0]
+        if not value.is_valid:
+            rows = index.rows[:0]
+        elif anchor.several:
+            rows = index.rows_with_any(value.values)
         else:
             rows = index.rows_with(value)
         if best is None or len(rows) < len(best):

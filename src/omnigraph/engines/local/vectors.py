@@ -200,40 +200,41 @@ class _Bounds:
     """What a product in single precision proves about distances.
 
     With s the squared length of a row x and q the query, the distance is s - 2xq + qq; bounds leave
-    out qq, which is the same for all. The error has four sources: rounding in the product, at
-    most one unit per component relative to the lengths of x and q, in whatever order it adds and
-    fused or not; rounding q itself; numbers too small for single precision; and rounding of
-    everything else, exact distances included, in double precision. The factors are generous.
+    out qq, which is the same for all. The error has four sources: rounding in the product, at most
+    one unit per component relative to the lengths of x and q, in whatever order it adds and fused
+    or not; rounding q itself; numbers too small for single precision; and rounding of everything
+    else, exact distances included, in double precision. The factors are generous.
     """
 
     def __init__(self, target: Floats, length: float) -> None:
         dimension = len(target)
-        self._single = target.astype(np.float32)
+        single = target.astype(np.float32)
         product = 1.01 * dimension * 2.0**-24 / (1 - dimension * 2.0**-24)
-        rounded = _length(target - self._single)
+        rounded = _length(target - single)
+        self._factors = single * np.float32(-2)
         self._per_length = 2.02 * (product * length + rounded)
-        self._per_square = (4 * dimension + 40) * 2.0**-53
+        self._per_square = 1.01 * _double_error(dimension)
         self._flat = 16 * dimension * 2.0**-126 + self._per_square * length * length
 
     def lower(self, matrix: Matrix, squares: Floats, lengths: Floats) -> Floats:
         """No distance is below this by more than `_flat`."""
+        bound: Floats = lengths * -self._per_length
         with np.errstate(all="ignore"):
-            bound = (matrix @ self._single).astype(np.float64)
-            bound *= -2
+            # Row by row: `@` spreads over threads, which wait for each other on a busy machine.
+            bound += np.vecdot(matrix, self._factors)
             bound += squares
-            bound -= self._margin(squares, lengths)
         return bound
 
     def upper(self, lower: Floats, squares: Floats, lengths: Floats) -> Floats:
         """A row whose lower bound is above this is surely farther away than this one."""
         with np.errstate(all="ignore"):
-            bound = lower + 2 * self._margin(squares, lengths) + 2 * self._flat
-        return np.where(np.isfinite(lower), bound, np.inf)
+            margin = lengths * self._per_length + squares * self._per_square + self._flat
+            return np.where(np.isfinite(lower), lower + 2 * margin, np.inf)
 
-    def _margin(self, squares: Floats, lengths: Floats) -> Floats:
-        margin = lengths * self._per_length
-        margin += squares * self._per_square
-        return margin
+
+def _double_error(dimension: int) -> float:
+    """By how much sums of squares may be wrong, relative to the squared lengths that went in."""
+    return (4 * dimension + 40) * 2.0**-53
 
 
 class _Room:
@@ -280,13 +281,14 @@ def _arrays(column: pa.Array) -> tuple[Matrix, Mask]:
 
 
 def _squares(matrix: Matrix) -> Floats:
-    """The squared length of each row, rounded like any sum of doubles."""
+    """The squared length of each row, less what rounding may have added."""
     found = np.empty(len(matrix))
     step = max(1, _BLOCK_CELLS // matrix.shape[1])
     with np.errstate(all="ignore"):
         for start in range(0, len(matrix), step):
             block = matrix[start : start + step].astype(np.float64)
             np.einsum("ij,ij->i", block, block, out=found[start : start + step])
+        found *= 1 - _double_error(matrix.shape[1])
     return found
 
 

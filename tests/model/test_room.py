@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-LIGHT = ["conflicts", "floats", "ids", "parameters", "receipts", "spelling", "temporal", "types"]
-LIGHT += ["values", "versions"]
+LIGHT = ["conflicts", "floats", "ids", "indexes", "optimizing", "parameters"]
+LIGHT += ["receipts", "spelling", "temporal", "types", "values", "versions"]
 HEAVY = ["arrow", "columns", "result_json"]
 
 

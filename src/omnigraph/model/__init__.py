@@ -11,11 +11,14 @@
 `receipts`     what writers return
 `versions`     versions of what graphs write down
 `conflicts`    what a merge cannot decide
+`explanation`  a plan and how it ran
+`text_table`   cells and columns of texts
 `arrow`        Arrow types, fields and table schemas
 `columns`      values and spellings by the column
 `result_json`  query results as JSON rows
+`result`       what a read query returns
 =============  =====================================================================
 
-The last three need pyarrow and are imported only where columns are handled; the others are light,
+The last four need pyarrow and are imported only where columns are handled; the others are light,
 so that the languages and the command line start fast.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from omnigraph.errors import InputError, ParameterError, ValueConversionError
 from omnigraph.model.temporal import to_utc_ms

@@ -119,11 +119,13 @@ class LoadReceipt:
     commit: CommitInfo | None
     engine: Literal["local", "spark"]
     stages: tuple[LoadStage, ...] = ()
+    dry_run: bool = False
+    """Whether it only says what would be written."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; types are listed by name."""
         types = (*self.nodes, *self.edges)
-        return {
+        document: dict[str, Any] = {
             "branch": self.branch,
             "base_branch": self.base_branch,
             "branch_created": self.branch_created,
@@ -139,6 +141,9 @@ class LoadReceipt:
             "updated": sum(type.updated for type in types),
             "unchanged": sum(type.unchanged for type in types),
         }
+        if self.dry_run:
+            document["dry_run"] = True
+        return document
 
 
 @dataclass(frozen=True, slots=True)

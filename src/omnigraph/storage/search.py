@@ -6,7 +6,7 @@ What Lance 14 does, as `tests/storage/test_search.py` shows:
   does not cover included, and never a deleted one;
 - without an index it compares raw words: no case, accents, stems or stop words. So there is no
   `matching_rows` without an index, and text is then searched in memory;
-- fuzzy queries overlook the rows an index does not cover, and are not used at all;
+- fuzzy queries overlook the rows an index does not cover and do not stem: they are not used;
 - scores depend on what the index covers and are good for ordering one answer only;
 - `nearest` without an index is a scan, in single precision. It leaves out vectors with NaN.
 """

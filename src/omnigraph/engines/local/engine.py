@@ -45,6 +45,8 @@ class LocalEngine:
             prepared.edge_columns,
         )
         session = Session(run, prepared, tables)
+        if prepared.searches:
+            session.search.check(prepared.searches)
         return answer(session, match(session))
 
     def _prepare(self, compiled: ReadPlan) -> PreparedRead:

@@ -13,15 +13,12 @@ Scores = NDArray[np.float64]
 K_DEFAULT = 60
 
 
-def fused(
-    first: Positions, second: Positions, k: int, id_ranks: NDArray[np.integer]
-) -> tuple[Positions, Scores]:
+def fused(first: Positions, second: Positions, k: int) -> tuple[Positions, Scores]:
     """The rows of two rankings, best first, and their fused scores.
 
     Each arm lists distinct rows from its best to its worst. A row scores ``1 / (k + rank)`` in each
     arm that has it, ranks counting from one. Equal scores go to the better rank in the first arm,
-    then in the second, where absent is worst, then to the lower of ``id_ranks``, which has a number
-    for every position.
+    then in the second, where absent is worst. No two rows share both, so ids need not decide.
     """
     rows = sorted_distinct(np.concatenate([first, second]))
     absent = len(rows) + 1
@@ -29,5 +26,5 @@ def fused(
     for arm_ranks, arm in zip(ranks, (first, second), strict=True):
         arm_ranks[np.searchsorted(rows, arm)] = np.arange(1, len(arm) + 1)
     scores = np.where(ranks < absent, 1.0 / (k + ranks), 0.0).sum(axis=0)
-    order = np.lexsort((id_ranks[rows], ranks[1], ranks[0], -scores))
+    order = np.lexsort((ranks[1], ranks[0], -scores))
     return rows[order], scores[order]

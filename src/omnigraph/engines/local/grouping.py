@@ -52,8 +52,8 @@ def _groups(session: Session, values: FrameValues, by: plan.GroupBy) -> _Grouped
     count = values.frame.count
     if not by.items:
         # Without group items there is one group, also of no rows.
-        group = np.zeros(count, np.int64)
-        return _Grouped(group, group[:1], np.array([count]))
+        alone = np.zeros(count, np.int64)
+        return _Grouped(alone, alone[:1], np.array([count]))
     group, first = codes_of([_codes(session, values, item) for _, item in by.items]).grouped()
     return _Grouped(group, first, np.bincount(group, minlength=len(first)))
 

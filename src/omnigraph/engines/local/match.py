@@ -136,6 +136,7 @@ class Matcher:
     def _expand(self, step: plan.Expand, frame: Frame, needed: frozenset[str]) -> tuple[Frame, str]:
         if step.maximum < step.minimum or not frame.count:
             return _no_rows(needed), "nothing"
+        frame = self._with_ends(step, frame)
         sources = frame.bound[step.source]
         tables = self.session.tables
         edges = tables.edges(step, frame.count)
@@ -170,6 +171,15 @@ class Matcher:
             return edges.contains(step.direction, sources, wanted)
         neighbours = self._neighbours(step, edges, targets)
         return reaches(neighbours, sources, wanted, step.minimum, step.maximum)
+
+    def _with_ends(self, step: plan.Expand, frame: Frame) -> Frame:
+        """The rows that have something to start from: no hop leads from what was not found."""
+        ends = [step.source, step.target] if step.target_is_bound else [step.source]
+        for name in ends:
+            info = self.session.prepared.variables.get(name)
+            if info is not None and info.optional:
+                frame = frame.filter(frame.bound[name] >= 0)
+        return frame
 
     def _neighbours(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> Neighbours:
         neighbours = edges.neighbours(step.direction)
@@ -248,7 +258,7 @@ class Matcher:
         if not frame.count:
             return mask
         test = _single_test(pattern)
-        if test is not None:
+        if test is not None and not self._reads_optional(test):
             # The inner pattern binds nothing: no need to remember where its rows came from.
             edges = self.session.tables.edges(test, frame.count)
             targets = self.session.tables.nodes(test.target_type)
@@ -257,6 +267,10 @@ class Matcher:
         found = self.run(pattern, tagged, frozenset([_TAG]))
         mask[found.bound[_TAG]] = True
         return mask
+
+    def _reads_optional(self, step: plan.Expand) -> bool:
+        variables = self.session.prepared.variables
+        return variables[step.source].optional or variables[step.target].optional
 
     def _extend(
         self,

@@ -72,6 +72,8 @@ class PreparedRead:
     variables: dict[str, VariableInfo]
     calls: dict[str, SearchCall]
     """Search calls by the name their values are read under."""
+    searches: tuple[SearchCall, ...]
+    """All search calls, the one that ranks included."""
     node_columns: dict[str, dict[str, pa.DataType]]
     edge_columns: dict[str, dict[str, pa.DataType]]
     group_by: plan.GroupBy | None
@@ -135,6 +137,7 @@ class _Preparation:
             pattern,
             self.variables,
             self.calls,
+            (*self.calls.values(), *([compiled.rank.score] if compiled.rank else [])),
             self.node_columns,
             self.edge_columns,
             group_by,

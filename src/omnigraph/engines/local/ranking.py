@@ -16,9 +16,7 @@ from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.ordering import Scores, ranked_candidates
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.session import Session
-from omnigraph.errors import InputError
 from omnigraph.query import expressions as ex
-from omnigraph.query.evaluate import scalar_operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +82,13 @@ class _Ranker:
     def fused(self, score: ex.Rrf, candidates: Slots, best_first: bool) -> _Ranking:
         """Both arms, fused by rank."""
         run = self.session.run
-        k = scalar_operand(score.k, run.parameters, run.now).as_py()
-        if k is None or k <= 0:
-            raise InputError(f"the k of rrf must be a positive number, not {_shown(k)}")
+        k = self.session.search.fusion_constant(score)
         depth = run.row_count(run.plan.limit)
         arms = []
         for arm in (score.first, score.second):
             stop = depth if isinstance(arm, ex.Nearest) else None
             arms.append(self.single(arm, candidates, True, stop).slots)
-        slots, scores = fused(
-            arms[0], arms[1], k, np.zeros(int(candidates.max(initial=0)) + 1, np.int32)
-        )
+        slots, scores = fused(arms[0], arms[1], k)
         if not best_first:
             order = np.argsort(scores, kind="stable")
             slots, scores = slots[order], scores[order]
@@ -128,7 +122,3 @@ class _Ranker:
         else:
             rows, scores = index.scores(query, live, mask)
         return nodes.slots[rows], scores
-
-
-def _shown(value: object) -> str:
-    return "null" if value is None else str(value)

@@ -236,6 +236,7 @@ class TableRows:
                     start, rows = layout.starts[fragment.files]
                     live[start : start + rows] = False
                     live[start + self._remaining_in(handle, fragment)] = True
+            live.setflags(write=False)  # what is counted for a mask may be remembered
         return RowView(self, handle, fragments, layout, live)
 
     def _remaining_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +44,29 @@ class Search:
                 distances, valid = self.distances(call, slots)
                 return pa.array(distances, mask=~valid)
             case ex.Bm25():
-                return pa.array(self.scores(call, slots), mask=slots < 0)
+                return pa.array(self.scores(call, slots))
             case ex.Rrf():
                 raise InternalError("a fused score exists only for rows it has ordered")
+
+    def check(self, calls: Iterable[ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf]) -> None:
+        """Refuse arguments no search can use, whether or not there is anything to search."""
+        for call in calls:
+            match call:
+                case ex.TextMatch(function="fuzzy"):
+                    self._edits(call)
+                case ex.Nearest():
+                    self._given_vector(call)
+                case ex.Rrf():
+                    self.fusion_constant(call)
+                    self.check((call.first, call.second))
+
+    def fusion_constant(self, call: ex.Rrf) -> int:
+        """The k of a fusion."""
+        k = self._constant(call.k)
+        if not isinstance(k, int) or k <= 0:
+            shown = "null" if k is None else k
+            raise InputError(f"the k of rrf must be a positive number, not {shown}")
+        return k
 
     # --- text -------------------------------------------------------------------------------------
 
@@ -78,6 +99,7 @@ class Search:
         if query is None:
             return np.zeros(len(slots))
         index = text_index(nodes, call.property)
+        # A node that was not found has the row -1, which no index knows.
         return index.score_at(query, nodes.rows(slots), nodes.view.live)
 
     def whole(self, type_name: str) -> CachedNodes:
@@ -93,11 +115,17 @@ class Search:
             return np.zeros(0, np.int32)
         if call.function != "fuzzy":
             return index.matching(query)
+        return index.fuzzy(query, self._edits(call))
+
+    def _edits(self, call: ex.TextMatch) -> int:
         edits = 2 if call.edits_max is None else self._constant(call.edits_max)
-        if edits is None:
-            raise InputError("fuzzy needs a number of edits; the parameter given is null")
-        assert isinstance(edits, int)
-        return index.fuzzy(query, edits)
+        if not isinstance(edits, int) or edits < 0:
+            shown = "null" if edits is None else edits
+            raise InputError(
+                f"fuzzy cannot allow {shown} edits",
+                hint="give zero or more edits; 2 is the default",
+            )
+        return edits
 
     # --- vectors ----------------------------------------------------------------------------------
 
@@ -118,10 +146,21 @@ class Search:
         else:
             column = VectorColumn.of(nodes.values(call.property, _vector_type(call), slots))
             rows = np.arange(len(slots), dtype=np.int32)
-        valid = column.valid[rows] & (rows >= 0)
-        return column.distances(query, rows), valid
+        bound = rows >= 0
+        distances = np.full(len(slots), np.nan)
+        distances[bound] = column.distances(query, rows[bound])
+        valid = bound.copy()
+        valid[bound] = column.valid[rows[bound]]
+        return distances, valid
 
     def _vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
+        given = self._given_vector(call)
+        if isinstance(given, str):
+            given = self._session.run.embed(call, given)
+        return np.asarray(given, np.float32).astype(np.float64)
+
+    def _given_vector(self, call: ex.Nearest) -> str | Sequence[float]:
+        """The query as it was given: a text that is still to be embedded, or a vector that fits."""
         where = f"nearest(${call.variable}.{call.property}, …)"
         value = self._constant(call.query)
         if value is None:
@@ -130,8 +169,8 @@ class Search:
                 hint="give a vector, or a text to embed",
             )
         if isinstance(value, str):
-            value = self._session.run.embed(call, value)
-        vector = np.asarray(value, np.float32).astype(np.float64)
+            return value
+        vector = cast(Sequence[float], value)
         if len(vector) != call.dimension:
             raise InputError(
                 f"{where} compares vectors of {call.dimension} numbers, the query has {len(vector)}"

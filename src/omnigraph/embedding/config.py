@@ -1,0 +1,157 @@
+"""Which provider embeds, with which model, where, and with which key.
+
+There is one configuration for queries and for stored text. A host that has one passes it in;
+otherwise the environment says, and what it does not say has a default.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+from omnigraph.errors import InputError
+
+ProviderName: TypeAlias = Literal["openai-compatible", "openai", "gemini", "mock"]
+PROVIDER_NAMES: tuple[ProviderName, ...] = get_args(ProviderName)
+
+PROVIDER_VARIABLE = "OMNIGRAPH_EMBED_PROVIDER"
+BASE_URL_VARIABLE = "OMNIGRAPH_EMBED_BASE_URL"
+MODEL_VARIABLE = "OMNIGRAPH_EMBED_MODEL"
+MOCK_VARIABLE = "OMNIGRAPH_EMBEDDINGS_MOCK"
+
+_YES = ("1", "true", "yes", "on")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    base_url: str | None
+    model: str
+    key_variables: tuple[str, ...]
+    """Where a key is looked for, in this order; none means that no key is needed."""
+
+
+_DEFAULTS: dict[ProviderName, _Defaults] = {
+    "openai-compatible": _Defaults(
+        "https://openrouter.ai/api/v1",
+        "openai/text-embedding-3-large",
+        ("OPENROUTER_API_KEY", "OPENAI_API_KEY"),
+    ),
+    "openai": _Defaults("https://api.openai.com/v1", "text-embedding-3-large", ("OPENAI_API_KEY",)),
+    "gemini": _Defaults(
+        "https://generativelanguage.googleapis.com/v1beta",
+        "gemini-embedding-2",
+        ("GEMINI_API_KEY",),
+    ),
+    "mock": _Defaults(None, "", ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """One complete configuration; make it with `of`, which fills in the defaults."""
+
+    provider: ProviderName
+    model: str
+    base_url: str | None
+    """Without a slash at its end; None for the mock."""
+    api_key: str | None = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        provider: str = "openai-compatible",
+        *,
+        model: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+    ) -> EmbeddingConfig:
+        """The configuration a host says; raises `InputError` for one that cannot work."""
+        name = _provider_name(provider.strip())
+        model, base_url, api_key = (_trimmed(value) for value in (model, base_url, api_key))
+        defaults = _DEFAULTS[name]
+        if name == "mock":
+            return cls(name, model or defaults.model, None, None)
+        if api_key is None:
+            raise InputError(
+                f"the embedding provider `{name}` needs an API key",
+                hint=f"set {' or '.join(defaults.key_variables)}, "
+                f"or pass a vector instead of a text",
+                details={"provider": name, "variables": list(defaults.key_variables)},
+            )
+        return cls(
+            name,
+            model or defaults.model,
+            _checked_url(base_url or defaults.base_url or ""),
+            _checked_key(api_key, name),
+        )
+
+
+def config_from_environment(environment: Mapping[str, str]) -> EmbeddingConfig:
+    """What the variables of the environment say; raises `InputError` for what cannot work."""
+    said = _said(environment, PROVIDER_VARIABLE)
+    provider = _provider_name(said or "openai-compatible")
+    if (_said(environment, MOCK_VARIABLE) or "").lower() in _YES:
+        if said is not None and provider != "mock":
+            _log.warning(
+                "%s is set: texts get mock vectors instead of vectors of %s",
+                MOCK_VARIABLE,
+                provider,
+            )
+        provider = "mock"
+    keys = (_said(environment, name) for name in _DEFAULTS[provider].key_variables)
+    return EmbeddingConfig.of(
+        provider,
+        model=_said(environment, MODEL_VARIABLE),
+        base_url=_said(environment, BASE_URL_VARIABLE),
+        api_key=next((key for key in keys if key is not None), None),
+    )
+
+
+def _said(environment: Mapping[str, str], name: str) -> str | None:
+    return _trimmed(environment.get(name))
+
+
+def _trimmed(value: str | None) -> str | None:
+    """A value without space around it; an empty one says nothing."""
+    return (value or "").strip() or None
+
+
+def _provider_name(text: str) -> ProviderName:
+    for name in PROVIDER_NAMES:
+        if name == text:
+            return name
+    raise InputError(
+        f"there is no embedding provider `{text}`",
+        hint=f"the providers are {', '.join(PROVIDER_NAMES)}; {PROVIDER_VARIABLE} picks one",
+    )
+
+
+def _checked_url(text: str) -> str:
+    url = text.rstrip("/")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment:
+        # Not repeated: people put keys into URLs.
+        raise InputError(
+            "the base URL of the embedding provider is not a plain http(s) URL",
+            hint=f"write it like https://host/v1 in {BASE_URL_VARIABLE}",
+        )
+    return url
+
+
+def _checked_key(text: str, provider: ProviderName) -> str:
+    # Anything else cannot travel in a header, and the message of the HTTP library would quote it.
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise InputError(
+            f"the API key for the embedding provider `{provider}` holds characters no key has",
+            hint="copy it again, without line breaks and spaces",
+        )
+    return text

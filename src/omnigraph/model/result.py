@@ -1,0 +1,255 @@
+"""What a read query gives: rows in Arrow, and where they came from."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.types as pat
+
+from omnigraph.errors import InputError
+from omnigraph.model.explanation import Explanation
+from omnigraph.model.result_json import rows_to_python
+from omnigraph.model.text_table import TextTable, cell_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_SHOWN_MAX = 20
+"""Rows that a result shows of itself; asking for them gives all."""
+_CELL_WIDTH_MAX = 40
+_HTML_CELL_MAX = 200
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """What a query was asked of: the head of a branch, or the snapshot of one commit."""
+
+    branch: str | None
+    snapshot: str | None = None
+
+    def __str__(self) -> str:
+        if self.snapshot is not None:
+            return f"snapshot {self.snapshot}"
+        return f"branch {self.branch}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"branch": self.branch, "snapshot": self.snapshot}
+
+
+class Result:
+    """The rows of a read query.
+
+    It is a sequence of rows: `len` counts them and iterating gives one dict each, with Python's own
+    values. `to_arrow` gives all of them without a copy. In a notebook it shows itself as a table.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table,
+        *,
+        query_name: str,
+        target: ReadTarget,
+        graph_commit_id: str | None = None,
+        explain: Explanation | None = None,
+    ) -> None:
+        self._table = table
+        self.query_name = query_name
+        self.target = target
+        self.graph_commit_id = graph_commit_id
+        """The head of the very snapshot that was read."""
+        self.explain = explain
+        """The plan and how it ran, if the query was asked to explain itself."""
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in the order of the query."""
+        return list(self._table.schema.names)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return int(self._table.num_rows)
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            yield from _python_rows(batch)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts."""
+        return _python_rows(self._table)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as they are."""
+        return self._table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for any library that speaks Arrow's C interface, without a copy."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a pandas frame; raises `InputError` if pandas is not installed.
+
+        Integers and booleans become pandas' nullable types, so that what a column is does not
+        depend on whether it holds a null, and large integers stay exact.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise _not_installed("to_pandas", "pandas") from None
+        nullable = {
+            pa.bool_(): pd.BooleanDtype(),
+            pa.int32(): pd.Int32Dtype(),
+            pa.int64(): pd.Int64Dtype(),
+            pa.uint32(): pd.UInt32Dtype(),
+            pa.uint64(): pd.UInt64Dtype(),
+        }
+        return self._table.to_pandas(types_mapper=nullable.get)
+
+    def to_polars(self) -> Any:
+        """The rows as a polars frame; raises `InputError` if polars is not installed."""
+        try:
+            import polars as pl
+        except ImportError:
+            raise _not_installed("to_polars", "polars") from None
+        return pl.from_arrow(self._table)
+
+    # --- JSON -------------------------------------------------------------------------------------
+
+    def to_dict(self, *, safe_integers: bool = False) -> dict[str, Any]:
+        """The JSON form that all faces share.
+
+        With ``safe_integers``, 64-bit integers that JavaScript would round become strings.
+        """
+        rows = rows_to_python(self._table, safe_integers=safe_integers)
+        return self._read_object(rows)
+
+    def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
+        """The JSON form as a text."""
+        return orjson.dumps(self.to_dict(safe_integers=safe_integers))
+
+    def metadata(self) -> dict[str, Any]:
+        """The JSON form without the rows."""
+        document = self._read_object([])
+        del document["rows"]
+        return document
+
+    def _read_object(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "query_name": self.query_name,
+            "target": self.target.to_dict(),
+            "row_count": self.row_count,
+        }
+        if self.columns:
+            document["columns"] = self.columns
+        document["rows"] = rows
+        if self.graph_commit_id is not None:
+            document["graph_commit_id"] = self.graph_commit_id
+        if self.explain is not None:
+            document["explain"] = self.explain.to_dict()
+        return document
+
+    # --- to look at -------------------------------------------------------------------------------
+
+    def numeric_columns(self) -> list[bool]:
+        """Which columns hold numbers; tables align them to the right."""
+        return [pat.is_integer(t) or pat.is_floating(t) for t in self._table.schema.types]
+
+    def text_rows(self, limit: int | None = None) -> list[list[str]]:
+        """The cells of the first rows as texts, nested values as JSON."""
+        table = self._table if limit is None else self._table.slice(0, limit)
+        return [[cell_text(value) for value in row.values()] for row in rows_to_python(table)]
+
+    def __repr__(self) -> str:
+        lines = [self._caption()]
+        if self.row_count:
+            layout = TextTable(_CELL_WIDTH_MAX)
+            rows = self.text_rows(ROWS_SHOWN_MAX)
+            lines += layout.lines(self.columns, rows, self.numeric_columns())
+        if self._rows_left:
+            lines.append(self._rest())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        names = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{_html_cell(cell)}</td>' for cell in row)}</tr>"
+            for row in self.text_rows(ROWS_SHOWN_MAX)
+        )
+        rest = f"<p>{escape(self._rest())}</p>" if self._rows_left else ""
+        return (
+            f"<p>{escape(self._caption())}</p>"
+            f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{rest}"
+        )
+
+    def _caption(self) -> str:
+        return f"{self.row_count} rows from {self.target} via {self.query_name}"
+
+    @property
+    def _rows_left(self) -> int:
+        return max(self.row_count - ROWS_SHOWN_MAX, 0)
+
+    def _rest(self) -> str:
+        return f"… and {self._rows_left} more rows"
+
+
+def _html_cell(text: str) -> str:
+    return escape(text if len(text) <= _HTML_CELL_MAX else text[:_HTML_CELL_MAX] + "…")
+
+
+def _not_installed(method: str, library: str) -> InputError:
+    return InputError(
+        f"`{method}` needs {library}, which is not installed",
+        hint=f"install it with `pip install {library}`",
+    )
+
+
+# --- Python values --------------------------------------------------------------------------------
+
+
+def _python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    names = rows.schema.names
+    columns = [_python_column(column) for column in rows.columns]
+    if not columns:
+        return [{} for _ in range(rows.num_rows)]
+    return [dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True)]
+
+
+def _python_column(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    if isinstance(column, pa.ChunkedArray):
+        return list(chain.from_iterable(map(_python_column, column.chunks)))
+    values: list[Any] = column.to_pylist()
+    return _in_utc(values) if _holds_moments(column.type) else values
+
+
+def _holds_moments(type: pa.DataType) -> bool:
+    if pat.is_struct(type):
+        return any(_holds_moments(field.type) for field in type)
+    if pat.is_list(type) or pat.is_large_list(type):
+        return _holds_moments(type.value_type)
+    return bool(pat.is_timestamp(type))
+
+
+def _in_utc(value: Any) -> Any:
+    """The same value with `datetime.UTC` for a zone; Arrow picks one by what is installed."""
+    match value:
+        case dt.datetime():
+            return value.replace(tzinfo=dt.UTC)
+        case list():
+            return [_in_utc(item) for item in value]
+        case dict():
+            return {name: _in_utc(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,100 @@
+"""Values as cells of a text table, measured in the columns a terminal gives them.
+
+A notebook, an interpreter and the command line show results alike because of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+CellLayout: TypeAlias = Literal["truncate", "wrap"]
+
+ELLIPSIS = "…"
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROLS |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+# These break a line or turn the reading direction around, which no cell may do to its neighbours.
+_CONTROLS |= {
+    code: f"\\u{code:04x}"
+    for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+def cell_text(value: Any) -> str:
+    """A JSON value as text: a string as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks and other control characters, which are spelled out."""
+    return text if text.isascii() and text.isprintable() else text.translate(_CONTROLS)
+
+
+def display_width(text: str) -> int:
+    """The columns a text takes on a terminal: wide characters two, combining ones none."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """How cells are laid out in columns."""
+
+    width_max: int = 80
+    """Of one column; a longer cell is cut or wrapped."""
+    layout: CellLayout = "truncate"
+
+    def lines(
+        self, headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
+    ) -> Iterator[str]:
+        """The header, a rule and the rows; ``numeric`` columns are aligned to the right."""
+        fitted = [[self._fitted(one_line(cell)) for cell in row] for row in (headers, *rows)]
+        widths = [
+            max(display_width(part) for row in fitted for part in row[at])
+            for at in range(len(headers))
+        ]
+        for number, row in enumerate(fitted):
+            for depth in range(max(len(parts) for parts in row)):
+                yield " | ".join(
+                    _padded(parts[depth] if depth < len(parts) else "", width, right=is_number)
+                    for parts, width, is_number in zip(row, widths, numeric, strict=True)
+                ).rstrip()
+            if number == 0:
+                yield "-+-".join("-" * width for width in widths)
+
+    def _fitted(self, text: str) -> list[str]:
+        """The lines of one cell."""
+        if display_width(text) <= self.width_max:
+            return [text]
+        if self.layout == "truncate":
+            return [_head(text, self.width_max - 1) + ELLIPSIS]
+        parts = []
+        while text:
+            part = _head(text, self.width_max) or text[0]
+            parts.append(part)
+            text = text[len(part) :]
+        return parts
+
+
+def _head(text: str, width: int) -> str:
+    """As much of a text as fits into some columns."""
+    used = 0
+    for at, character in enumerate(text):
+        used += _character_width(character)
+        if used > width:
+            return text[:at]
+    return text
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    padding = " " * (width - display_width(text))
+    return padding + text if right else text + padding

@@ -1,0 +1,486 @@
+"""Random small graphs, and random queries that are valid by construction.
+
+A query is text: it goes through the parser, the checker and the planner like any other. A clause
+knows what it introduces and what must stand before it, so that a match can be written in another
+order without meaning something else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+SCHEMA = """
+node Person {
+    name: String @key
+    age: I32? @index
+    rank: F64?
+    bio: String? @index
+    tags: [String]?
+    vec: Vector(2)? @index
+}
+node City { name: String @key  size: I32?  motto: String?  open: Bool? }
+edge Knows: Person -> Person { since: I32? }
+edge LivesIn: Person -> City { since: I32? }
+edge Twin: City -> City
+"""
+
+ENDS = {"knows": ("Person", "Person"), "livesIn": ("Person", "City"), "twin": ("City", "City")}
+"""Edge words with the types at their ends."""
+NUMBERS = {"Person": ("age", "rank"), "City": ("size",)}
+TEXTS = {"Person": ("bio", "name"), "City": ("motto", "name")}
+EDGE_NUMBERS = {"knows": "since", "livesIn": "since"}
+SCALARS = {
+    "Person": ("name", "age", "rank", "bio"),
+    "City": ("name", "size", "motto", "open"),
+}
+WORDS = ("red", "fox", "river", "lamp", "walked", "the", "walking")
+NAMES = ("a", "b", "c", "d", "e")
+
+Record = dict[str, Any]
+
+
+# --- graphs ---------------------------------------------------------------------------------------
+
+
+def records(choices: random.Random) -> list[Record]:
+    """The records of a small graph; ids of the two node types overlap."""
+
+    def maybe(value: Callable[[], Any]) -> Any:
+        return None if choices.random() < 0.3 else value()
+
+    def text() -> str:
+        return " ".join(choices.choices(WORDS, k=choices.randint(0, 4)))
+
+    people = NAMES[: choices.randint(0, len(NAMES))]
+    cities = NAMES[: choices.randint(0, 3)]
+    made: list[Record] = []
+    for name in choices.sample(people, len(people)):
+        data = {
+            "name": name,
+            "age": maybe(lambda: choices.randint(-1, 3)),
+            "rank": maybe(lambda: choices.choice([-1.5, 0.0, 0.5, 2.0, 3.0])),
+            "bio": maybe(text),
+            "tags": maybe(lambda: choices.choices(["x", "y", ""], k=choices.randint(0, 3))),
+            "vec": maybe(lambda: [float(choices.randint(0, 2)), choices.choice([0.0, 0.5])]),
+        }
+        made.append({"type": "Person", "data": data})
+    for name in choices.sample(cities, len(cities)):
+        data = {
+            "name": name,
+            "size": maybe(lambda: choices.randint(0, 2)),
+            "motto": maybe(text),
+            "open": maybe(lambda: choices.random() < 0.5),
+        }
+        made.append({"type": "City", "data": data})
+    made += _edges(choices, "Knows", people, people, 9, "since")
+    made += _edges(choices, "LivesIn", people, cities, 6, "since")
+    made += _edges(choices, "Twin", cities, cities, 5, None)
+    return made
+
+
+def _edges(
+    choices: random.Random,
+    type_name: str,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    most: int,
+    number: str | None,
+) -> list[Record]:
+    if not sources or not targets:
+        return []
+    made = []
+    ids = choices.sample(range(100), choices.randint(0, most))
+    for at in ids:
+        data: Record = {"id": f"{type_name}-{at:02}"}
+        if number is not None and choices.random() < 0.7:
+            data[number] = choices.randint(0, 3)
+        ends = {"from": choices.choice(sources), "to": choices.choice(targets)}
+        made.append({"edge": type_name, **ends, "data": data})
+    return made
+
+
+# --- matches --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One clause at the top of a match."""
+
+    text: str
+    introduces: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    """What must be introduced before it, for it to mean the same."""
+
+
+@dataclass
+class Names:
+    """Variables a clause may use."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    """Node variables that are certainly bound, with their types."""
+    optional: dict[str, str] = field(default_factory=dict)
+    """Node variables that may be null: to be read, and to be hopped from in nested blocks."""
+    edges: dict[str, str] = field(default_factory=dict)
+    """Edge variables with their edge words."""
+    paths: set[str] = field(default_factory=set)
+
+    def inner(self) -> Names:
+        """What a nested block sees."""
+        return Names(self.nodes | self.optional, {}, dict(self.edges), set(self.paths))
+
+    @property
+    def readable(self) -> dict[str, str]:
+        return self.nodes | self.optional
+
+    @property
+    def all(self) -> set[str]:
+        return {*self.nodes, *self.optional, *self.edges, *self.paths}
+
+
+class MatchWriter:
+    """Draws the clauses of a match."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._count = 0
+
+    def match(self) -> tuple[list[Clause], Names]:
+        """A match, and the variables it binds."""
+        names = Names()
+        clauses = [self._binding(names)]
+        for _ in range(self._draw(st.integers(0, 4))):
+            clauses += self._clauses(names, depth=2)
+        return clauses, names
+
+    def _fresh(self) -> str:
+        # Drawn letters come first, so that the order of names is not the order of clauses.
+        self._count += 1
+        return f"{self._draw(st.sampled_from('mpz'))}{self._count}"
+
+    def _pick(self, options: Iterable[str]) -> str:
+        return self._draw(st.sampled_from(sorted(options)))
+
+    def _binding(self, names: Names) -> Clause:
+        name, type_name = self._fresh(), self._pick(SCALARS)
+        names.nodes[name] = type_name
+        pair = ""
+        if self._draw(st.integers(0, 3)) == 0:
+            pair = self._pair(type_name)
+        return Clause(f"${name}: {type_name}{pair}", frozenset({name}))
+
+    def _pair(self, type_name: str) -> str:
+        kinds = [f'name: "{self._draw(st.sampled_from(NAMES))}"']
+        if type_name == "Person":
+            kinds += [f"age: {self._draw(st.integers(0, 2))}", 'tags: "x"', "rank: 0.5"]
+        else:
+            kinds += [f"size: {self._draw(st.integers(0, 2))}", "open: true"]
+        return f" {{ {self._draw(st.sampled_from(kinds))} }}"
+
+    def _clauses(self, names: Names, depth: int) -> list[Clause]:
+        kinds = ["binding", "hop", "hop", "hop", "filter", "filter", "text"]
+        if depth > 0:
+            kinds += ["not", "any", "optional"]
+        kind = self._draw(st.sampled_from(kinds))
+        match kind:
+            case "binding":
+                return [self._binding(names)]
+            case "hop":
+                return self._hop(names)
+            case "filter" | "text":
+                text = self._filter(names) if kind == "filter" else self._text(names)
+                return [Clause(text, needs=frozenset(names.all))] if text else []
+        return self._block(kind, names, depth)
+
+    def _block(self, kind: str, names: Names, depth: int) -> list[Clause]:
+        needs = frozenset(names.all)
+        if kind == "any":
+            alternatives = [
+                self._inside(names.inner(), depth - 1) for _ in range(self._draw(st.integers(1, 2)))
+            ]
+            texts = [f"all {{ {text} }}" for text, _ in alternatives]
+            return [Clause(f"any {{ {' '.join(texts)} }}", needs=needs)]
+        text, inner = self._inside(names.inner(), depth - 1)
+        introduced: set[str] = set()
+        if kind == "optional":
+            introduced = inner.all - names.all
+            names.optional |= {n: t for n, t in inner.readable.items() if n in introduced}
+            names.edges |= {n: w for n, w in inner.edges.items() if n in introduced}
+            names.paths |= inner.paths & introduced
+        return [Clause(f"{kind} {{ {text} }}", frozenset(introduced), needs)]
+
+    def _inside(self, names: Names, depth: int) -> tuple[str, Names]:
+        """The clauses of a block; the first one mentions something outside of it."""
+        outer = self._pick(names.nodes)
+        if self._draw(st.booleans()):
+            clauses = self._hop(names, outer)
+        else:
+            clauses = [Clause(self._comparison(outer, names.nodes[outer]))]
+        for _ in range(self._draw(st.integers(0, 1))):
+            clauses += self._clauses(names, depth)
+        return "  ".join(clause.text for clause in clauses), names
+
+    # --- hops -------------------------------------------------------------------------------------
+
+    def _hop(self, names: Names, left: str | None = None) -> list[Clause]:
+        left = left or self._pick(names.nodes)
+        left_type = names.nodes[left]
+        word = self._pick(word for word, ends in ENDS.items() if left_type in ends)
+        source, target = ENDS[word]
+        right_type = target if left_type == source else source
+        known = [name for name, type_name in names.nodes.items() if type_name == right_type]
+        right = self._draw(st.sampled_from([*known[:3], "new", "new", "_"]))
+        bindings: list[Clause] = []
+        if right == "new":
+            right = self._fresh()
+            names.nodes[right] = right_type
+            # Typed in so many words, so that no order of the clauses types it otherwise.
+            bindings.append(Clause(f"${right}: {right_type}", frozenset({right})))
+        introduced = {name for name in (left, right) if name != "_"}
+        one_type = source == target
+        form = self._draw(st.sampled_from(["plain", "plain", "bounds", "edge", "path"]))
+        undirected = one_type and self._draw(st.integers(0, 2)) == 0
+        shown = f"<{word}>" if undirected else word
+        bounds, via, edge = "", "", ""
+        if form == "bounds" or (form == "path" and self._draw(st.booleans())):
+            low = self._draw(st.integers(1, 3))
+            bounds = f"{{{low},{low + self._draw(st.integers(0, 2))}}}"
+        if form == "edge":
+            name = self._fresh()
+            names.edges[name] = word
+            introduced.add(name)
+            edge = f"${name}:"
+        if form == "path":
+            name = self._fresh()
+            names.paths.add(name)
+            introduced.add(name)
+            via = f" via ${name}"
+        text = f"${left} {edge}{shown}{bounds} ${right}{via}"
+        # A hop types its ends by what stands before it; between two types that decides where it
+        # goes, and an optional variable must not turn into one of the block.
+        needs = frozenset() if one_type else frozenset({left})
+        hop = Clause(text, frozenset(introduced), needs)
+        return [hop, *bindings] if self._draw(st.booleans()) else [*bindings, hop]
+
+    # --- conditions -------------------------------------------------------------------------------
+
+    def _filter(self, names: Names) -> str:
+        options = [*names.readable, *(e for e in names.edges if names.edges[e] in EDGE_NUMBERS)]
+        options += sorted(names.paths)
+        name = self._pick(options)
+        if name in names.paths:
+            return f"${name}.length > {self._draw(st.integers(0, 2))}"
+        if name in names.edges:
+            return f"${name}.since {self._operator()} {self._draw(st.integers(0, 3))}"
+        if self._draw(st.integers(0, 3)) == 0:
+            return self._join(name, names)
+        return self._comparison(name, names.readable[name])
+
+    def _operator(self) -> str:
+        return self._draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
+
+    def _join(self, name: str, names: Names) -> str:
+        """A condition on two variables."""
+        left = f"${name}.{self._pick(NUMBERS[names.readable[name]])}"
+        other = self._pick(names.readable)
+        right = f"${other}.{self._pick(NUMBERS[names.readable[other]])}"
+        if self._draw(st.booleans()):
+            right += f" + {self._draw(st.integers(0, 2))}"
+        return f"{left} {self._operator()} {right}"
+
+    def _comparison(self, name: str, type_name: str) -> str:
+        number = f"${name}.{self._pick(NUMBERS[type_name])}"
+        text = f"${name}.{self._pick(TEXTS[type_name])}"
+        small = self._draw(st.integers(-1, 3))
+        options = [
+            f"{number} {self._operator()} {small}",
+            f"{number} {self._operator()} {small}.5",
+            f"{number} * 2 {self._operator()} {small}",
+            f"{number} in [{small}, 2]",
+            f"{number} is null",
+            f"{number} is not null",
+            f'{text} contains "e"',
+            f'{text} starts_with "r"',
+            f'{text} {self._operator()} "red"',
+            f"length({text}) > {small}",
+            f"coalesce({number}, 1) = 1",
+            f"${name} is not null",
+        ]
+        if type_name == "Person":
+            options += [f'${name}.tags contains "x"', f"length(${name}.tags) < 2"]
+        else:
+            options += [f"${name}.open = true"]
+        return self._draw(st.sampled_from(options))
+
+    def _text(self, names: Names) -> str:
+        name = self._pick(names.readable)
+        prop = TEXTS[names.readable[name]][0]
+        words = " ".join(self._draw(st.lists(st.sampled_from(WORDS), max_size=2)))
+        if self._draw(st.booleans()):
+            return f'fuzzy(${name}.{prop}, "{words or "rad"}", {self._draw(st.integers(0, 2))})'
+        return f'{self._draw(st.sampled_from(["search", "match_text"]))}(${name}.{prop}, "{words}")'
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query in its parts."""
+
+    clauses: tuple[Clause, ...]
+    tail: str
+    """Everything from `return` on, without the limit."""
+    limit: str
+
+    def text(self, *, limited: bool = True) -> str:
+        match = "\n    ".join(clause.text for clause in self.clauses)
+        end = f"\n  {self.limit}" if limited and self.limit else ""
+        return f"query q() {{\n  match {{\n    {match}\n  }}\n  {self.tail}{end}\n}}"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+class TailWriter:
+    """Draws what follows a match."""
+
+    def __init__(self, draw: st.DrawFn, names: Names) -> None:
+        self._draw = draw
+        self._names = names
+
+    def tail(self) -> tuple[str, str]:
+        """The text from `return` on, and the limit."""
+        kind = self._draw(st.sampled_from(["rows", "rows", "groups", "rank"]))
+        ranked = [name for name, type_name in self._names.readable.items()]
+        if kind == "groups":
+            items, keys = self._groups()
+        else:
+            items, keys = self._items()
+        distinct = " distinct" if self._draw(st.integers(0, 4)) == 0 else ""
+        having = self._having(keys)
+        if kind == "rank":
+            rank, needs_limit = self._rank(self._draw(st.sampled_from(sorted(ranked))))
+            order, ordered = f" order {{ {rank} }}", True
+        else:
+            needs_limit = False
+            order = self._order(keys)
+            ordered = bool(order)
+        limit = self._limit(needs_limit, ordered)
+        return f"return{distinct} {{ {', '.join(items)} }}{having}{order}", limit
+
+    def _values(self) -> list[str]:
+        """Values that may be returned and ordered by."""
+        names = self._names
+        found = [f"${name}.{p}" for name, t in names.readable.items() for p in SCALARS[t]]
+        found += [f"${name}" for name in names.readable]
+        found += [f"${e}.since" for e, word in names.edges.items() if word in EDGE_NUMBERS]
+        found += [f"${name}.length" for name in names.paths]
+        found += [f"${n}.{NUMBERS[t][0]} * 2 - 1" for n, t in names.readable.items()]
+        return sorted(found)
+
+    def _items(self) -> tuple[list[str], list[str]]:
+        values = self._draw(st.lists(st.sampled_from(self._values()), min_size=1, max_size=3))
+        items = [f"{value} as c{at}" for at, value in enumerate(values)]
+        keys = [f"c{at}" for at in range(len(values))]
+        people = [name for name, type_name in self._names.readable.items() if type_name == "Person"]
+        extra = [f"${name}.*" for name in self._names.readable]
+        extra += [f"${name}.{p}" for name in people for p in ("tags", "vec")]
+        extra += [f"${name}.nodes" for name in self._names.paths]
+        extra += [f'search(${name}.bio, "fox")' for name in people]
+        extra += [f"nearest(${name}.vec, [1, 0])" for name in people]
+        if self._draw(st.booleans()):
+            items.append(f"{self._draw(st.sampled_from(sorted(extra)))} as extra")
+        return items, keys
+
+    def _groups(self) -> tuple[list[str], list[str]]:
+        values = self._draw(st.lists(st.sampled_from(self._values()), max_size=2))
+        items = [f"{value} as g{at}" for at, value in enumerate(values)]
+        keys = [f"g{at}" for at in range(len(values))]
+        for at in range(self._draw(st.integers(1, 2))):
+            name, type_name = self._draw(st.sampled_from(sorted(self._names.readable.items())))
+            number = f"${name}.{NUMBERS[type_name][0]}"
+            call = self._draw(
+                st.sampled_from(
+                    [
+                        "count(*)",
+                        f"count(${name})",
+                        f"count(distinct ${name})",
+                        f"count({number})",
+                        f"count(distinct {number})",
+                        f"sum({number})",
+                        f"avg({number})",
+                        f"min({number})",
+                        f"max(${name}.name)",
+                        f"collect({number})",
+                        f"collect(distinct ${name}.name)",
+                        "count(*) * 2",
+                    ]
+                )
+            )
+            items.append(f"{call} as a{at}")
+            if not call.startswith("collect"):
+                keys.append(f"a{at}")
+        return items, keys
+
+    def _having(self, keys: Sequence[str]) -> str:
+        if not keys or self._draw(st.integers(0, 4)):
+            return ""
+        return f" having {{ {self._draw(st.sampled_from(list(keys)))} is not null }}"
+
+    def _order(self, keys: Sequence[str]) -> str:
+        chosen = self._draw(st.lists(st.sampled_from(list(keys)), max_size=2)) if keys else []
+        if not chosen:
+            return ""
+        directed = [f"{key}{self._draw(st.sampled_from(['', ' asc', ' desc']))}" for key in chosen]
+        return f" order {{ {', '.join(directed)} }}"
+
+    def _limit(self, needed: bool, ordered: bool) -> str:
+        if not needed and self._draw(st.booleans()):
+            return ""
+        limit = f"limit {self._draw(st.integers(0, 6))}"
+        if ordered and self._draw(st.integers(0, 2)) == 0:
+            limit += f" offset {self._draw(st.integers(0, 3))}"
+        return limit
+
+    def _rank(self, name: str) -> tuple[str, bool]:
+        prop = TEXTS[self._names.readable[name]][0]
+        word = self._draw(st.sampled_from(WORDS))
+        score = f'bm25(${name}.{prop}, "{word}")'
+        if self._names.readable[name] != "Person":
+            return score, False
+        point = f"[{self._draw(st.integers(0, 2))}, {self._draw(st.integers(0, 2))}]"
+        near = f"nearest(${name}.vec, {point})"
+        options = [
+            (score, False),
+            (near, True),
+            (f"rrf({near}, {score})", True),
+            (f"rrf({score}, {near}, 1)", True),
+            (f"rrf({near}, nearest(${name}.vec, [0, 1]))", True),
+        ]
+        return self._draw(st.sampled_from(options))
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Query:
+    """A valid read query over `SCHEMA`."""
+    clauses, names = MatchWriter(draw).match()
+    return Query(tuple(clauses), *TailWriter(draw, names).tail())
+
+
+def reordered(query: Query, choices: random.Random) -> Query:
+    """The query with its clauses in another order that means the same."""
+    waiting = list(query.clauses)
+    introduced: set[str] = set()
+    order: list[Clause] = []
+    while waiting:
+        ready = [clause for clause in waiting if clause.needs <= introduced]
+        clause = choices.choice(ready)
+        waiting.remove(clause)
+        order.append(clause)
+        introduced |= clause.introduces
+    return Query(tuple(order), query.tail, query.limit)

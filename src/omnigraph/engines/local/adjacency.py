@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import Positions
+from omnigraph.errors import InputError
 
 Key = TypeVar("Key", bound=np.generic)
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
-_LOW = np.uint64(2**32 - 1)
+ROWS_MAX = 250_000_000
+"""Rows a step may make; each takes four bytes and more for every variable still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,20 @@ class EdgeRows:
         return self.edges[spread(begin, counts)], counts
 
 
+def allow_rows(count: int) -> None:
+    """Refuse to hold more rows than a machine can, while it still answers."""
+    if count > ROWS_MAX:
+        raise InputError(
+            f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
+            hint="bind fewer nodes before it: add a condition, or a smaller bound",
+        )
+
+
 def spread(begin: Counts, counts: Counts) -> Counts:
     """The indexes of several ranges, one range after the other."""
     before = np.cumsum(counts) - counts
     total = int(counts.sum())
+    allow_rows(total)
     return np.repeat(begin - before, counts) + np.arange(total)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 VARIABLE = "OMNIGRAPH_CACHE_BYTES"
@@ -30,6 +30,8 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.queries = 0
+        """How many queries have begun: the clock by which things are old."""
         self._lock = threading.RLock()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
@@ -45,16 +47,12 @@ class MemoryBudget:
                     break
                 self._release(oldest)
 
-    def touch(self, key: Hashable) -> None:
-        """Say that something was used."""
+    def touch(self, keys: Iterable[Hashable]) -> None:
+        """Say that some things were used."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-
-    def forget(self, key: Hashable) -> None:
-        """Let go of something."""
-        with self._lock:
-            self._release(key)
+            for key in keys:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
 
     def _release(self, key: Hashable) -> None:
         known = self._kept.pop(key, None)

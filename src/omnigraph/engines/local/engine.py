@@ -37,6 +37,7 @@ class LocalEngine:
     def execute(self, run: Execution) -> pa.Table:
         """The rows of a plan over its snapshot."""
         prepared = self._prepare(run.plan)
+        self.memory.budget.queries += 1
         tables = SnapshotTables(
             self.memory,
             run.reader,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engines.base import StepReport
+from omnigraph.engines.local.adjacency import allow_rows
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.frame import Frame, Rows, joined
 from omnigraph.engines.local.ids import ABSENT, Slots
@@ -104,6 +105,7 @@ class Matcher:
         slots, strategy = scanned(self.session, one)
         if frame.is_unit:
             return Frame(len(slots), {step.variable: slots}), strategy
+        allow_rows(frame.count * len(slots))
         crossed = frame.take(np.repeat(np.arange(frame.count), len(slots)))
         if step.variable in needed:
             crossed = crossed.binding(step.variable, np.tile(slots, frame.count))

@@ -45,8 +45,11 @@ Made = TypeVar("Made", bound=Sized)
 Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
 """Reads or computes a column for some fragments, one after the other."""
 
-_VIEWS_MAX = 8
+_VIEWS_MAX = 32
 """Versions of one table that are remembered."""
+
+_TOUCH_EVERY = 64
+"""Queries after which the use of a version is noted again; noting each would cost too much."""
 
 
 class Layout:
@@ -95,6 +98,17 @@ class RowView:
         """What was computed for the rows of this very version: adjacency, row numbers."""
         self._table = table
         self._positions: Positions | None = None
+        self._used_at = 0
+
+    def note_use(self, budget: MemoryBudget) -> None:
+        """Keep what belongs to this version from being the next to be forgotten."""
+        if budget.queries - self._used_at >= _TOUCH_EVERY:
+            self._used_at = budget.queries
+            layout = self.layout
+            keys: list[Hashable] = [(id(layout.columns), name) for name in tuple(layout.columns)]
+            for made in (layout.made, self.made):
+                keys += [(id(made), name) for name in tuple(made)]
+            budget.touch(keys)
 
     def positions(self) -> Positions:
         """The positions that exist, ascending."""
@@ -194,7 +208,7 @@ class TableRows:
                 known = self._assembled(view, name, load)
                 layout.columns[name] = known
                 self._budget.keep(
-                    (id(self), layout.files, name),
+                    (id(layout.columns), name),
                     int(known.nbytes),
                     lambda: layout.columns.pop(name, None),
                 )
@@ -245,7 +259,7 @@ class TableRows:
         known = self._remaining.get(key)
         if known is None:
             known = self._remaining[key] = remaining_offsets(handle, fragment)
-            if len(self._remaining) > 8 * _VIEWS_MAX:
+            if len(self._remaining) > _VIEWS_MAX:
                 self._remaining.popitem(last=False)
         return known
 

@@ -215,6 +215,7 @@ class SnapshotTables:
         if known is None:
             handle = self.reader.handle(entry.table_key)
             known = rows.view(entry.ref, entry.version, handle)
+        known.note_use(self.memory.budget)
         return known
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.codes import codes_of
 from omnigraph.engines.local.frame import Frame
 from omnigraph.engines.local.grouping import grouped
@@ -24,9 +26,29 @@ from omnigraph.query.evaluate import ColumnExpression
 
 def answer(session: Session, frame: Frame) -> pa.Table:
     """The table a query returns."""
+    trace = session.run.trace
+    began = time.perf_counter()
     if session.prepared.group_by is not None:
-        return _grouped_answer(session, frame, session.prepared.group_by)
-    return _row_answer(session, frame)
+        table = _grouped_answer(session, frame, session.prepared.group_by)
+    else:
+        table = _row_answer(session, frame)
+    if trace is not None:
+        seconds = time.perf_counter() - began
+        trace.steps.append(StepReport("Answer", _tail_strategy(session), table.num_rows, seconds))
+    return table
+
+
+def _tail_strategy(session: Session) -> str:
+    """What was done with the solutions, in order."""
+    compiled = session.prepared.compiled
+    done = []
+    if compiled.rank is not None:
+        kinds = {ex.Nearest: "exact distances", ex.Bm25: "word statistics", ex.Rrf: "fused ranks"}
+        done.append(f"rank by {kinds[type(compiled.rank.score)]}")
+    done += ["group"] if compiled.group_by is not None else []
+    done += ["distinct"] if compiled.distinct else []
+    done += ["order"] if compiled.order else []
+    return ", ".join([*done, "project"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ from omnigraph.storage.datasets import lance_failure
 
 _ROW_ADDRESS = "_rowaddr"
 _OFFSET_MASK = 2**32 - 1
+_BATCH_ROWS = 131_072
+"""Large enough that work per batch is work per row, small enough to pass through the cache."""
+_READ_AHEAD_BYTES = 32 << 20
+"""What Lance may have read before it is asked for; by default it would be gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ def stored_rows(
         scanner = handle.scanner(
             columns=list(columns),
             fragments=chosen,
+            batch_size=_BATCH_ROWS,
+            io_buffer_size=_READ_AHEAD_BYTES,
             # Lance gives deleted rows only together with their row ids, which are then null.
             with_row_id=any_deleted,
             include_deleted_rows=any_deleted,
@@ -69,7 +75,7 @@ def stored_rows(
         for batch in scanner.to_batches():
             yield batch.select(list(columns)) if any_deleted else batch
     except (OSError, ValueError) as error:
-        raise lance_failure(handle.uri, error) from error
+        raise lance_failure(handle, error) from error
 
 
 def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
@@ -79,6 +85,7 @@ def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDAr
     try:
         found = handle.scanner(columns=[], fragments=chosen, with_row_address=True).to_table()
     except (OSError, ValueError) as error:
-        raise lance_failure(handle.uri, error) from error
+        raise lance_failure(handle, error) from error
     addresses = found[_ROW_ADDRESS].combine_chunks().to_numpy()
-    return (addresses & np.uint64(_OFFSET_MASK)).astype(np.int64)
+    offsets: npt.NDArray[np.int64] = (addresses & np.uint64(_OFFSET_MASK)).astype(np.int64)
+    return offsets

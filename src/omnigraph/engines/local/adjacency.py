@@ -18,6 +18,8 @@ from omnigraph.engines.local.rows import Positions
 from omnigraph.errors import InputError
 
 Key = TypeVar("Key", bound=np.generic)
+_CHUNK = 1 << 21
+
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
@@ -47,7 +49,7 @@ class Adjacency:
         keys.sort()
         parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
         loops = bool((sources == targets).any())
-        return cls(_pointers(sources, nodes), _low_half(keys), parallels, loops)
+        return cls(_pointers(keys, nodes), _low_half(keys), parallels, loops)
 
     @classmethod
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
@@ -55,8 +57,7 @@ class Adjacency:
         keys = np.concatenate([_packed(sources, targets), _packed(targets, sources)])
         keys = sorted_distinct(keys)
         loops = bool((sources == targets).any())
-        nears = (keys >> np.uint64(32)).astype(np.int64)
-        return cls(_pointers(nears, nodes), _low_half(keys), False, loops)
+        return cls(_pointers(keys, nodes), _low_half(keys), False, loops)
 
     def between_types(self) -> Adjacency:
         """The same where the two ends are of different types: equal slots are no loops."""
@@ -68,7 +69,8 @@ class Adjacency:
         if len(slots) == 1:
             start = int(begin[0])
             return self.neighbours[start : start + int(counts[0])], counts
-        if len(slots) == len(self.pointers) - 1 and (slots[1:] > slots[:-1]).all():
+        nodes = len(self.pointers) - 1
+        if len(slots) == nodes == int(slots[-1]) + 1 and (slots[1:] > slots[:-1]).all():
             return self.neighbours, counts  # everybody's, as they lie
         return self.neighbours[spread(begin, counts)], counts
 
@@ -134,7 +136,7 @@ class EdgeRows:
         """From the end every edge is looked up by."""
         keys = _packed(ends, edges)
         keys.sort()
-        return cls(_pointers(ends, nodes), _low_half(keys))
+        return cls(_pointers(keys, nodes), _low_half(keys))
 
     def gather(self, slots: Slots) -> tuple[Positions, Counts]:
         """The edges at each slot, one after the other, and how many each has."""
@@ -172,15 +174,24 @@ def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
     return keys if first.all() else keys[first]
 
 
-def _packed(high: Slots, low: Slots) -> npt.NDArray[np.uint64]:
-    return (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint32)
+def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    """Two numbers as one that sorts by the first, then by the second; made without copies."""
+    keys = np.empty(len(high), "<u8")
+    halves = keys.view("<u4").reshape(-1, 2)
+    halves[:, 0] = low
+    halves[:, 1] = high
+    return keys
 
 
 def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
     return keys.astype(np.uint32).view(np.int32)
 
 
-def _pointers(sources: npt.NDArray[np.integer], nodes: int) -> npt.NDArray[np.int64]:
+def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]:
+    """Where the keys of each node begin, by their upper halves."""
     pointers = np.zeros(nodes + 1, np.int64)
-    np.cumsum(np.bincount(sources, minlength=nodes), out=pointers[1:])
-    return pointers
+    owners = keys.view("<u4").reshape(-1, 2)[:, 1]
+    for start in range(0, len(owners), _CHUNK):
+        # A piece at a time: counting makes a copy twice the size.
+        pointers[1:] += np.bincount(owners[start : start + _CHUNK], minlength=nodes)
+    return np.cumsum(pointers, out=pointers)

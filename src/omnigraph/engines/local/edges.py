@@ -23,7 +23,7 @@ from omnigraph.engines.local.adjacency import (
     spread,
 )
 from omnigraph.engines.local.ids import IdSpace, Slots
-from omnigraph.engines.local.nodes import interned, single, taken
+from omnigraph.engines.local.nodes import single, slots_of_ends, taken
 from omnigraph.engines.local.reach import Neighbours
 from omnigraph.engines.local.rows import Mask, Positions, RowView
 from omnigraph.model.arrow import DST, ID, SRC
@@ -118,7 +118,7 @@ class CachedEdges:
 
     def _ends(self, column: str) -> Slots:
         space = self._sources if column == SRC else self._targets
-        return self.view.derived((column, space.serial), interned(space, column))
+        return self.view.derived((column, space.serial), slots_of_ends(space, column))
 
     def _live_ends(self) -> tuple[Slots, Slots]:
         sources, targets = self._ends(SRC), self._ends(DST)

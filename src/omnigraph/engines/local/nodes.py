@@ -74,17 +74,31 @@ class RowNumbers:
         return rows
 
 
-def interned(space: IdSpace, column: str) -> Load:
-    """A loader that turns a column of ids into slots, batch by batch."""
+def slots_of_ids(space: IdSpace) -> Load:
+    """A loader of the slots of a node table's own rows."""
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
-        # The ids of a version are distinct; those of its deleted rows may come again.
-        distinct = column == ID and all(fragment.deletions is None for fragment in fragments)
-        parts = [
-            space.intern(batch.column(0), distinct=distinct)
-            for batch in stored_rows(handle, fragments, [column])
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        batches = [batch.column(0) for batch in stored_rows(handle, fragments, [ID])]
+        if not batches:
+            return np.zeros(0, np.int32)
+        # The ids of a version are distinct; those of its deleted rows may come again. All at once:
+        # the space is then built once.
+        distinct = all(fragment.deletions is None for fragment in fragments)
+        return space.intern(pa.concat_arrays(batches), distinct=distinct)
+
+    return load
+
+
+def slots_of_ends(space: IdSpace, column: str) -> Load:
+    """A loader of the slots of the nodes at one end of edges, a batch of them at a time."""
+
+    def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
+        slots = np.empty(sum(fragment.rows for fragment in fragments), np.int32)
+        at = 0
+        for batch in stored_rows(handle, fragments, [column]):
+            slots[at : at + batch.num_rows] = space.intern(batch.column(0))
+            at += batch.num_rows
+        return slots
 
     return load
 
@@ -95,7 +109,7 @@ class CachedNodes:
     def __init__(self, view: RowView, space: IdSpace) -> None:
         self.view = view
         self.space = space
-        self.slots: Slots = view.derived((ID, space.serial), interned(space, ID))
+        self.slots: Slots = view.derived((ID, space.serial), slots_of_ids(space))
         """By position, deleted rows included."""
         self._numbers: RowNumbers = view.keep(
             ("rows", space.serial),

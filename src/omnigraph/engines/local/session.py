@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.edges import EdgeTable
 from omnigraph.engines.local.paths import PathStore
 from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.tables import SnapshotTables
 
 if TYPE_CHECKING:
@@ -31,3 +34,11 @@ class Session:
         from omnigraph.engines.local.search import Search
 
         self.search = Search(self)
+
+    def edge_values(
+        self, variable: str, property: str, type: pa.DataType, edges: Positions
+    ) -> pa.Array:
+        """A stored column of the edges a variable is bound to; null where there is none."""
+        table = self.edges_of.get(variable)
+        # The steps of an optional match may end before its edges are ever looked at.
+        return pa.nulls(len(edges), type) if table is None else table.values(property, type, edges)

@@ -97,8 +97,8 @@ class _RowColumns(FrameValues):
             return self.column(expression)
         if expression.kind == "node":
             return self(ex.EntityId(expression.variable))
-        return self.session.edges_of[expression.variable].values(
-            "id", pa.string(), self.frame.bound[expression.variable]
+        return self.session.edge_values(
+            expression.variable, "id", pa.string(), self.frame.bound[expression.variable]
         )
 
     def _searched(self, name: str) -> pa.Array:
@@ -181,7 +181,7 @@ def _entity_ids(session: Session, frame: Frame, entity: plan.BoundVariable) -> T
             return session.tables.space(entity.type_name).strings(bound)
         if not len(bound):
             return pa.array([], pa.string())
-        return session.edges_of[entity.name].values("id", pa.string(), bound)
+        return session.edge_values(entity.name, "id", pa.string(), bound)
 
     return ids
 

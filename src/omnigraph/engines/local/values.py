@@ -24,16 +24,16 @@ class FrameValues:
         self.session = session
         self.frame = frame
         self._scores = scores or {}
-        # By identity: the leaves of a prepared plan outlive the run, and hashing them costs more
-        # than reading a value.
-        self._known: dict[int, pa.Array] = {}
+        # By identity, since hashing a leaf costs more than reading a value; each is kept beside its
+        # values, so that no other leaf can take its place in memory.
+        self._known: dict[int, tuple[ColumnExpression, pa.Array]] = {}
 
     def __call__(self, leaf: ColumnExpression) -> pa.Array:
         """One leaf."""
         known = self._known.get(id(leaf))
         if known is None:
-            known = self._known[id(leaf)] = self._read(leaf)
-        return known
+            known = self._known[id(leaf)] = (leaf, self._read(leaf))
+        return known[1]
 
     def column(self, expression: ex.Expression) -> pa.Array:
         """An expression as one array of its own type."""
@@ -75,8 +75,9 @@ class FrameValues:
                 nodes = self.session.tables.nodes(leaf.type_name)
                 return nodes.values(leaf.property, arrow_type(leaf.type), bound[leaf.variable])
             case ex.PropertyValue():
-                edges = self.session.edges_of[leaf.variable]
-                return edges.values(leaf.property, arrow_type(leaf.type), bound[leaf.variable])
+                return self.session.edge_values(
+                    leaf.variable, leaf.property, arrow_type(leaf.type), bound[leaf.variable]
+                )
             case ex.EntityId():
                 type_name = self.session.prepared.variables[leaf.variable].type_name
                 return self.session.tables.space(type_name).strings(bound[leaf.variable])

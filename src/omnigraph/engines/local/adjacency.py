@@ -20,6 +20,9 @@ from omnigraph.errors import InputError
 Key = TypeVar("Key", bound=np.generic)
 _CHUNK = 1 << 21
 
+Ends: TypeAlias = tuple[Slots, Slots]
+"""The sources and the targets of some edges."""
+
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
@@ -45,8 +48,7 @@ class Adjacency:
     @classmethod
     def build(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
         """From the two ends of every edge."""
-        keys = _packed(sources, targets)
-        keys.sort()
+        keys = _sorted_keys(sources, targets)
         parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
         loops = bool((sources == targets).any())
         return cls(_pointers(keys, nodes), _low_half(keys), parallels, loops)
@@ -82,21 +84,67 @@ class Adjacency:
         """For each pair, whether there is an edge."""
         found = np.zeros(len(sources), np.bool_)
         # Few nodes have an edge of a rare type; the others are told apart by one byte each.
-        open_ = np.flatnonzero(self._linked()[np.minimum(sources, len(self.pointers) - 1)])
-        low, counts = self._ranges(sources[open_])
-        high = low + counts
-        # A binary search for all pairs in step, of which fewer and fewer are undecided.
+        some = np.flatnonzero(self._linked()[np.minimum(sources, len(self.pointers) - 1)])
+        wanted = targets[some]
+        places, ends = self._places(sources[some], wanted)
+        inside = places < ends
+        found[some[inside]] = self.neighbours[places[inside]] == wanted[inside]
+        return found
+
+    def changed(self, added: Ends, removed: Ends, nodes: int) -> Adjacency:
+        """The adjacency after some edges came and others, each stored here, went.
+
+        Costs little more than a copy: what is in order stays in order.
+        """
+        pointers = np.full(nodes + 1, self.pointers[-1])
+        pointers[: len(self.pointers)] = self.pointers
+        after = replace(self, pointers=pointers, _made={})
+        if len(removed[0]):
+            keys = _sorted_keys(*removed)
+            sources, targets = _high_half(keys), _low_half(keys)
+            places, _ = after._places(sources, targets)
+            # Of parallel edges each one that goes takes another of the equal entries with it.
+            starts = np.searchsorted(keys, keys)
+            kept = np.ones(len(after.neighbours), np.bool_)
+            kept[places + np.arange(len(keys)) - starts] = False
+            pointers[1:] -= np.cumsum(np.bincount(sources, minlength=nodes))
+            after = replace(after, neighbours=after.neighbours[kept], _made={})
+        if len(added[0]):
+            keys = _sorted_keys(*added)
+            sources, targets = _high_half(keys), _low_half(keys)
+            places, ends = after._places(sources, targets)
+            inside = places < ends
+            met = bool((after.neighbours[places[inside]] == targets[inside]).any())
+            parallels = met or bool((keys[1:] == keys[:-1]).any())
+            after = replace(
+                after,
+                neighbours=np.insert(after.neighbours, places, targets),
+                has_parallels=after.has_parallels or parallels,
+                has_loops=after.has_loops or bool((sources == targets).any()),
+                _made={},
+            )
+            pointers[1:] += np.cumsum(np.bincount(sources, minlength=nodes))
+        return after
+
+    def _places(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
+        """Where each target is, or would be, among the neighbours of its source; where those end.
+
+        A binary search for all pairs in step, of which fewer and fewer are undecided.
+        """
+        places, counts = self._ranges(sources)
+        ends = places + counts
+        open_ = np.flatnonzero(counts)
+        low, high = places[open_], ends[open_]
         while len(open_):
             middle = (low + high) >> 1
-            there = self.neighbours[middle]
-            wanted = targets[open_]
-            found[open_[there == wanted]] = True
-            less = there < wanted
+            less = self.neighbours[middle] < targets[open_]
             low = np.where(less, middle + 1, low)
             high = np.where(less, high, middle)
-            left = (low < high) & (there != wanted)
+            done = low >= high
+            places[open_[done]] = low[done]
+            left = ~done
             open_, low, high = open_[left], low[left], high[left]
-        return found
+        return places, ends
 
     def _linked(self) -> npt.NDArray[np.bool_]:
         """Which slots have neighbours; one more entry than there are slots."""
@@ -134,8 +182,7 @@ class EdgeRows:
     @classmethod
     def build(cls, ends: Slots, edges: Positions, nodes: int) -> EdgeRows:
         """From the end every edge is looked up by."""
-        keys = _packed(ends, edges)
-        keys.sort()
+        keys = _sorted_keys(ends, edges)
         return cls(_pointers(keys, nodes), _low_half(keys))
 
     def gather(self, slots: Slots) -> tuple[Positions, Counts]:
@@ -181,6 +228,16 @@ def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDAr
     halves[:, 0] = low
     halves[:, 1] = high
     return keys
+
+
+def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    keys = _packed(high, low)
+    keys.sort()
+    return keys
+
+
+def _high_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    return (keys >> np.uint64(32)).astype(np.int32)
 
 
 def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:

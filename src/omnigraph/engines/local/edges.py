@@ -29,6 +29,9 @@ from omnigraph.engines.local.rows import Mask, Positions, RowView
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.storage.reader import SnapshotReader
 
+CHANGED_SHARE_MAX = 10
+"""Beyond a tenth of all edges, sorting them anew is cheaper than putting changes in."""
+
 Direction: TypeAlias = Literal["out", "in", "both"]
 
 
@@ -126,6 +129,10 @@ class CachedEdges:
         return (sources, targets) if live is None else (sources[live], targets[live])
 
     def _build(self, direction: Direction) -> Adjacency:
+        if direction != "both":
+            known = self._from_earlier(direction)
+            if known is not None:
+                return known
         sources, targets = self._live_ends()
         if direction == "out":
             made = Adjacency.build(sources, targets, len(self._sources))
@@ -134,6 +141,25 @@ class CachedEdges:
         else:
             made = Adjacency.undirected(sources, targets, len(self._sources))
         return made if self._same_type else made.between_types()
+
+    def _from_earlier(self, direction: Direction) -> Adjacency | None:
+        """The adjacency of another version, with the edges that came and went since if few did."""
+        earlier = self.view.earlier_with(self._key(direction))
+        if earlier is None:
+            return None
+        before, now = earlier.exists(), self.view.exists()
+        common = len(before)
+        added = np.flatnonzero(np.append(now[:common] & ~before, now[common:]))
+        removed = np.flatnonzero(before & ~now[:common])
+        if (len(added) + len(removed)) * CHANGED_SHARE_MAX > max(earlier.count, 1):
+            return None
+        near, far = (SRC, DST) if direction == "out" else (DST, SRC)
+        starts, ends = self._ends(near), self._ends(far)
+        space = self._sources if direction == "out" else self._targets
+        adjacency: Adjacency = earlier.made[self._key(direction)]  # type: ignore[assignment]
+        return adjacency.changed(
+            (starts[added], ends[added]), (starts[removed], ends[removed]), len(space)
+        )
 
     def _edge_rows(self, direction: Direction) -> EdgeRows:
         column, space = (SRC, self._sources) if direction == "out" else (DST, self._targets)

@@ -76,7 +76,7 @@ def reaches(
     """For each pair, whether the target is among the destinations of the source."""
     distinct = sorted_distinct(sources.copy())
     found_rows, found = reach(neighbours, distinct, minimum, maximum)
-    keys = np.sort((found_rows << 32) | found)
+    keys = np.sort((found_rows.astype(np.int64) << 32) | found)
     wanted = (np.searchsorted(distinct, sources) << 32) | targets
     if not len(keys):
         return np.zeros(len(sources), np.bool_)

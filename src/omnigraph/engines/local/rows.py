@@ -117,6 +117,10 @@ class RowView:
             self._positions = found.astype(np.int32)
         return self._positions
 
+    def exists(self) -> Mask:
+        """Which positions exist, as a mask in any case."""
+        return np.ones(self.layout.size, np.bool_) if self.live is None else self.live
+
     def column(self, name: str, type: pa.DataType) -> pa.Array:
         """A stored column over all positions."""
         known = self.layout.columns.get(name)
@@ -141,6 +145,10 @@ class RowView:
         """Something computed once for this version."""
         known = self.made.get(key)
         return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
+
+    def earlier_with(self, key: Hashable) -> RowView | None:
+        """Another version that has ``key`` and whose files are the first of these."""
+        return self._table.closest_view(self.layout, key)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Something computed once for all versions that have these files."""
@@ -224,6 +232,15 @@ class TableRows:
             place[key] = made
             self._budget.keep((id(place), key), made.nbytes, lambda: place.pop(key, None))
             return made
+
+    def closest_view(self, layout: Layout, key: Hashable) -> RowView | None:
+        """The view with ``key`` and the most files that ``layout`` begins with, newest first."""
+        fitting = [
+            view
+            for view in reversed(self._views.values())
+            if key in view.made and layout.files[: len(view.layout.files)] == view.layout.files
+        ]
+        return max(fitting, key=lambda view: view.layout.size, default=None)
 
     def longest_beginning(self, layout: Layout, key: Hashable) -> Layout | None:
         """The layout with the most files that ``layout`` begins with and that has ``key`` made."""

@@ -15,6 +15,7 @@ from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.rows import RowView, TableRows
 from omnigraph.engines.local.settings import TraversalSettings
+from omnigraph.engines.local.warming import Warming
 from omnigraph.model.arrow import ID, SRC
 from omnigraph.query import plan
 from omnigraph.storage.reader import SnapshotReader
@@ -31,8 +32,11 @@ ROWS_READ_PER_LOOKUP = 5_000
 ROWS_READ_PER_ROW_FOUND = 200
 """And each row it finds as much as so many."""
 
-SORTING_SHARE = 10
-"""Where another version has most edges in memory, sorting them anew is so much cheaper."""
+WARMING_SHARE = 8
+"""When lookups have cost this part of reading a table, it is read beside the queries."""
+
+SORTING_SHARE = 40
+"""Where another version has most edges in memory, sorting in the others is so much cheaper."""
 
 NODES_ALWAYS_CACHED = 20_000
 
@@ -51,6 +55,7 @@ class GraphMemory:
         self._lock = threading.Lock()
         self._tables: dict[str, TableRows] = {}
         self._spaces: dict[str, IdSpace] = {}
+        self.warming = Warming()
         self._spent: dict[str, float] = {}
 
     def rows(self, location: str) -> TableRows:
@@ -81,6 +86,10 @@ class GraphMemory:
         pays more than twice what the better choice, made from the start, would have cost.
         """
         return self._spent.get(location, 0.0)
+
+    def settle(self, location: str) -> None:
+        """A table was read: from here on, lookups have to pay for the next time."""
+        self._spent.pop(location, None)
 
     def account(self, location: str, space: IdSpace) -> None:
         """Tell the budget how large a space has become."""
@@ -142,8 +151,11 @@ class SnapshotTables:
         )
         sources, targets = self.space(ends[0]), self.space(ends[1])
         if not self._by_lookup(step, sources, targets, frontier):
-            view = self._view(self._entry("edge", step.edge_type))
-            return CachedEdges(view, sources, targets)
+            entry = self._entry("edge", step.edge_type)
+            edges = CachedEdges(self._view(entry), sources, targets)
+            if not edges.is_sorted(step.direction):
+                self.memory.settle(entry.location)
+            return edges
         known = self._fetched_edges.get(step.edge_type)
         if known is None:
             known = self._fetched_edges[step.edge_type] = FetchedEdges(
@@ -180,10 +192,26 @@ class SnapshotTables:
         price = hops * ROWS_READ_PER_LOOKUP + expected * ROWS_READ_PER_ROW_FOUND
         warm = rows.has_column((SRC, sources.serial))
         budget = edges / SORTING_SHARE if warm else edges
-        if self.memory.spent(entry.location) + price > budget:
+        spent = self.memory.spent(entry.location) + price
+        if spent > budget:
             return False
         self.memory.spend(entry.location, hops, expected)
+        if spent * WARMING_SHARE > budget:
+            self._warm_edges(step, entry, CachedEdges(self._view(entry), sources, targets))
         return True
+
+    def _warm_edges(self, step: plan.Expand, entry: TableEntry, edges: CachedEdges) -> None:
+        key = (entry.location, entry.ref, entry.version, step.direction)
+        ends = {step.source_type, step.target_type}
+        nodes = [self._entry("node", type_name) for type_name in ends]
+
+        def warm() -> None:
+            for one in nodes:
+                CachedNodes(self._view(one), self.space(one.type_name))
+            edges.adjacency(step.direction)
+            self.memory.settle(entry.location)
+
+        self.memory.warming.ask(key, warm)
 
     def _choose_nodes(self, type_name: str, whole: bool) -> NodeTable:
         entry = self._entry("node", type_name)
@@ -194,15 +222,23 @@ class SnapshotTables:
             nodes = CachedNodes(self._view(entry), space)
             if not warm:
                 self.memory.account(entry.location, space)
+                self.memory.settle(entry.location)
             return nodes
+        spent = self.memory.spent(entry.location)
+        if spent * WARMING_SHARE > entry.row_count and self._fits(entry, columns):
+            key = (entry.location, entry.ref, entry.version)
+            self.memory.warming.ask(key, lambda: CachedNodes(self._view(entry), space))
         spend = partial(self.memory.spend, entry.location, 1)
         return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
 
     def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
         """Whether a table that is not in memory yet should be: wanted, and not too large."""
         paid = self.memory.spent(entry.location) > entry.row_count
-        if not (whole or paid or entry.row_count <= NODES_ALWAYS_CACHED):
-            return False
+        wanted = whole or paid or entry.row_count <= NODES_ALWAYS_CACHED
+        return wanted and self._fits(entry, columns)
+
+    def _fits(self, entry: TableEntry, columns: TypesByColumn) -> bool:
+        """Whether the rows of a table, with some columns, are within the budget."""
         size = entry.row_count * (_ROW_BYTES + sum(map(_width, columns.values())))
         return size <= self.memory.budget.limit
 

@@ -16,10 +16,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash lint types format bench docs clean
+.PHONY: help setup demo test check crash lint types format bench bench-queries docs clean
 
 help: ## list the commands
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install Omnigraph and its tools into .venv
 
@@ -36,7 +36,7 @@ demo: $(STAMP) ## a tour of what Omnigraph does, on a small example
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole test suite
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 check: lint types ## lint, types and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)
@@ -62,9 +62,12 @@ format: $(STAMP) ## rewrite the code in the house style
 bench: $(STAMP) ## measure, and compare with peers
 	@$(BIN)/python -m bench $(ARGS)
 
+bench-queries: $(STAMP) ## queries against Kuzu, DuckDB and bare Lance: make bench-queries ARGS="--scale 1m"
+	@$(BIN)/python -m bench.queries $(ARGS)
+
 docs: $(STAMP) ## rewrite the generated reference pages
 	@$(BIN)/python docs/generate.py
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .bench
 	find src tests docs $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +

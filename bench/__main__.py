@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from bench.record import Figure, SuiteRecord, document, machine
+from bench.record import document
+from bench.report import report
 from bench.suites import SUITES, run_suite
 
 
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(document(records), indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_report(records)))
+        print("\n".join(report(records)))
     missed = any(figure.is_met is False for record in records for figure in record.figures)
     return 1 if options.check and missed else 0
 
@@ -36,28 +37,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print records as JSON")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target is missed")
     return parser
-
-
-def _report(records: Sequence[SuiteRecord]) -> Iterator[str]:
-    where = machine()
-    yield f"{where['processor']}, {where['cores']} cores, Python {sys.version.split()[0]}"
-    if where["load"] is not None and where["load"] > 1:
-        yield f"the machine is busy (load {where['load']:g}): expect worse figures than it can do"
-    for record in records:
-        yield ""
-        yield record.suite
-        width = max(len(figure.name) for figure in record.figures)
-        for figure in record.figures:
-            yield f"  {figure.name:<{width}}  {_shown(figure)}".rstrip()
-
-
-def _shown(figure: Figure) -> str:
-    value = f"{figure.value:,.0f}" if figure.value >= 100 else f"{figure.value:.3g}"
-    text = f"{value:>10} {figure.unit:<10}"
-    if figure.target is not None:
-        verdict = "pass" if figure.is_met else "MISS"
-        text += f"  {verdict}: {figure.target.direction} {figure.target.bound:g}"
-    return text + (f"  ({figure.note})" if figure.note else "")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,11 @@ from importlib import import_module
 
 from bench.record import Figure, SuiteRecord
 
-SUITES = {"languages": "bench.languages", "kernel": "bench.kernel"}
+SUITES = {
+    "languages": "bench.languages",
+    "kernel": "bench.kernel",
+    "queries": "bench.queries",
+}
 
 
 def run_suite(name: str, *, quick: bool = False) -> SuiteRecord:

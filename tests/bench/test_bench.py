@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from bench import __main__ as bench
-from bench import kernel, languages, measure
+from bench import kernel, languages, measure, queries
+from bench.contest import Effort
+from bench.questions import POINT
 from bench.record import Figure, SuiteRecord, Target, document
+from bench.social import SIZES, Size
 from bench.suites import SUITES, run_suite
 from bench.texts import query_texts, schema_text
 from omnigraph.query.compile import compile_query
@@ -49,13 +53,18 @@ def test_record_names_machine_and_python_and_keeps_ratios_apart():
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measure as little as possible: the figures are not what these tests are about."""
     monkeypatch.setattr(languages, "QUERIES", 3)
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
     monkeypatch.setattr(kernel, "FULL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
+    monkeypatch.setattr(queries, "FULL", Effort(parameters=1, rounds=1, seconds_max=0))
+    monkeypatch.setitem(SIZES, queries.FULL_SIZE, Size("tiny", 300, 3_000))
+    monkeypatch.setattr(queries, "QUESTIONS", {POINT.name: POINT})
+    monkeypatch.setattr(queries, "CACHE", tmp_path)
+    monkeypatch.setattr(queries, "measure_processes", lambda files: [])
 
 
 def test_every_suite_is_registered_under_its_name(quick):

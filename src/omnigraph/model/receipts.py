@@ -12,6 +12,10 @@ from typing import Any, Literal
 
 LoadMode = Literal["append", "merge", "overwrite"]
 MergeOutcome = Literal["already_up_to_date", "fast_forward", "merged"]
+CommitKind = Literal[
+    "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
+]
+"""What a commit was made by; `maintenance` promises unchanged content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class CommitInfo:
     actor_id: str | None
     created_at: int
     """Microseconds since 1970."""
+    kind: CommitKind
+    """Not in the JSON form, which older clients know as it is."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""

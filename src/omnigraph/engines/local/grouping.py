@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.codes import Coded, codes_of
+from omnigraph.engines.local.codes import Coded, Grouping, codes_of
 from omnigraph.engines.local.frame import Frame
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.session import Session
@@ -19,20 +19,6 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
 Groups = npt.NDArray[np.integer]
-
-
-@dataclass(frozen=True, slots=True)
-class _Grouped:
-    """Which group each row is in, and a row of each group."""
-
-    group: Groups
-    first: Groups
-    sizes: npt.NDArray[np.int64]
-    """The rows of each group."""
-
-    @property
-    def count(self) -> int:
-        return len(self.sizes)
 
 
 def grouped(session: Session, frame: Frame, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
@@ -48,14 +34,13 @@ def grouped(session: Session, frame: Frame, by: plan.GroupBy) -> tuple[dict[str,
     return columns, groups.count
 
 
-def _groups(session: Session, values: FrameValues, by: plan.GroupBy) -> _Grouped:
+def _groups(session: Session, values: FrameValues, by: plan.GroupBy) -> Grouping:
     count = values.frame.count
     if not by.items:
         # Without group items there is one group, also of no rows.
         alone = np.zeros(count, np.int64)
-        return _Grouped(alone, alone[:1], np.array([count]))
-    group, first = codes_of([_codes(session, values, item) for _, item in by.items]).grouped()
-    return _Grouped(group, first, np.bincount(group, minlength=len(first)))
+        return Grouping(alone, alone[:1], np.array([count]))
+    return codes_of([_codes(session, values, item) for _, item in by.items]).grouped()
 
 
 def _codes(session: Session, values: FrameValues, item: ex.Expression) -> pa.Array | Coded:
@@ -72,7 +57,7 @@ def _codes(session: Session, values: FrameValues, item: ex.Expression) -> pa.Arr
                 ("codes", item.property),
                 lambda: _ColumnCodes.of(nodes.view.column(item.property, pa.string())),
             )
-            return Coded(known.codes[nodes.rows(slots)], known.count)
+            return Coded(known.codes.take(nodes.rows(slots)), known.count)
     return values.column(item)
 
 
@@ -96,7 +81,7 @@ class _ColumnCodes:
         return cls(np.append(indices.astype(np.int64), none), none + 1)
 
 
-def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: _Grouped) -> pa.Array:
+def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: Grouping) -> pa.Array:
     type = arrow_type(value.type)
     if value.argument is None:
         return pa.array(groups.sizes, type)
@@ -109,7 +94,7 @@ def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: _Grouped) 
         sizes = np.bincount(group, minlength=groups.count)
     if value.distinct:
         # Of equal values in one group the first stands for all.
-        _, first = codes_of([Coded(group, groups.count), column]).grouped()
+        first = codes_of([Coded(group, groups.count), column]).grouped().first
         group, column = group[first], column.take(pa.array(first))
         sizes = np.bincount(group, minlength=groups.count)
     match value.function:
@@ -136,11 +121,12 @@ def _sums(function: str, column: pa.Array, group: Groups, sizes: npt.NDArray[np.
 
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:
     """The row of each group that sorts first or last."""
-    direction = "ascending" if function == "min" else "descending"
+    # A NaN is smaller than every number: the least of all, and the greatest only on its own.
+    direction, nan = ("ascending", "at_start") if function == "min" else ("descending", "at_end")
     table = pa.table([pa.array(group), column], names=["group", "value"])
     order = pc.sort_indices(
         table,
-        sort_keys=[("group", "ascending", "at_end"), ("value", direction, "at_end")],
+        sort_keys=[("group", "ascending", "at_end"), ("value", direction, nan)],
     ).to_numpy()
     ordered = group[order]
     is_first = np.ones(len(order), np.bool_)

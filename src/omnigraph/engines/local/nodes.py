@@ -70,8 +70,7 @@ class RowNumbers:
             self._rows, self._same = grown, False
         if self._same:
             return slots
-        rows: Positions = self._rows[slots]
-        return rows
+        return self._rows.take(slots)
 
 
 def slots_of_ids(space: IdSpace) -> Load:

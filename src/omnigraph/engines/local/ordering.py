@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engines.local.ids import IdSpace, Slots
 
-Rows: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = npt.NDArray[np.integer]
 Scores: TypeAlias = npt.NDArray[np.float64]
 Key: TypeAlias = tuple[pa.Array, bool]
 """Values by row, and whether the largest come first."""
@@ -27,7 +28,7 @@ def ordered_rows(
     keys: Sequence[Key], ties: Sequence[TieBreaker], count: int, stop: int | None
 ) -> Rows:
     """The rows in order, at most the first ``stop`` of them. Null is smaller than every value."""
-    rows = np.arange(count)
+    rows: Rows = np.arange(count)
     if not keys or not count or stop == 0:
         return rows[:stop]
     if stop is not None and count > max(2 * stop, _PRUNE_MIN):
@@ -59,11 +60,17 @@ def _sortable(column: pa.Array) -> pa.Array:
     return pa.array([ranks[_comparable(value)] for value in values], pa.int64())
 
 
-def _comparable(value: list[object] | None) -> tuple[tuple[bool, object], ...]:
-    """A list as something Python can order: null before all, null items before others."""
+def _comparable(value: list[object] | None) -> tuple[tuple[int, object], ...]:
+    """A list as something Python can order: null before all, then null items, NaN, and others."""
     if value is None:
         return ()
-    return ((True, 0), *((item is not None, item if item is not None else 0) for item in value))
+    return ((2, 0), *map(_comparable_item, value))
+
+
+def _comparable_item(item: object) -> tuple[int, object]:
+    if item is None:
+        return (0, 0)
+    return (1, 0) if isinstance(item, float) and math.isnan(item) else (2, item)
 
 
 def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:

@@ -130,8 +130,8 @@ def _row_answer(session: Session, frame: Frame) -> pa.Table:
         values = _RowColumns(session, frame, scores)
         if frame.count:
             coded = codes_of([values.by_name(column.name) for column in prepared.columns])
-            _, first = coded.grouped()
-            frame, scores, ranks = _filtered(frame, scores, ranks, np.sort(first))
+            first = np.sort(coded.grouped().first)
+            frame, scores, ranks = _filtered(frame, scores, ranks, first)
             values = _RowColumns(session, frame, scores)
     keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
     keys += [(values.column(key.expression), key.descending) for key in prepared.order]
@@ -240,7 +240,7 @@ def _grouped_answer(session: Session, frame: Frame, by: plan.GroupBy) -> pa.Tabl
             rows = rows.taken(np.flatnonzero(mask))
     if prepared.compiled.distinct and rows.count:
         coded = codes_of([rows.outputs[column.name] for column in prepared.columns])
-        rows = rows.taken(np.sort(coded.grouped()[1]))
+        rows = rows.taken(np.sort(coded.grouped().first))
     cut = _Cut.of(session)
     keys: list[Key] = [(rows.column(key.expression), key.descending) for key in prepared.order]
     ties = [_group_column(rows, tie) for tie in prepared.compiled.tie_breakers]

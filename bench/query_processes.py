@@ -1,0 +1,228 @@
+"""Figures of whole processes: the first query, many threads, memory, upkeep, a small cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from bench.contest import Mismatch, note
+from bench.peer_kuzu import Kuzu, kuzu_database
+from bench.peer_lance import BareLance
+from bench.peer_omnigraph import Omnigraph
+from bench.questions import Chooser
+from bench.record import Figure, Target
+from bench.social import Integers, SocialGraph
+from bench.social_files import SocialFiles
+
+FIRST_HOP_RATIO = Target(1, "at least")
+OVERHEAD_MS = Target(0.3, "at most")
+THREADS = 16
+THREADS_PER_SECOND = Target(6_000, "at least")
+ADJACENCY_EDGES = 10_000_000
+ADJACENCY_SECONDS = Target(5, "at most")
+ADJACENCY_MB = Target(700, "at most")
+UPKEEP_SHARE = 0.01
+UPKEEP_RATIO = Target(0.2, "at most")
+BUDGET_BYTES = 1_000_000
+BUDGET_RATIO = Target(3, "at most")
+
+ROOT = Path(__file__).parent.parent
+
+
+def measure_processes(files: SocialFiles) -> list[Figure]:
+    """Every figure that needs processes of its own."""
+    figures: list[Figure] = []
+    for measure in (_first_hop, _overhead, _threads, _adjacency, _upkeep, _budget):
+        note((measure.__doc__ or "").rstrip("."))
+        figures += measure(files)
+    return figures
+
+
+def _first_hop(files: SocialFiles) -> Iterator[Figure]:
+    """The first hop of a fresh process, imports aside."""
+    key = files.social.keys[int(files.social.knows[0][0])].as_py()
+    paths = {Omnigraph.name: files.graph, Kuzu.name: kuzu_database(files)}
+    asked: dict[str, dict[str, Any]] = {
+        engine: {"engine": engine, "path": str(path), "key": key} for engine, path in paths.items()
+    }
+    # A first process tells what it had to import; the others import it before the clock starts.
+    firsts = {engine: child("first_hop", modules=[], **asked[engine]) for engine in asked}
+    if len({first["rows"] for first in firsts.values()}) > 1:
+        raise Mismatch(f"the first hop from {key} differs between engines")
+    taken: dict[str, list[float]] = {engine: [] for engine in asked}
+    for _ in range(5):
+        for engine, arguments in asked.items():
+            answer = child("first_hop", modules=firsts[engine]["modules"], **arguments)
+            taken[engine].append(answer["seconds"])
+    ours, theirs = (statistics.median(taken[name]) for name in (Omnigraph.name, Kuzu.name))
+    yield Figure("first 1-hop of a process", ours * 1e3, "ms", None, "imports aside")
+    yield Figure("first 1-hop of a process, Kuzu", theirs * 1e3, "ms")
+    yield Figure("first 1-hop of a process, times Kuzu", theirs / ours, "×", FIRST_HOP_RATIO)
+
+
+def _overhead(files: SocialFiles) -> Iterator[Figure]:
+    """A point query without its data access."""
+    answer = child(
+        "overhead", path=str(files.graph), persons=str(files.persons), keys=_keys(files.social, 400)
+    )
+    yield Figure(
+        "overhead of a point query",
+        (answer["whole"] - answer["data"]) * 1e3,
+        "ms",
+        OVERHEAD_MS,
+        "over a dictionary and three columns",
+    )
+
+
+def _threads(files: SocialFiles) -> Iterator[Figure]:
+    """Point queries of many threads."""
+    paths = {Omnigraph.name: files.graph, Kuzu.name: kuzu_database(files)}
+    for engine, path in paths.items():
+        answer = child(
+            "threads",
+            engine=engine,
+            path=str(path),
+            keys=_keys(files.social, 1_000),
+            count=THREADS,
+            seconds=2,
+        )
+        yield Figure(
+            f"point queries of {THREADS} threads, {engine}",
+            answer["per_second"],
+            "per second",
+            THREADS_PER_SECOND if engine == Omnigraph.name else None,
+        )
+
+
+def _adjacency(files: SocialFiles) -> Iterator[Figure]:
+    """Adjacency, built in a fresh process."""
+    answer = _built_adjacency(files.graph, files.social)
+    edges = files.social.size.knows
+    whole = edges >= ADJACENCY_EDGES  # the targets are for so many
+    yield Figure(
+        f"adjacency of {edges:,} edges",
+        answer["opened"] + answer["built"],
+        "s",
+        ADJACENCY_SECONDS if whole else None,
+        "from opening the graph",
+    )
+    yield Figure(
+        f"adjacency of {edges:,} edges, peak",
+        answer["peak_mb"],
+        "MB",
+        ADJACENCY_MB if whole else None,
+        "the whole process",
+    )
+
+
+def _upkeep(files: SocialFiles) -> Iterator[Figure]:
+    """Adjacency, kept up after edges came and went."""
+    social = files.social
+    count = max(int(social.size.knows * UPKEEP_SHARE), 1)
+    random = np.random.default_rng(13)
+    with TemporaryDirectory(dir=files.directory) as place:
+        graph, more = Path(place) / "graph.omni", Path(place) / "more.parquet"
+        shutil.copytree(files.graph, graph)
+        appended = _new_edges(social, random, count)
+        pq.write_table(social.edges(appended), more)
+        gone = np.sort(random.choice(social.size.knows, count, replace=False))
+        # Somebody who loses an acquaintance shows that the change is in the answer.
+        person = int(social.knows[0][gone[0]])
+        kept_up = child(
+            "upkeep",
+            {"OMNIGRAPH_TRAVERSAL_MODE": "csr"},
+            path=str(graph),
+            key=social.keys[person].as_py(),
+            more=str(more),
+            deleted=gone.tolist(),
+        )
+        rebuilt = _built_adjacency(graph, social)["built"]
+    degrees = np.cumsum(
+        [
+            int((social.knows[0] == person).sum()),
+            int((appended[0] == person).sum()),
+            -int((social.knows[0][gone] == person).sum()),
+        ]
+    ).tolist()
+    if kept_up["degrees"] != degrees:
+        raise Mismatch(f"a changed graph gives degrees {kept_up['degrees']}, not {degrees}")
+    yield Figure("adjacency, rebuilt", rebuilt, "s")
+    for change in ("append", "delete"):
+        name = f"adjacency, {change} of {UPKEEP_SHARE:.0%}"
+        yield Figure(name, kept_up[change], "s")
+        yield Figure(f"{name} to a rebuild", kept_up[change] / rebuilt, "×", UPKEEP_RATIO)
+
+
+def _budget(files: SocialFiles) -> Iterator[Figure]:
+    """A cache far smaller than the data."""
+    social = files.social
+    answer = child(
+        "budget",
+        {"OMNIGRAPH_CACHE_BYTES": str(BUDGET_BYTES)},
+        size=[social.size.name, social.size.persons, social.size.knows],
+        seed=social.seed,
+        cache=str(files.directory.parent),
+    )
+    for question, seconds in answer.items():
+        yield Figure(
+            f"{question} with a cache of {BUDGET_BYTES / 1e6:g} MB to bare Lance",
+            seconds[Omnigraph.name] / seconds[BareLance.name],
+            "×",
+            BUDGET_RATIO,
+        )
+
+
+def child(verb: str, environment: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+    """What a verb of `query_child` answers in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.query_child", verb],
+        input=json.dumps(arguments),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _built_adjacency(graph: Path, social: SocialGraph) -> dict[str, float]:
+    """The best of several processes in each respect."""
+    runs = [
+        child(
+            "adjacency",
+            {"OMNIGRAPH_TRAVERSAL_MODE": "csr"},
+            path=str(graph),
+            key=_keys(social, 1)[0],
+        )
+        for _ in range(3)
+    ]
+    return {name: min(run[name] for run in runs) for name in runs[0]}
+
+
+def _keys(social: SocialGraph, count: int) -> list[str]:
+    return [str(parameters["key"]) for parameters in Chooser(social, count).people("key")]
+
+
+def _new_edges(
+    social: SocialGraph, random: np.random.Generator, count: int
+) -> tuple[Integers, Integers]:
+    """Edges that the graph does not have."""
+    persons = social.size.persons
+    known = social.knows[0].astype(np.int64) * persons + social.knows[1]
+    fresh = np.setdiff1d(random.integers(0, persons * persons, 2 * count), known)
+    fresh = fresh[fresh // persons != fresh % persons]
+    fresh = random.permutation(fresh)[:count]
+    return (fresh // persons).astype(np.int32), (fresh % persons).astype(np.int32)

@@ -1,0 +1,210 @@
+"""The indexes of a table: which there are, what they cover, and building missing ones.
+
+An index covers fragments. Rows written later lie in fragments it does not cover and are found by
+scanning, so an index is never wrong, only less useful. Names carry the field id, which survives a
+rename: a new column that takes over the name of an old one gets an index of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.dataset import Index
+
+from omnigraph.effects.io_counters import count
+from omnigraph.errors import InternalError
+from omnigraph.model.indexes import IndexKind, IndexSpec, PendingIndex
+from omnigraph.storage.datasets import lance_failure
+
+VECTORS_PER_PARTITION = 4_096
+"""A search that is exact probes all partitions; one that need not be should read few vectors."""
+
+_LANCE_FAILURES = (OSError, ValueError, RuntimeError)
+"""Training fails with the last of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """One index of a table at one version."""
+
+    name: str
+    spec: IndexSpec
+    fragment_ids: frozenset[int]
+    """The fragments of this version that it covers."""
+    rows_covered: int
+    rows_uncovered: int
+    segments: tuple[Index, ...]
+    """Its physical parts, as Lance wants them named to remove them."""
+
+
+def indexes_of(handle: LanceDataset) -> list[TableIndex]:
+    """The indexes of a table, of the kinds that are ours to build, sorted by name."""
+    count("lance", "indexes", handle.uri)
+    rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in handle.get_fragments()}
+    found = []
+    try:
+        for described in handle.describe_indices():
+            spec = _spec_of(described)
+            if spec is None:
+                continue
+            covered = {fragment for part in described.segments for fragment in part.fragment_ids}
+            covered &= rows.keys()
+            rows_covered = sum(rows[fragment] for fragment in covered)
+            found.append(
+                TableIndex(
+                    described.name,
+                    spec,
+                    frozenset(covered),
+                    rows_covered,
+                    sum(rows.values()) - rows_covered,
+                    tuple(
+                        Index(
+                            uuid=part.uuid,
+                            name=described.name,
+                            fields=list(described.fields),
+                            dataset_version=part.dataset_version_at_last_update,
+                            fragment_ids=part.fragment_ids,
+                            index_version=part.index_version,
+                        )
+                        for part in described.segments
+                    ),
+                )
+            )
+    except _LANCE_FAILURES as error:
+        raise lance_failure(handle, error) from error
+    return sorted(found, key=lambda index: index.name)
+
+
+def index_parts(handle: LanceDataset) -> list[tuple[IndexSpec | None, frozenset[int]]]:
+    """The physical parts of all indexes and the fragments they cover; None for foreign kinds."""
+    return [
+        (_spec_of(described), frozenset(part.fragment_ids))
+        for described in handle.describe_indices()
+        for part in described.segments
+    ]
+
+
+def missing_indexes(handle: LanceDataset, wanted: Iterable[IndexSpec]) -> list[IndexSpec]:
+    """Those of ``wanted`` that a table does not have.
+
+    An index that covers nothing any more counts as missing: rewriting a fragment takes it out of
+    the ordered indexes.
+    """
+    useful = {index.spec for index in indexes_of(handle) if index.fragment_ids}
+    return [spec for spec in wanted if spec not in useful]
+
+
+def why_not_buildable(handle: LanceDataset, spec: IndexSpec) -> PendingIndex | None:
+    """Why an index cannot be built on a table as it is; None if it can."""
+    if spec.kind == "vector" and _vector_count(handle, spec.column) == 0:
+        return PendingIndex(spec.column, "there is no vector yet: every value is null")
+    return None
+
+
+def stage_indexes(
+    handle: LanceDataset,
+    specs: Sequence[IndexSpec],
+    uuid: str,
+    *,
+    fold: Sequence[IndexSpec] = (),
+    drop: Sequence[IndexSpec] = (),
+) -> Transaction:
+    """One transaction that builds ``specs`` over the whole table, replacing what there is of them.
+
+    Those to ``fold`` stay and get a further part for what they do not cover; those to ``drop`` go.
+    """
+    count("lance", "index", handle.uri)
+    known = indexes_of(handle)
+    everything = frozenset(fragment.fragment_id for fragment in handle.get_fragments())
+    gone = [
+        part
+        for index in known
+        if index.spec in specs or index.spec in drop
+        for part in index.segments
+    ]
+    try:
+        built = [_build(handle, spec, index_name(handle, spec), everything) for spec in specs]
+        built += [
+            _build(handle, index.spec, index.name, everything - index.fragment_ids, index)
+            for index in known
+            if index.spec in fold
+        ]
+    except _LANCE_FAILURES as error:
+        raise lance_failure(handle, error) from error
+    return Transaction(handle.version, LanceOperation.CreateIndex(built, gone), uuid=uuid)
+
+
+def index_name(handle: LanceDataset, spec: IndexSpec) -> str:
+    """The name of an index that we build."""
+    field = handle.lance_schema.field(spec.column)
+    if field is None:
+        raise InternalError(f"{handle.uri} has no column {spec.column} to index")
+    return f"{spec.column}_{spec.kind}_{field.id()}"
+
+
+def _build(
+    handle: LanceDataset,
+    spec: IndexSpec,
+    name: str,
+    fragment_ids: Iterable[int],
+    part_of: TableIndex | None = None,
+) -> Index:
+    """Write the files of one index, or of a further part of one; nothing refers to them yet."""
+    fragments = sorted(fragment_ids)
+    # The name may be taken, by what is replaced or added to; Lance wants to be told.
+    match spec.kind:
+        case "btree":
+            return handle.create_index_uncommitted(
+                spec.column, "BTREE", name=name, fragment_ids=fragments, replace=True
+            )
+        case "inverted":
+            part = handle.create_index_uncommitted(
+                spec.column, "INVERTED", name=name, fragment_ids=fragments, replace=True
+            )
+            # A part as it comes could be committed, but not be searched.
+            return handle.merge_existing_index_segments([part])
+        case "vector":
+            partitions = max(1, _vector_count(handle, spec.column) // VECTORS_PER_PARTITION)
+            centroids = None
+            if part_of is not None:
+                # All parts divide space alike, which also spares the training.
+                centroids = handle.get_ivf_model(part_of.name).centroids
+                partitions = len(centroids)
+            return handle.create_index_uncommitted(
+                spec.column,
+                "IVF_FLAT",
+                name=name,
+                metric="L2",
+                num_partitions=partitions,
+                ivf_centroids=centroids,
+                fragment_ids=fragments,
+                replace=True,
+            )
+
+
+def _vector_count(handle: LanceDataset, column: str) -> int:
+    vectors: int = handle.count_rows(f"`{column}` IS NOT NULL")
+    return vectors
+
+
+def _spec_of(described: Any) -> IndexSpec | None:
+    """What an index of Lance is to us; None for kinds we do not build."""
+    kind = _kind_of(described.index_type)
+    if kind is None or len(described.field_names) != 1:
+        return None
+    return IndexSpec(described.field_names[0], kind)
+
+
+def _kind_of(index_type: str) -> IndexKind | None:
+    match index_type:
+        case "BTree":
+            return "btree"
+        case "Inverted":
+            return "inverted"
+        case ivf if ivf.startswith("IVF"):
+            return "vector"
+        case _:
+            return None

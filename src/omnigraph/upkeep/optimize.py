@@ -1,0 +1,158 @@
+"""Making main compact and its indexes complete.
+
+Every table that has something to do is one part of one write: small fragments become large ones,
+rows written since are brought into the indexes, and missing indexes are built. Then the manifest of
+the graph itself is compacted, under the same lease. No version is removed by any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.drift import RECOVER_ADVICE
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
+from omnigraph.errors import ReadSetChanged, RecoveryRequired
+from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.schema.index_intent import declared_indexes
+from omnigraph.storage.compaction import fragment_count
+from omnigraph.storage.datasets import latest_version
+from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.manifest_upkeep import compact_manifest, keep_manifest_versions
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.table_upkeep import TableWork, work_on
+from omnigraph.upkeep.indices import NO_ROWS, types_in_order
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What is to be done to one table."""
+
+    entry: TableEntry
+    head: int
+    """The newest version; another than the published one means that the table is left alone."""
+    fragments: int
+    work: TableWork
+
+    @property
+    def type_key(self) -> str:
+        """The type of the table."""
+        return self.entry.table_key
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether somebody changed the table behind the graph's back."""
+        return self.head != self.entry.version
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizePlan:
+    """Everything that is due on main. Making one changes nothing."""
+
+    tables: tuple[TablePlan, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines()) or "nothing is due"
+
+    def _lines(self) -> Iterator[str]:
+        for table in self.tables:
+            if table.has_drifted:
+                yield f"{table.type_key}: skipped, it needs `omnigraph repair`"
+            yield from (f"{table.type_key}: {step}" for step in table.work.steps)
+
+    @property
+    def changes(self) -> ChangeSet:
+        """The write that carries it out."""
+        return ChangeSet(
+            {
+                table.type_key: TableChange(table.type_key, "upkeep", NO_ROWS, table.work.steps)
+                for table in self.tables
+                if table.work.steps
+            }
+        )
+
+
+def plan_optimize(kernel: Kernel, capture: Capture, catalog: Catalog) -> OptimizePlan:
+    """What the tables of main need."""
+    types = types_in_order(catalog)
+    with kernel.at_once() as side:
+        plans = [side.start(partial(_plan_table, capture, each)) for each in types]
+    return OptimizePlan(tuple(plan() for plan in plans))
+
+
+def _plan_table(capture: Capture, type: NodeType | EdgeType) -> TablePlan:
+    entry = capture.snapshot.table(type.table_key)
+    handle = capture.reader.handle(type.table_key)
+    head = latest_version(handle)
+    work = TableWork()
+    if head == entry.version and entry.row_count:
+        work = work_on(handle, declared_indexes(type))
+    return TablePlan(entry, head, fragment_count(handle), work)
+
+
+def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
+    """Compact the tables of main, complete their indexes and compact its manifest.
+
+    Raises `RecoveryRequired` while any operation is unsettled and `Conflict` when main moved while
+    this was prepared; neither leaves anything behind. What fails later is finished or undone by
+    recovery.
+    """
+    started = kernel.clock.monotonic_us()
+    _require_nothing_pending(kernel)
+    branch = kernel.manifest.refreshed(MAIN)
+    published = branch.state.head_snapshot().commit.schema_hash
+    if accepted.schema_hash != published:
+        raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+    capture = kernel.capture(branch, accepted.schema_hash)
+    plan = plan_optimize(kernel, capture, accepted.catalog)
+    intent = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
+    attempt = WriteAttempt(kernel, capture, plan.changes, intent)
+    attempt.stage()
+    with attempt.owned_branch() as lease:
+        _require_nothing_pending(kernel)
+        keep_manifest_versions(branch, kernel.ids.ulid())
+        commit = None if plan.changes.is_empty else attempt.commit(lease)
+        removed, added = compact_manifest(branch, kernel.ids.ulid())
+    after = kernel.capture(branch, accepted.schema_hash)
+    rows = [_result(table, after) for table in plan.tables]
+    version = branch.state.version
+    rows.append(OptimizedTable(MANIFEST, version, version, removed, added, bool(removed)))
+    return OptimizeReceipt(
+        tuple(rows),
+        None if commit is None else commit.commit_id,
+        (kernel.clock.monotonic_us() - started) / 1_000_000,
+    )
+
+
+def _require_nothing_pending(kernel: Kernel) -> None:
+    """Upkeep of this kind interprets nothing: what was interrupted has to be settled first."""
+    for name in kernel.sidecars.names():
+        sidecar = kernel.sidecars.read(name)
+        if sidecar is not None:
+            raise RecoveryRequired(
+                sidecar.operation_id,
+                f"operation {sidecar.operation_id} on {sidecar.branch} is unfinished, and nothing "
+                "is optimized before it is settled",
+                RECOVER_ADVICE,
+            )
+
+
+def _result(plan: TablePlan, after: Capture) -> OptimizedTable:
+    if plan.has_drifted:
+        return OptimizedTable(
+            plan.type_key, plan.entry.version, plan.head, skipped="drift_needs_repair"
+        )
+    if not plan.work.steps:
+        version = plan.entry.version
+        return OptimizedTable(plan.type_key, version, version, pending=plan.work.pending)
+    version = after.snapshot.table(plan.type_key).version
+    removed = plan.work.fragments_removed
+    added = fragment_count(after.reader.handle(plan.type_key)) - (plan.fragments - removed)
+    return OptimizedTable(
+        plan.type_key, version, version, removed, added, committed=True, pending=plan.work.pending
+    )

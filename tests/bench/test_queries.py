@@ -1,0 +1,216 @@
+"""The query benchmark: its graph is what it says, all engines agree on it, and a lie is noticed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from bench import queries, query_child
+from bench.contest import Effort, Mismatch, Outcome, agreeing
+from bench.judges import Recall, SameRows, TopScores
+from bench.peer_omnigraph import Omnigraph
+from bench.questions import MANY_STARTS, POINT, QUESTIONS, TEXT, VECTOR, Chooser, Question
+from bench.social import SIZES, Size, SocialGraph, edge_ids, generate
+from bench.social_files import SocialFiles
+from omnigraph.graph import open_graph
+
+TINY = Size("tiny", 300, 2_000)
+ONCE = Effort(parameters=3, rounds=1, seconds_max=0)
+
+
+@pytest.fixture(scope="module")
+def social() -> SocialGraph:
+    return generate(TINY)
+
+
+@pytest.fixture(scope="module")
+def files(social: SocialGraph, tmp_path_factory: pytest.TempPathFactory) -> SocialFiles:
+    return SocialFiles(social, tmp_path_factory.mktemp("bench"))
+
+
+# --- the graph ------------------------------------------------------------------------------------
+
+
+def test_same_size_and_seed_give_the_same_graph(social: SocialGraph):
+    again, other = generate(TINY), generate(TINY, seed=8)
+    assert again.persons.equals(social.persons)
+    assert all(map(np.array_equal, again.knows, social.knows))
+    assert all(map(np.array_equal, again.blocks, social.blocks))
+    assert not other.persons.equals(social.persons)
+
+
+def test_edges_are_as_many_as_asked_for_distinct_and_without_loops(social: SocialGraph):
+    source, target = social.knows
+    assert len(source) == len(target) == TINY.knows
+    assert len(set(zip(source.tolist(), target.tolist(), strict=True))) == TINY.knows
+    assert (source != target).all()
+    assert set(zip(*map(np.ndarray.tolist, social.blocks), strict=True)) & set(
+        zip(*map(np.ndarray.tolist, social.knows), strict=True)
+    ), "an anti-join has something to remove"
+
+
+def test_degrees_follow_a_power_law():
+    size = Size("small", 5_000, 50_000)
+    degrees = np.bincount(generate(size).knows[0], minlength=size.persons)
+    assert degrees.mean() == 10
+    assert np.median(degrees) < 8
+    assert degrees.max() > 80
+
+
+def test_persons_have_distinct_keys_and_plain_words(social: SocialGraph):
+    persons = social.persons
+    assert pc.count_distinct(persons["key"]).as_py() == TINY.persons
+    assert pc.all(pc.match_substring_regex(persons["key"], "^[a-z0-9]{14}$")).as_py()
+    assert pc.all(pc.match_substring_regex(persons["bio"], "^([a-z]{7} ){9}[a-z]{7}$")).as_py()
+    assert persons["vec"].type.list_size == 64
+    assert pc.count_distinct(edge_ids(1_000)).as_py() == 1_000
+
+
+def test_graph_holds_the_rows_of_the_generator(files: SocialFiles, social: SocialGraph):
+    graph = open_graph(files.graph, "read_only")
+    counts = {table.type_name: table.entity_count for table in graph.snapshot().datasets}
+    assert counts == {"Person": TINY.persons, "Knows": TINY.knows, "Blocks": len(social.blocks[0])}
+    key = social.keys[7].as_py()
+    person = graph.entity_at("node:Person", key)
+    assert person is not None
+    assert person["name"] == social.persons["name"][7].as_py()
+
+
+def test_files_are_made_once_and_never_half(files: SocialFiles):
+    before = files.persons.stat().st_mtime_ns
+    assert files.persons.stat().st_mtime_ns == before
+
+    def fails(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        files.made("broken", fails)
+    assert not (files.directory / "broken").exists()
+
+
+# --- engines --------------------------------------------------------------------------------------
+
+
+def test_all_engines_agree_on_every_question(files: SocialFiles):
+    outcomes, _ = queries.measure(files, list(QUESTIONS.values()), ONCE, processes=False)
+    assert [outcome.question.name for outcome in outcomes] == list(QUESTIONS)
+    for outcome in outcomes:
+        assert {"Omnigraph", "Kuzu"} <= outcome.seconds.keys()
+        assert ("DuckDB" in outcome.seconds) == (outcome.question is not TEXT)
+
+
+def test_questions_are_not_answered_by_nothing(files: SocialFiles, social: SocialGraph):
+    ours = Omnigraph(files.graph)
+    for question in QUESTIONS.values():
+        (ask,) = ours.forms(question)
+        assert any(ask(parameters) for parameters in question.ask(Chooser(social, 6)))
+
+
+class Liar:
+    """An engine that changes the rows of another one."""
+
+    name = "liar"
+
+    def __init__(self, honest: Omnigraph) -> None:
+        self._honest = honest
+
+    def forms(self, question: Question):
+        (ask,) = self._honest.forms(question)
+        return [lambda parameters: ask(parameters)[:-1]]
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("question", [POINT, MANY_STARTS, VECTOR, TEXT], ids=lambda q: q.name)
+def test_a_missing_row_ends_the_run(question: Question, files: SocialFiles, social: SocialGraph):
+    ours = Omnigraph(files.graph)
+    asked = question.ask(Chooser(social, 6))
+    with pytest.raises(Mismatch, match=f"{question.name}: liar gives"):
+        agreeing(question, [ours, Liar(ours)], social, asked)
+
+
+def test_rows_are_compared_in_order_only_where_there_is_one(social: SocialGraph):
+    asked, rows, turned = [{"n": 1}], [[(1, "a"), (2, "b")]], [[(2, "b"), (1, "a")]]
+    assert SameRows().fault(social, asked, turned, rows) is None
+    assert SameRows(in_order=True).fault(social, asked, turned, rows) is not None
+    assert SameRows().fault(social, asked, [[(1.0 + 1e-12,)]], [[(1.0,)]]) is None
+    assert SameRows().fault(social, asked, [[(1.0 + 1e-3,)]], [[(1.0,)]]) is not None
+
+
+def test_rankings_are_judged_by_what_is_in_the_graph(social: SocialGraph):
+    ages = social.persons["age"].to_numpy()
+    # Anybody but the nearest, and people the filter excludes.
+    young = [(social.keys[int(row)].as_py(),) for row in np.flatnonzero(ages < 30)[:10]]
+    vectors, words = VECTOR.ask(Chooser(social, 1)), TEXT.ask(Chooser(social, 1))
+    assert Recall(0.95).measured(social, vectors, [young]) == 0
+    assert "recall" in (Recall(0.95).fault(social, vectors, [young], []) or "")
+    assert "scores" in (TopScores().fault(social, words, [young], []) or "")
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_changed_edges_are_in_the_answers_of_the_upkeep_measurement(
+    social: SocialGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", "csr")
+    private = SocialFiles(social, tmp_path)
+    source, target = social.knows
+    person = int(source[0])
+    more = tmp_path / "more.parquet"
+    stranger = next(row for row in range(TINY.persons) if row not in target[source == person])
+    pair = (np.array([person], np.int32), np.array([stranger], np.int32))
+    pq.write_table(social.edges(pair), more)
+    answer = query_child.upkeep(
+        str(private.graph), social.keys[person].as_py(), str(more), deleted=[0]
+    )
+    degree = int((source == person).sum())
+    assert answer["degrees"] == [degree, degree + 1, degree]
+
+
+def test_point_queries_of_threads_and_the_overhead_are_measured_on_right_answers(
+    files: SocialFiles, social: SocialGraph
+):
+    keys = social.keys.to_pylist()[:20]
+    graph = str(files.graph)
+    assert query_child.threads("Omnigraph", graph, keys, 4, 0.05)["per_second"] > 0
+    answer = query_child.overhead(graph, str(files.persons), keys)
+    assert answer["whole"] > 0 and answer["data"] > 0
+    assert query_child.adjacency(graph, keys[0])["peak_mb"] > 0
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_table_shows_ratios_and_verdicts():
+    fast = Outcome(POINT, {"Kuzu": 0.004, "DuckDB": 0.006, "Omnigraph": 0.001})
+    slow = Outcome(TEXT, {"Kuzu": 0.002, "Omnigraph": 0.001})
+    lines = list(queries.table([fast, slow]))
+    assert "4×" in lines[1] and "6×" in lines[1] and lines[1].endswith("pass: Kuzu 2×")
+    assert "2×" in lines[2] and lines[2].endswith("MISS: Kuzu 3×")
+    targets = [figure for figure in queries.figures([fast, slow]) if figure.target]
+    assert [figure.is_met for figure in targets] == [True, False]
+
+
+def test_command_measures_the_classes_it_is_asked_for(
+    files: SocialFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setitem(SIZES, queries.QUICK_SIZE, TINY)
+    monkeypatch.setattr(queries, "QUICK", ONCE)
+    cache = str(files.directory.parent)
+    asked = ["--quick", "--no-processes", "--cache", cache, "--classes", "point"]
+    assert queries.main(asked) == 0
+    assert "point" in capsys.readouterr().out
+    assert queries.main([*asked, "--json"]) == 0
+    (suite,) = json.loads(capsys.readouterr().out)["suites"]
+    assert [ratio["name"] for ratio in suite["ratios"]] == [
+        "point, times Kuzu",
+        "point, times DuckDB",
+        "point, times bare Lance",
+    ]

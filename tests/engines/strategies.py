@@ -48,16 +48,16 @@ Record = dict[str, Any]
 
 
 def records(choices: random.Random) -> list[Record]:
-    """The records of a small graph; ids of the two node types overlap."""
+    """The records of a small graph; ids of the two node types overlap, self-loops occur."""
 
     def maybe(value: Callable[[], Any]) -> Any:
-        return None if choices.random() < 0.3 else value()
+        return None if choices.random() < 0.2 else value()
 
     def text() -> str:
         return " ".join(choices.choices(WORDS, k=choices.randint(0, 4)))
 
-    people = NAMES[: choices.randint(0, len(NAMES))]
-    cities = NAMES[: choices.randint(0, 3)]
+    people = NAMES[: choices.randint(2, len(NAMES))]
+    cities = NAMES[: choices.randint(1, 3)]
     made: list[Record] = []
     for name in choices.sample(people, len(people)):
         data = {
@@ -77,8 +77,8 @@ def records(choices: random.Random) -> list[Record]:
             "open": maybe(lambda: choices.random() < 0.5),
         }
         made.append({"type": "City", "data": data})
-    made += _edges(choices, "Knows", people, people, 9, "since")
-    made += _edges(choices, "LivesIn", people, cities, 6, "since")
+    made += _edges(choices, "Knows", people, people, 10, "since")
+    made += _edges(choices, "LivesIn", people, cities, 8, "since")
     made += _edges(choices, "Twin", cities, cities, 5, None)
     return made
 
@@ -91,10 +91,8 @@ def _edges(
     most: int,
     number: str | None,
 ) -> list[Record]:
-    if not sources or not targets:
-        return []
     made = []
-    ids = choices.sample(range(100), choices.randint(0, most))
+    ids = choices.sample(range(100), choices.randint(most // 2, most))
     for at in ids:
         data: Record = {"id": f"{type_name}-{at:02}"}
         if number is not None and choices.random() < 0.7:
@@ -153,7 +151,7 @@ class MatchWriter:
         """A match, and the variables it binds."""
         names = Names()
         clauses = [self._binding(names)]
-        for _ in range(self._draw(st.integers(0, 4))):
+        for _ in range(self._draw(st.integers(1, 5))):
             clauses += self._clauses(names, depth=2)
         return clauses, names
 
@@ -166,10 +164,10 @@ class MatchWriter:
         return self._draw(st.sampled_from(sorted(options)))
 
     def _binding(self, names: Names) -> Clause:
-        name, type_name = self._fresh(), self._pick(SCALARS)
+        name, type_name = self._fresh(), self._draw(st.sampled_from(["Person", "Person", "City"]))
         names.nodes[name] = type_name
         pair = ""
-        if self._draw(st.integers(0, 3)) == 0:
+        if self._draw(st.integers(0, 7)) == 7:
             pair = self._pair(type_name)
         return Clause(f"${name}: {type_name}{pair}", frozenset({name}))
 
@@ -182,7 +180,7 @@ class MatchWriter:
         return f" {{ {self._draw(st.sampled_from(kinds))} }}"
 
     def _clauses(self, names: Names, depth: int) -> list[Clause]:
-        kinds = ["binding", "hop", "hop", "hop", "filter", "filter", "text"]
+        kinds = ["hop", "hop", "hop", "hop", "binding", "filter", "filter", "text"]
         if depth > 0:
             kinds += ["not", "any", "optional"]
         kind = self._draw(st.sampled_from(kinds))
@@ -247,7 +245,7 @@ class MatchWriter:
         shown = f"<{word}>" if undirected else word
         bounds, via, edge = "", "", ""
         if form == "bounds" or (form == "path" and self._draw(st.booleans())):
-            low = self._draw(st.integers(1, 3))
+            low = self._draw(st.sampled_from([1, 1, 2, 3]))
             bounds = f"{{{low},{low + self._draw(st.integers(0, 2))}}}"
         if form == "edge":
             name = self._fresh()
@@ -295,19 +293,20 @@ class MatchWriter:
     def _comparison(self, name: str, type_name: str) -> str:
         number = f"${name}.{self._pick(NUMBERS[type_name])}"
         text = f"${name}.{self._pick(TEXTS[type_name])}"
-        small = self._draw(st.integers(-1, 3))
+        small = self._draw(st.integers(0, 2))
         options = [
+            f"{number} >= {small}",
+            f"{number} < {small}.5",
             f"{number} {self._operator()} {small}",
-            f"{number} {self._operator()} {small}.5",
             f"{number} * 2 {self._operator()} {small}",
-            f"{number} in [{small}, 2]",
+            f"{number} in [{small}, 2, 0.5]",
             f"{number} is null",
             f"{number} is not null",
             f'{text} contains "e"',
             f'{text} starts_with "r"',
-            f'{text} {self._operator()} "red"',
+            f'{text} != "red"',
             f"length({text}) > {small}",
-            f"coalesce({number}, 1) = 1",
+            f"coalesce({number}, 1) >= 1",
             f"${name} is not null",
         ]
         if type_name == "Person":
@@ -319,9 +318,9 @@ class MatchWriter:
     def _text(self, names: Names) -> str:
         name = self._pick(names.readable)
         prop = TEXTS[names.readable[name]][0]
-        words = " ".join(self._draw(st.lists(st.sampled_from(WORDS), max_size=2)))
+        words = " ".join(self._draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3)))
         if self._draw(st.booleans()):
-            return f'fuzzy(${name}.{prop}, "{words or "rad"}", {self._draw(st.integers(0, 2))})'
+            return f'fuzzy(${name}.{prop}, "{words}", {self._draw(st.integers(0, 2))})'
         return f'{self._draw(st.sampled_from(["search", "match_text"]))}(${name}.{prop}, "{words}")'
 
 
@@ -361,7 +360,7 @@ class TailWriter:
             items, keys = self._groups()
         else:
             items, keys = self._items()
-        distinct = " distinct" if self._draw(st.integers(0, 4)) == 0 else ""
+        distinct = " distinct" if self._draw(st.integers(0, 5)) == 5 else ""
         having = self._having(keys)
         if kind == "rank":
             rank, needs_limit = self._rank(self._draw(st.sampled_from(sorted(ranked))))
@@ -428,7 +427,7 @@ class TailWriter:
         return items, keys
 
     def _having(self, keys: Sequence[str]) -> str:
-        if not keys or self._draw(st.integers(0, 4)):
+        if not keys or self._draw(st.integers(0, 5)) < 5:
             return ""
         return f" having {{ {self._draw(st.sampled_from(list(keys)))} is not null }}"
 
@@ -442,8 +441,8 @@ class TailWriter:
     def _limit(self, needed: bool, ordered: bool) -> str:
         if not needed and self._draw(st.booleans()):
             return ""
-        limit = f"limit {self._draw(st.integers(0, 6))}"
-        if ordered and self._draw(st.integers(0, 2)) == 0:
+        limit = f"limit {self._draw(st.sampled_from([1, 2, 3, 5, 9, 20, 0]))}"
+        if ordered and self._draw(st.integers(0, 3)) == 3:
             limit += f" offset {self._draw(st.integers(0, 3))}"
         return limit
 

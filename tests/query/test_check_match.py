@@ -695,6 +695,14 @@ def test_optional_variables_can_be_filtered_negated_and_extended_again():
     assert kinds == [plan.Scan, plan.Extend, plan.Filter, plan.Exclude, plan.Exists, plan.Extend]
 
 
+def test_binding_an_optional_variable_in_a_block_asks_whether_it_was_found():
+    compiled = matching("$a: Author optional { $a wrote $b } not { $b: Book }")
+    exclude = compiled.pattern.steps[-1]
+    assert isinstance(exclude, plan.Exclude)
+    found = ex.IsNull(ex.EntityId("b", ex.STRING.with_nullable(True)), negated=True)
+    assert exclude.pattern.steps == (plan.Filter((found,)),)
+
+
 @pytest.mark.parametrize("clause", ["$b cites $c", "$c cites $b", "$b: Book", "$c $w:cites $b"])
 def test_optional_variables_cannot_be_required_outside(clause: str):
     error = refusal(query(f"$a: Author optional {{ $a wrote $b }} {clause}"))

@@ -11,13 +11,13 @@ from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.initialize import initialize
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import LeaseSettings
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.snapshot import Snapshot
 

@@ -1,0 +1,74 @@
+"""Every case of every file, on every engine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cases.format import DIRECTORY, Case, all_cases
+from tests.cases.runner import ENVIRONMENT, Graphs, check_case, engines
+
+CASES = all_cases()
+TESTS = DIRECTORY.parent
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
+    return Graphs(tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"),
+    [
+        pytest.param(case, engine, id=f"{case} [{engine}]")
+        for case in CASES
+        for engine in engines()
+        if case.only in (None, engine)
+    ],
+)
+def test_case(case: Case, engine: str, graphs: Graphs, monkeypatch: pytest.MonkeyPatch):
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (case.environment or {}).items():
+        monkeypatch.setenv(name, value)
+    check_case(case, engine, graphs)
+
+
+def test_every_check_of_the_checklists_is_covered():
+    """By a case, or by a test that names it."""
+    wanted = {f"C-QRY-{n:03}" for n in range(15, 63)} | {f"C-SRCH-{n:03}" for n in range(1, 21)}
+    wanted.add("C-SRCH-022")
+    covered = {id for case in CASES for id in case.ids}
+    for path in TESTS.rglob("test_*.py"):
+        for area, number in re.findall(r"def test_c_(qry|srch)_(\d{3})_", path.read_text()):
+            covered.add(f"C-{area.upper()}-{number}")
+    assert wanted - covered == set()
+
+
+def test_cases_name_checks_that_exist():
+    known = {f"C-QRY-{n:03}" for n in range(1, 81)} | {f"C-SRCH-{n:03}" for n in range(1, 29)}
+    assert {id for case in CASES for id in case.ids} <= known
+
+
+def test_every_diagnostic_of_the_language_has_a_case():
+    given = {getattr(case.expected, "diagnostic", None) for case in CASES}
+    assert {f"T{n}" for n in range(1, 27)} <= given
+
+
+def test_every_file_is_listed_in_the_overview():
+    overview = (DIRECTORY / "README.md").read_text()
+    for path in DIRECTORY.glob("*.yaml"):
+        assert f"`{path.name}`" in overview
+
+
+def test_a_key_written_twice_is_refused(tmp_path: Path):
+    from ruamel.yaml.constructor import DuplicateKeyError
+
+    from tests.cases.format import read_cases
+
+    path = tmp_path / "twice.yaml"
+    path.write_text("about: x\nabout: y\nschema: ''\ncases: []\n")
+    with pytest.raises(DuplicateKeyError):
+        read_cases(path)

@@ -1,0 +1,162 @@
+"""Sorted edges, against edges looked through one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, sorted_distinct, spread
+from omnigraph.engines.local.edges import merged_ends
+from tests.engines.local.examples import EXAMPLES
+from tests.engines.local.multigraphs import (
+    DIRECTIONS,
+    Direction,
+    Multigraph,
+    multigraphs,
+    slots_of,
+)
+
+directions = st.sampled_from(DIRECTIONS)
+some_slots = st.lists(st.integers(0, 12), max_size=12)
+"""Of some of the nodes, in any order and repeatedly, and of nodes that came later."""
+
+
+def expected(graph: Multigraph, node: int, direction: Direction) -> list[int]:
+    found = graph.neighbours(node, direction)
+    return sorted(set(found)) if direction == "both" else found
+
+
+@EXAMPLES
+@given(multigraphs(), directions, some_slots)
+def test_gather_gives_the_neighbours_of_each_slot_in_turn(
+    graph: Multigraph, direction: Direction, slots: list[int]
+):
+    found, counts = graph.adjacency(direction).gather(slots_of(slots))
+    wanted = [expected(graph, slot, direction) for slot in slots]
+    assert counts.tolist() == [len(each) for each in wanted]
+    assert found.tolist() == [node for each in wanted for node in each]
+
+
+@EXAMPLES
+@given(multigraphs(), directions, st.data())
+def test_gather_of_as_many_ascending_slots_as_there_are_nodes(
+    graph: Multigraph, direction: Direction, data: st.DataObject
+):
+    # Some of them may be nodes that came after the edges were sorted.
+    every = range(graph.nodes + 3)
+    size = graph.nodes
+    slots = sorted(data.draw(st.sets(st.sampled_from(every), min_size=size, max_size=size)))
+    found, counts = graph.adjacency(direction).gather(slots_of(slots))
+    wanted = [expected(graph, slot, direction) for slot in slots]
+    assert counts.tolist() == [len(each) for each in wanted]
+    assert found.tolist() == [node for each in wanted for node in each]
+
+
+def test_a_node_that_came_later_does_not_stand_for_one_that_was_left_out():
+    adjacency = Adjacency.build(slots_of([0, 1, 2]), slots_of([1, 2, 0]), 3)
+    found, counts = adjacency.gather(slots_of([0, 1, 3]))
+    assert (found.tolist(), counts.tolist()) == ([1, 2], [1, 1, 0])
+
+
+@EXAMPLES
+@given(multigraphs(), directions, some_slots)
+def test_degrees_count_what_gather_gives(graph: Multigraph, direction: Direction, slots: list[int]):
+    degrees = graph.adjacency(direction).degrees(slots_of(slots))
+    assert degrees.tolist() == [len(expected(graph, slot, direction)) for slot in slots]
+
+
+@EXAMPLES
+@given(multigraphs(), directions, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12))))
+def test_contains_knows_every_pair(
+    graph: Multigraph, direction: Direction, pairs: list[tuple[int, int]]
+):
+    sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
+    found = graph.adjacency(direction).contains(sources, targets)
+    assert found.tolist() == [t in graph.neighbours(s, direction) for s, t in pairs]
+
+
+@EXAMPLES
+@given(multigraphs(), directions)
+def test_adjacency_knows_of_parallels_and_loops(graph: Multigraph, direction: Direction):
+    adjacency = graph.adjacency(direction)
+    has_parallels = len(set(graph.edges)) < len(graph.edges)
+    # Both orientations as one are a set already.
+    assert adjacency.has_parallels == (has_parallels and direction != "both")
+    assert adjacency.has_loops == any(source == target for source, target in graph.edges)
+    assert not adjacency.between_types().has_loops
+    assert adjacency.nbytes >= adjacency.pointers.nbytes + adjacency.neighbours.nbytes
+
+
+def test_adjacency_without_edges_has_no_neighbours():
+    empty = slots_of([])
+    adjacency = Adjacency.build(empty, empty, 0)
+    found, counts = adjacency.gather(slots_of([0, 5]))
+    assert (found.tolist(), counts.tolist()) == ([], [0, 0])
+    assert adjacency.contains(slots_of([0, 5]), slots_of([0, 1])).tolist() == [False, False]
+    assert adjacency.contains(empty, empty).tolist() == []
+
+
+def test_large_slots_stay_what_they_are():
+    top = 3_000_000
+    adjacency = Adjacency.build(slots_of([0, top]), slots_of([top, top]), top + 1)
+    assert adjacency.gather(slots_of([0]))[0].tolist() == [top]
+    assert adjacency.contains(slots_of([top, top]), slots_of([top, 0])).tolist() == [True, False]
+
+
+@EXAMPLES
+@given(multigraphs(), st.sampled_from(["out", "in"]), some_slots, st.data())
+def test_edge_rows_give_the_edges_at_each_slot(
+    graph: Multigraph, direction: Direction, slots: list[int], data: st.DataObject
+):
+    # Some edges are deleted: positions have gaps.
+    live = data.draw(st.sets(st.sampled_from(range(len(graph.edges))))) if graph.edges else set()
+    positions = slots_of(sorted(live))
+    ends = graph.sources if direction == "out" else graph.targets
+    rows = EdgeRows.build(ends[positions], positions, graph.nodes)
+    found, counts = rows.gather(slots_of(slots))
+    wanted = [[at for at in sorted(live) if ends[at] == slot] for slot in slots]
+    assert counts.tolist() == [len(each) for each in wanted]
+    assert found.tolist() == [at for each in wanted for at in each]
+    assert rows.nbytes == rows.pointers.nbytes + rows.edges.nbytes
+
+
+@EXAMPLES
+@given(multigraphs(), st.lists(st.integers(0, 8), max_size=8))
+def test_merged_ends_have_every_edge_at_a_node_once(graph: Multigraph, nodes: list[int]):
+    slots = slots_of(nodes)
+    positions = np.arange(len(graph.edges), dtype=np.int32)
+    out = EdgeRows.build(graph.sources, positions, graph.nodes).gather(slots)
+    back = EdgeRows.build(graph.targets, positions, graph.nodes).gather(slots)
+    edges, far, counts = merged_ends(
+        slots,
+        (out[0], graph.targets[out[0]], out[1]),
+        (back[0], graph.sources[back[0]], back[1]),
+    )
+    at = 0
+    for node, count in zip(nodes, counts.tolist(), strict=True):
+        part = list(zip(edges.tolist(), far.tolist(), strict=True))[at : at + count]
+        wanted = [
+            (number, target if source == node else source)
+            for number, (source, target) in enumerate(graph.edges)
+            if node in (source, target)
+        ]
+        assert sorted(part) == wanted
+        at += count
+    assert at == len(edges)
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5))))
+def test_spread_lists_ranges_one_after_the_other(ranges: list[tuple[int, int]]):
+    begin = np.array([start for start, _ in ranges], np.int64)
+    counts = np.array([count for _, count in ranges], np.int64)
+    assert spread(begin, counts).tolist() == [n for b, c in ranges for n in range(b, b + c)]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+@EXAMPLES
+@given(numbers=st.lists(st.integers(0, 9)))
+def test_sorted_distinct_is_a_sorted_set(dtype: type, numbers: list[int]):
+    assert sorted_distinct(np.array(numbers, dtype)).tolist() == sorted(set(numbers))

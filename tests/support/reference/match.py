@@ -1,0 +1,80 @@
+"""The match: from a pattern to its solutions, step by step and row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from tests.support.reference.hops import destinations, steps_from
+from tests.support.reference.solutions import Entity, Solution, entity, entity_id
+
+
+@dataclass(frozen=True)
+class Match:
+    """Finds solutions over the tables of one snapshot."""
+
+    tables: Mapping[str, Sequence[Entity]]
+    holds: Callable[[Solution, ex.Expression], bool]
+
+    def solutions(self, pattern: plan.Pattern, start: Solution | None = None) -> list[Solution]:
+        """Every way to extend ``start`` by what the pattern asks for."""
+        found: list[Solution] = [start or {}]
+        for step in pattern.steps:
+            found = [extended for solution in found for extended in self._step(step, solution)]
+        return found
+
+    def _step(self, step: plan.Step, solution: Solution) -> Iterable[Solution]:
+        match step:
+            case plan.Scan():
+                rows = self.tables[f"node:{step.type_name}"]
+                return self._where(step.predicates, ({**solution, step.variable: r} for r in rows))
+            case plan.Expand():
+                return self._where(step.predicates, self._expand(step, solution))
+            case plan.Filter():
+                return self._where(step.predicates, [solution])
+            case plan.Exclude():
+                return [] if self.solutions(step.pattern, solution) else [solution]
+            case plan.Exists():
+                satisfied = any(self.solutions(one, solution) for one in step.alternatives)
+                return [solution] if satisfied else []
+            case plan.Extend():
+                unmatched = {**solution, **dict.fromkeys(step.introduces)}
+                return self.solutions(step.pattern, solution) or [unmatched]
+            case _:
+                assert_never(step)
+
+    def _where(
+        self, predicates: Sequence[ex.Expression], candidates: Iterable[Solution]
+    ) -> list[Solution]:
+        return [one for one in candidates if all(self.holds(one, p) for p in predicates)]
+
+    # --- hops -------------------------------------------------------------------------------------
+
+    def _expand(self, hop: plan.Expand, solution: Solution) -> Iterator[Solution]:
+        """Each destination of the source, or only the one that is bound already."""
+        source = entity_id(solution, hop.source)
+        if source is None:
+            return
+        targets = {row["id"]: row for row in self.tables[f"node:{hop.target_type}"]}
+        for target, bound in self._walk(hop, source, set(targets)):
+            if hop.target_is_bound:
+                known = entity(solution, hop.target)
+                if known is None or known["id"] != target:
+                    continue
+            yield {**solution, hop.target: targets[target], **bound}
+
+    def _walk(
+        self, hop: plan.Expand, source: str, targets: set[str]
+    ) -> Iterator[tuple[str, Solution]]:
+        """The ids a hop reaches, with the edge or the path it binds on the way."""
+        edges = self.tables[f"edge:{hop.edge_type}"]
+        if hop.edge_variable is not None:
+            for step in steps_from(source, edges, hop.direction):
+                if step.to in targets:
+                    yield step.to, {hop.edge_variable: step.edge}
+            return
+        for path in destinations(hop, source, edges, targets):
+            yield path[-1], {hop.path_variable: path} if hop.path_variable is not None else {}

@@ -1,0 +1,34 @@
+"""Solutions: what a match finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Entity: TypeAlias = Mapping[str, Any]
+"""A stored row: `id`, the properties, and for an edge `src` and `dst`."""
+
+Path: TypeAlias = tuple[str, ...]
+"""The ids along a path, both ends included."""
+
+Solution: TypeAlias = Mapping[str, Entity | Path | None]
+"""What each variable stands for; None where an optional match found nothing."""
+
+
+def entity(solution: Solution, variable: str) -> Entity | None:
+    """The node or edge a variable stands for."""
+    found = solution[variable]
+    assert not isinstance(found, tuple)
+    return found
+
+
+def entity_id(solution: Solution, variable: str) -> str | None:
+    """Its id."""
+    found = entity(solution, variable)
+    return None if found is None else str(found["id"])
+
+
+def stored(solution: Solution, variable: str, column: str) -> Any:
+    """The value of one of its columns."""
+    found = entity(solution, variable)
+    return None if found is None else found[column]

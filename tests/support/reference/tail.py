@@ -1,0 +1,147 @@
+"""What follows the match: rank, group, project, having, distinct, order, offset and limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cmp_to_key
+from typing import Any
+
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from tests.support.reference.order import ascending, compare, distinct, identity
+from tests.support.reference.ranking import Ranked
+from tests.support.reference.solutions import Solution, entity_id
+from tests.support.reference.values import Row
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a query, each with its values in the order of the columns."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One row on its way out."""
+
+    row: Row
+    values: tuple[Any, ...] = ()
+    rank: Ranked | None = None
+    ids: tuple[str | None, ...] = ()
+    """Those of the named variables, in the order of the names."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of one plan."""
+
+    read: plan.ReadPlan
+    row: Callable[[Solution], Row]
+    ranked: Mapping[str, Ranked] | None
+    limit: int | None
+    offset: int | None
+
+    def answer(self, solutions: Sequence[Solution]) -> Answer:
+        """The rows these solutions become."""
+        rows = [self._projected(output) for output in self._grouped(solutions)]
+        rows = [o for o in rows if all(o.row.is_true(condition) for condition in self.read.having)]
+        rows.sort(key=cmp_to_key(self._compare))
+        if self.read.distinct:
+            first: dict[Hashable, Output] = {}
+            for output in rows:
+                first.setdefault(identity(output.values), output)
+            rows = list(first.values())
+        start = self.offset or 0
+        end = None if self.limit is None else start + self.limit
+        names = tuple(column.name for column in self.read.columns)
+        return Answer(names, [output.values for output in rows[start:end]])
+
+    # --- rank, group, project ---------------------------------------------------------------------
+
+    def _grouped(self, solutions: Sequence[Solution]) -> list[Output]:
+        group_by = self.read.group_by
+        if group_by is None:
+            return [output for one in solutions if (output := self._ungrouped(one)) is not None]
+        groups: dict[Hashable, list[Row]] = {}
+        if not group_by.items:
+            groups[()] = []
+        for solution in solutions:
+            row = self.row(solution)
+            key = tuple(identity(row.value(item)) for _, item in group_by.items)
+            groups.setdefault(key, []).append(row)
+        return [self._group(group_by, rows) for rows in groups.values()]
+
+    def _group(self, group_by: plan.GroupBy, rows: list[Row]) -> Output:
+        outputs = {name: rows[0].value(item) for name, item in group_by.items}
+        for named in group_by.aggregates:
+            outputs[named.name] = aggregate(named.value, rows)
+        return Output(replace(self.row({}), outputs=outputs))
+
+    def _ungrouped(self, solution: Solution) -> Output | None:
+        """A row, unless the ranking has no place for it."""
+        row, rank = self.row(solution), None
+        if self.read.rank is not None:
+            assert self.ranked is not None
+            name = entity_id(solution, self.read.rank.score.variable)
+            rank = None if name is None else self.ranked.get(name)
+            if rank is None:
+                return None
+            row = replace(row, fused=rank.score)
+        ids = tuple(entity_id(solution, variable.name) for variable in self.read.variables)
+        return Output(row, rank=rank, ids=ids)
+
+    def _projected(self, output: Output) -> Output:
+        values = tuple(output.row.output(column.expression) for column in self.read.columns)
+        names = [column.name for column in self.read.columns]
+        outputs = {**output.row.outputs, **dict(zip(names, values, strict=True))}
+        return replace(output, row=replace(output.row, outputs=outputs), values=values)
+
+    # --- order ------------------------------------------------------------------------------------
+
+    def _compare(self, left: Output, right: Output) -> int:
+        """The total order of rows; without keys it is one of the orders they may have."""
+        if left.rank is not None and right.rank is not None:
+            difference = compare(left.rank.position, right.rank.position)
+            if difference != 0:
+                return difference
+        for key in self.read.order:
+            difference = compare(left.row.value(key.expression), right.row.value(key.expression))
+            if difference != 0:
+                return -difference if key.descending else difference
+        for breaker in self.read.tie_breakers:
+            difference = compare(_breaking(left, breaker), _breaking(right, breaker))
+            if difference != 0:
+                return difference
+        return compare(left.ids, right.ids)
+
+
+def _breaking(output: Output, breaker: ex.OutputValue) -> Any:
+    """A column as a tie breaker; a whole entity stands for its id."""
+    value = output.row.outputs[breaker.name]
+    return value["id"] if isinstance(value, dict) else value
+
+
+def aggregate(wanted: ex.AggregateValue, rows: Sequence[Row]) -> Any:
+    """The value of an aggregate over the rows of a group."""
+    argument = wanted.argument
+    if argument is None:
+        return len(rows)
+    values = [value for row in rows if (value := row.value(argument)) is not None]
+    if wanted.distinct:
+        values = distinct(values)
+    match wanted.function:
+        case "count":
+            return len(values)
+        case "collect":
+            return sorted(values, key=ascending)
+        case "sum":
+            return float(sum(values)) if values else None
+        case "avg":
+            return sum(values) / len(values) if values else None
+        case "min":
+            return min(values, key=ascending, default=None)
+        case "max":
+            return max(values, key=ascending, default=None)

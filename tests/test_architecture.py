@@ -41,10 +41,11 @@ MAY_IMPORT: dict[str, str] = {
     "engines.spark": "errors model schema query storage engines",
     "embedding": "errors model",
     "policy": "errors model",
+    "pipeline": "errors model effects schema storage commit engines.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep"
-    " engines engines.local engines.spark",
-    "pipeline": "errors model storage commit engines.spark graph",
+    " engines engines.local engines.spark pipeline",
+    "spark": "errors model pipeline",
     # the faces
     "wire": "errors model",
     "client": "errors model wire",

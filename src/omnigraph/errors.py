@@ -17,6 +17,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── ParameterError              a query parameter is missing or mistyped
     │   ├── ValueConversionError        a value does not fit its property
     │   ├── ConstraintViolation         @unique, @range, @check, endpoints, @card
+    │   ├── SourceChanged               a file changed while it was loaded
     │   └── BlobRangeError              a byte range outside the value
     ├── NotFound                        branch, commit, type, query, entity, object
     ├── Conflict                        nothing landed; refresh and try again
@@ -42,11 +43,13 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── Unauthenticated                 no valid token
     ├── StorageError                    the store under the graph failed
     │   ├── InitializationCommitted     `init` made the graph, then failed
+    │   ├── DamagedFile                 a file is cut off, or not what it should be
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
     │   ├── RootMoved                   branches remember another root
     │   ├── UnsupportedStorageVersion   written by a newer product
     │   └── ExternalBlobUnavailable     the object behind a blob URI
+    ├── EmbeddingError                  the provider refused, or sent no usable vector
     └── InternalError                   a bug; please report it
 
 HTTP status and exit codes are one mapping each, in ``server`` and ``cli``.
@@ -69,7 +72,9 @@ __all__ = [
     "CompileError",
     "Conflict",
     "ConstraintViolation",
+    "DamagedFile",
     "Denied",
+    "EmbeddingError",
     "ExpectedVersionMismatch",
     "ExternalBlobUnavailable",
     "HistoricalVersionReclaimed",
@@ -96,6 +101,7 @@ __all__ = [
     "RowLevelCasContention",
     "SchemaContractError",
     "SchemaParseError",
+    "SourceChanged",
     "StorageError",
     "TooManyRequests",
     "Unauthenticated",
@@ -297,6 +303,12 @@ class ConstraintViolation(InputError):
     """A change set breaks a constraint of the schema."""
 
     code = "constraint_violation"
+
+
+class SourceChanged(InputError):
+    """A file is not the one that its load began with."""
+
+    code = "source_changed"
 
 
 class BlobRangeError(InputError):
@@ -587,6 +599,15 @@ class InitializationCommitted(StorageError):
         )
 
 
+class DamagedFile(StorageError):
+    """A file under the graph is cut off; nothing is guessed about what was in it."""
+
+    code = "damaged_file"
+
+    def __init__(self, file: str, hint: str) -> None:
+        super().__init__(f"{file} is damaged: its end is missing", hint=hint, details={"file": file})
+
+
 class HistoricalVersionReclaimed(StorageError):
     """The version a snapshot pins was removed by cleanup."""
 
@@ -635,6 +656,12 @@ class ExternalBlobUnavailable(StorageError):
         super().__init__(
             f"external blob {uri} is not readable: {reason}", details={"uri": uri, "reason": reason}
         )
+
+
+class EmbeddingError(OmnigraphError):
+    """The embedding provider refused, did not answer, or sent something that is no vector."""
+
+    code = "embedding_error"
 
 
 class InternalError(OmnigraphError):

@@ -7,11 +7,12 @@ and hands the work to the rooms below.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
 from omnigraph.branching.export import export_blocks
@@ -27,8 +28,16 @@ from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer, Settlement
 from omnigraph.commit.write_path import WritePath
+from omnigraph.effects.io_counters import measure
 from omnigraph.effects.uri import Root
+from omnigraph.embedding.config import EmbeddingConfig
+from omnigraph.embedding.queries import QueryEmbedder
+from omnigraph.engines.base import Engine, Execution, Trace
 from omnigraph.errors import InputError, NotFound
+from omnigraph.model.explanation import ExplainedRun, ExplainedStep, Explanation
+from omnigraph.model.indexes import IndexReceipt
+from omnigraph.model.optimizing import OptimizeReceipt
+from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -37,17 +46,34 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MutationReceipt,
 )
+from omnigraph.model.result import ReadTarget, Result
+from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
-from omnigraph.query.plan import MutationPlan
+from omnigraph.query.explain import explain as plan_text
+from omnigraph.query.expressions import Nearest
+from omnigraph.query.plan import MutationPlan, Plan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import Snapshot
+from omnigraph.storage.snapshot import ManifestState, Snapshot
 from omnigraph.syntax.source import Source
+from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.upkeep.indices import ensure_indices
+from omnigraph.upkeep.optimize import optimize
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.engine import EngineChoice, LoadEngine, Paths
+    from omnigraph.pipeline.jobs import Watch
 
 OpenMode = Literal["read_write", "read_only"]
+
+ENGINES = ("local", "spark")
+"""The engines a query can name."""
+
+READERS_KEPT_MAX = 16
+"""Branches whose head stays open between queries."""
 
 
 def init(
@@ -69,21 +95,26 @@ def init(
 
 
 def open_graph(
-    uri: str | os.PathLike[str], mode: OpenMode = "read_write", *, settle: bool = True
+    uri: str | os.PathLike[str],
+    mode: OpenMode = "read_write",
+    *,
+    settle: bool = True,
+    embedding: EmbeddingConfig | None = None,
 ) -> Graph:
     """Open the graph at ``uri``.
 
     Opening read-write first brings a graph of an older version up to date and settles what an
     interrupted write left behind, unless ``settle`` leaves that to `Graph.recover`, which says what
-    became of each operation. Opening read-only writes nothing at all. Raises `NotFound` when there
-    is no graph.
+    became of each operation. Opening read-only writes nothing at all. ``embedding`` says how the
+    texts of `nearest` become vectors; without it, the environment does. Raises `NotFound` when
+    there is no graph.
     """
     kernel = Kernel.of(Root.parse(uri), serve_older=mode == "read_only")
     if mode == "read_only":
         open_for_reading(kernel)
     else:
         open_for_writing(kernel, settle=settle)
-    return Graph(kernel, read_only=mode == "read_only")
+    return Graph(kernel, read_only=mode == "read_only", embedding=embedding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +156,24 @@ class SnapshotSummary:
 class Graph:
     """One open graph. Safe to share between threads."""
 
-    def __init__(self, kernel: Kernel, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        read_only: bool = False,
+        embedding: EmbeddingConfig | None = None,
+    ) -> None:
         self._kernel = kernel
         self._read_only = read_only
         self._path = WritePath(kernel)
         self._limits = WriteLimits.from_environment(os.environ)
         self._compiler: QueryCompiler | None = None
         self._read_with: Catalog | None = None
+        self._embedder = QueryEmbedder(embedding)
+        self._engines: dict[str, Engine] = {}
+        self._readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
+        """The head of a branch as it was last queried, with the tables that were opened."""
+        self._opening = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Graph({self.uri!r})"
@@ -190,24 +232,100 @@ class Graph:
         actor: str | None = None,
         operation_id: str | None = None,
         progress: Callable[[int], None] | None = None,
+        nodes: Mapping[str, Paths] | None = None,
+        edges: Mapping[str, Paths] | None = None,
+        frames: Mapping[str, Any] | None = None,
+        engine: LoadEngine | None = None,
+        dry_run: bool = False,
+        max_errors: int | None = None,
+        errors_out: str | os.PathLike[str] | None = None,
+        ignore_unknown: bool = False,
+        spark: Any = None,
+        spark_master: str | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+        on_engine: Callable[[EngineChoice], None] | None = None,
+        watch: Watch | None = None,
     ) -> LoadReceipt:
-        """Load graph records from JSONL files, or from ``data``, as one commit.
+        """Load graph records, and tables of one type each, as one commit.
 
-        ``data`` may arrive in blocks. A missing ``branch`` is created from ``from_`` if that is
-        given. See the guide for the modes `append`, `merge` and `overwrite`. ``progress`` is told
-        the bytes of each block that was read, unpacked.
+        ``paths`` are JSONL files, directories or patterns with graph records; ``data`` are records
+        themselves and may arrive in blocks. ``nodes`` and ``edges`` map type names to Parquet, CSV,
+        ORC, Avro, JSON, Arrow or Lance files, ``frames`` to Spark, pandas or Polars frames or Arrow
+        tables. A missing ``branch`` is created from ``from_`` if that is given. See the guide for
+        the modes `append`, `merge` and `overwrite`.
+
+        ``engine`` is `auto`, `local` or `spark`; `auto` takes Spark for tables and for files beyond
+        `OMNIGRAPH_SPARK_THRESHOLD_BYTES`, and tells ``on_engine``. ``operation_id`` names the load:
+        repeating it with the same input returns the first receipt. ``dry_run`` says what would be
+        written. ``max_errors`` problems of a bad input are shown, and with ``errors_out`` all of
+        them written to a file. ``progress`` is told the bytes of each block that was read in
+        process, ``watch`` how the stages of a load on Spark come along.
         """
         self._require_writable("load")
-        sources = [RecordSource.file(Path(path)) for path in paths]
+        from omnigraph.commit.records.findings import MAX_ERRORS, Findings
+        from omnigraph.pipeline.engine import choose_engine, file_sources
+        from omnigraph.pipeline.sources import find_files, input_digest
+
+        files = file_sources(paths, nodes, edges)
+        choice = choose_engine(
+            engine,
+            files,
+            has_frames=bool(frames),
+            has_stream=data is not None,
+            environment=os.environ,
+        )
+        if on_engine is not None:
+            on_engine(choice)
+        target = branch or MAIN
+        if dry_run and from_ is not None and target not in self.list_branches():
+            target = from_  # what the branch would start with
+        if from_ is None:
+            self._kernel.manifest.branch(target)  # a missing branch is told before reading input
+        if choice.engine == "spark":
+            from omnigraph.pipeline.load import BulkRequest
+            from omnigraph.pipeline.run import run_bulk_load
+
+            request = BulkRequest(
+                files,
+                target,
+                mode,
+                grammar,
+                replace_types=tuple(replace_types),
+                base_branch=from_,
+                actor_id=actor,
+                operation_id=operation_id,
+                dry_run=dry_run,
+                max_errors=MAX_ERRORS if max_errors is None else max_errors,
+                errors_out=None if errors_out is None else Path(errors_out),
+                ignore_unknown=ignore_unknown,
+            )
+            return run_bulk_load(
+                self._kernel,
+                self._path,
+                request,
+                frames,
+                limits=self._limits,
+                spark=spark,
+                master=spark_master,
+                conf=spark_conf,
+                ensure_branch=partial(self._ensure_branch, target, from_, actor),
+                drop_branch=partial(delete_branch, self._kernel, target),
+                watch=watch,
+            )
+        found = [each for source in files for each in find_files(source)]
+        sources = [RecordSource.file(each.path) for each in found]
         if isinstance(data, bytes | str):
             sources.append(RecordSource.of(data))
         elif data is not None:
             sources.append(RecordSource.stream(data))
         if progress is not None:
             sources = [_watched(source, progress) for source in sources]
-        target = branch or MAIN
-        if from_ is None:
-            self._kernel.manifest.branch(target)  # a missing branch is told before reading input
+        findings: Findings | None = None
+        if max_errors is not None or errors_out is not None:
+            findings = Findings(
+                MAX_ERRORS if max_errors is None else max_errors,
+                None if errors_out is None else Path(errors_out),
+            )
         return load_records(
             self._kernel,
             self._path,
@@ -221,9 +339,52 @@ class Graph:
             ensure_branch=partial(self._ensure_branch, target, from_, actor),
             actor_id=actor,
             operation_id=operation_id,
+            input_digest=input_digest(found) if operation_id and data is None else None,
+            dry_run=dry_run,
+            findings=findings,
         )
 
     # --- reading ----------------------------------------------------------------------------------
+
+    def query(
+        self,
+        source: str | Path | Source,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        engine: str | None = None,
+        explain: bool = False,
+    ) -> Result:
+        """Run a read query over one snapshot and return its rows.
+
+        It reads the head of ``branch``, main by default, or the commit ``snapshot`` of any branch.
+        ``source`` is a text, or the path of a `.gq` file; ``name`` picks a query if it has several.
+        ``explain`` also says how the query ran, in `Result.explain`. Raises the compile error of a
+        bad query, `ParameterError` before anything is read, and `NotFound` for an unknown branch,
+        commit or query name.
+        """
+        target = _read_target(branch, snapshot)
+        runner = self._engine(engine)
+        if not explain:
+            return self._run_query(runner, source, params, name, target)[1]
+        trace = Trace()
+        started = self._kernel.clock.monotonic_us()
+        with measure() as storage:
+            plan, result = self._run_query(runner, source, params, name, target, trace=trace)
+        run = ExplainedRun(
+            runner.name,
+            (self._kernel.clock.monotonic_us() - started) / 1e6,
+            tuple(ExplainedStep(s.step, s.strategy, s.rows, s.seconds) for s in trace.steps),
+            storage.report().to_dict(),
+        )
+        result.explain = _explanation(plan, run)
+        return result
+
+    def explain(self, source: str | Path | Source, *, name: str | None = None) -> Explanation:
+        """The typed plan of a query, read or write, without running it."""
+        return _explanation(self._compiled(source, name, self._known_catalog()))
 
     def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
@@ -318,10 +479,29 @@ class Graph:
             row = self._kernel.manifest.branch(branch).refresh().commits.get(commit_id)
             if row is not None:
                 return commit_info(row)
-        raise NotFound(
-            f"there is no commit {commit_id}",
-            hint="list commits with `omnigraph commit list`",
-        )
+        raise _no_commit(commit_id)
+
+    # --- upkeep -----------------------------------------------------------------------------------
+
+    def ensure_indices(self, branch: str | None = None) -> IndexReceipt:
+        """Build the indexes that the schema declares and the head of a branch is missing.
+
+        One commit, or none if nothing is missing. What cannot be built yet is listed with the
+        reason. Queries return the same with and without indexes. Raises `Conflict` when others
+        wrote to the branch meanwhile.
+        """
+        self._require_writable("index")
+        return ensure_indices(self._kernel, self._path, self._accepted(), branch or MAIN)
+
+    def optimize(self) -> OptimizeReceipt:
+        """Make main compact and its indexes complete: one commit, or none if nothing is due.
+
+        Old versions stay. A table that was changed behind the graph's back is skipped. Raises
+        `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when others
+        wrote to main meanwhile.
+        """
+        self._require_writable("optimize")
+        return optimize(self._kernel, self._accepted())
 
     # --- recovery ---------------------------------------------------------------------------------
 
@@ -339,6 +519,12 @@ class Graph:
     def _accepted(self) -> AcceptedSchema:
         return self._kernel.accepted_schema()
 
+    def _known_catalog(self) -> Catalog:
+        """The types as they were last read; good enough to compile with before a snapshot is."""
+        if self._read_with is None:
+            self._read_with = self._accepted().catalog
+        return self._read_with
+
     def _catalog_of(self, snapshot: Snapshot) -> Catalog:
         """The types to read a snapshot with: those known, until a commit names another schema."""
         known = self._read_with
@@ -346,13 +532,112 @@ class Graph:
             known = self._read_with = self._accepted().catalog
         return known
 
-    def _compiled_mutation(
-        self, source: str | Path | Source, name: str | None, catalog: Catalog
-    ) -> MutationPlan:
+    def _run_query(
+        self,
+        runner: Engine,
+        source: str | Path | Source,
+        params: Mapping[str, Any] | None,
+        name: str | None,
+        target: ReadTarget,
+        *,
+        trace: Trace | None = None,
+    ) -> tuple[ReadPlan, Result]:
+        known = self._known_catalog()
+        plan, parameters = self._bound_query(source, name, params, known)
+        reader = self._pinned(target)
+        current = self._catalog_of(reader.snapshot)
+        if current is not known:
+            plan, parameters = self._bound_query(source, name, params, current)
+        now = datetime_from_ms(self._kernel.clock.wall_us() // 1000)
+        table = runner.execute(Execution(plan, parameters, reader, now, self._embed, trace))
+        return plan, Result(
+            table, query_name=plan.name, target=target, graph_commit_id=reader.snapshot.commit_id
+        )
+
+    def _bound_query(
+        self,
+        source: str | Path | Source,
+        name: str | None,
+        params: Mapping[str, Any] | None,
+        catalog: Catalog,
+    ) -> tuple[ReadPlan, Mapping[str, Any]]:
+        """The plan and its parameters: what can be wrong with them is told before any reading."""
+        plan = self._compiled(source, name, catalog)
+        if not isinstance(plan, ReadPlan):
+            raise InputError(
+                f"query '{plan.name}' writes", hint="run it with `mutate` instead of `query`"
+            )
+        return plan, bind_parameters({each.name: each.type for each in plan.parameters}, params)
+
+    def _pinned(self, target: ReadTarget) -> SnapshotReader:
+        """A reader of what a query asks for.
+
+        The one of a branch is kept until the branch moves: its tables are then open already.
+        """
+        if target.branch is None:
+            return self._reader_of(self._snapshot_of_any_branch(str(target.snapshot)))
+        state = self._kernel.manifest.refreshed(target.branch).state
+        kept = self._readers.get(target.branch)
+        if kept is not None and kept[0] is state:
+            return kept[1]
+        reader = self._reader_of(state.head_snapshot())
+        with self._opening:
+            self._readers.pop(target.branch, None)
+            if len(self._readers) >= READERS_KEPT_MAX:
+                del self._readers[next(iter(self._readers))]
+            self._readers[target.branch] = (state, reader)
+        return reader
+
+    def _snapshot_of_any_branch(self, commit_id: str) -> Snapshot:
+        """What the graph was at a commit, whichever branch it is on; raises `NotFound`."""
+        main = self._kernel.manifest.refreshed(MAIN).state
+        if commit_id in main.commits:
+            return main.snapshot_at(commit_id)
+        for branch in self.list_branches():
+            state = self._kernel.manifest.refreshed(branch).state
+            if commit_id in state.commits:
+                return state.snapshot_at(commit_id)
+        raise _no_commit(commit_id)
+
+    def _embed(self, call: Nearest, text: str) -> Sequence[float]:
+        return self._embedder.embed(
+            text,
+            dimension=call.dimension,
+            property_name=f"{call.type_name}.{call.property}",
+            recorded_model=call.model,
+        )
+
+    def _engine(self, name: str | None) -> Engine:
+        """The engine that runs a query, made when it is first asked for."""
+        wanted = name or "local"
+        found = self._engines.get(wanted)
+        if found is not None:
+            return found
+        if wanted not in ENGINES:
+            raise InputError(
+                f"there is no engine `{wanted}`",
+                hint=did_you_mean(wanted, ENGINES) or f"the engines are {', '.join(ENGINES)}",
+            )
+        if wanted == "spark":
+            raise InputError(
+                "queries cannot run on Spark in this version", hint="leave `engine` out, or local"
+            )
+        from omnigraph.engines.local.engine import LocalEngine
+
+        with self._opening:
+            return self._engines.setdefault(wanted, LocalEngine())
+
+    def _compiled(self, source: str | Path | Source, name: str | None, catalog: Catalog) -> Plan:
+        """The plan of a query; compiled plans are kept until the schema changes."""
         compiler = self._compiler
         if compiler is None or compiler.catalog is not catalog:
             compiler = self._compiler = QueryCompiler(catalog)
-        plan = compiler.compile(source, name)
+        return compiler.compile(source, name)
+
+    def _compiled_mutation(
+        self, source: str | Path | Source, name: str | None, catalog: Catalog
+    ) -> MutationPlan:
+        plan = self._compiled(source, name, catalog)
         if not isinstance(plan, MutationPlan):
             raise InputError(
                 f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"
@@ -364,7 +649,9 @@ class Graph:
         return state.head_snapshot() if commit_id is None else state.snapshot_at(commit_id)
 
     def _reader(self, branch: str | None, commit_id: str | None) -> SnapshotReader:
-        snapshot = self._snapshot(branch, commit_id)
+        return self._reader_of(self._snapshot(branch, commit_id))
+
+    def _reader_of(self, snapshot: Snapshot) -> SnapshotReader:
         return SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
 
     def _plain_columns(self, type_key: str, catalog: Catalog) -> list[str]:
@@ -390,6 +677,25 @@ class Graph:
             raise InputError(
                 f"`{verb}` needs a graph opened for writing", hint='open it with mode="read_write"'
             )
+
+
+def _read_target(branch: str | None, snapshot: str | None) -> ReadTarget:
+    if branch is not None and snapshot is not None:
+        raise InputError(
+            "a query reads a branch or a snapshot, not both",
+            hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
+        )
+    return ReadTarget(None, snapshot) if snapshot is not None else ReadTarget(branch or MAIN)
+
+
+def _explanation(plan: Plan, run: ExplainedRun | None = None) -> Explanation:
+    return Explanation(tuple(plan_text(plan).split("\n")), run)
+
+
+def _no_commit(commit_id: str) -> NotFound:
+    return NotFound(
+        f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
+    )
 
 
 def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:

@@ -30,6 +30,7 @@ ARGUMENTS = {
     "schema plan": ["--from", "schema.pg", "--schema", "schema.pg"],
 }
 TAKEN = {
+    "query": "store profile",
     "mutate": "store as profile",
     "load": "store as profile yes",
     "branch create": "store as profile",
@@ -41,6 +42,8 @@ TAKEN = {
     "commit show": "store profile",
     "schema show": "store profile",
     "lint": "store profile",
+    "index": "store profile",
+    "optimize": "store profile",
     "recover": "store profile",
     "recovery list": "store profile",
     "init": "",

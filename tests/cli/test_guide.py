@@ -12,7 +12,8 @@ from omnigraph.cli.main import main
 from tests.cli.conftest import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
-PAGES = [GUIDE / "getting-started.md", GUIDE / "writing.md", ROOT / "README.md"]
+PAGES = [*(GUIDE / f"{name}.md" for name in ("getting-started", "queries", "writing"))]
+PAGES += [ROOT / "README.md"]
 FILE = re.compile(r"This is `([\w.]+)`.*?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")

@@ -126,9 +126,10 @@ def test_every_command_declares_its_capability():
     reads = ["snapshot", "export"]
     branches = ["branch create", "branch list", "branch delete"]
     history = ["commit list", "commit show"]
-    direct = ["init", "lint", "recover", "schema check", "schema plan", "recovery list"]
+    direct = ["init", "lint", "index", "optimize", "recover"]
+    direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("mutate", "load", *reads, *branches, *history, "schema show"),
+        *("query", "mutate", "load", *reads, *branches, *history, "schema show"),
         *direct,
         "version",
     ]

@@ -15,7 +15,6 @@ from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.limits import DEFAULT_LIMITS, WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
 from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.model.columns import column_from_values
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
@@ -24,6 +23,7 @@ from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.table_schema import table_schema
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, 0, 123000, tzinfo=dt.UTC)
 BATCH_ROWS = 2

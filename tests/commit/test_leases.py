@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from omnigraph.commit import leases as leases_module
 from omnigraph.commit.leases import (
     GRAPH_SCOPE,
     LeaseLost,
@@ -196,3 +197,67 @@ def test_settings_come_from_the_environment_and_are_checked() -> None:
     assert (settings.ttl_ms, settings.wait_ms) == (500, 30_000)
     with pytest.raises(InputError, match="OMNIGRAPH_LEASE_WAIT_MS"):
         LeaseSettings.from_environment({"OMNIGRAPH_LEASE_WAIT_MS": "soon"})
+
+
+def test_one_writer_at_a_time_is_next_in_line(store: ObjectStore) -> None:
+    one, two = local(store, "one"), local(store, "two")
+    seen: list[str] = []
+
+    def second() -> None:
+        with two.in_line("main") as line:
+            seen.append(f"crowded {line.is_crowded}")
+
+    with one.in_line("main") as line:
+        assert not line.is_crowded
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(timeout=0.05)
+        assert seen == []
+        line.leave()
+        waiting.join(timeout=30)
+        assert seen == ["crowded True"]
+
+
+def test_a_slow_line_is_waited_in_once_and_avoided_for_a_while(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_module, "LINE_WAIT_MS", 20)
+    waits: list[int | None] = []
+    acquire = OsLock.acquire
+
+    def watched(lock: OsLock, timeout_ms: int | None = None) -> bool:
+        waits.append(timeout_ms)
+        return acquire(lock, timeout_ms)
+
+    one, two = local(store, "one"), local(store, "two")
+    with one.in_line("main"):
+        monkeypatch.setattr(OsLock, "acquire", watched)
+        for _ in range(leases_module.LINE_AVOIDED + 1):
+            with two.in_line("main") as line:
+                assert line.is_crowded
+    assert waits.count(20) == 2  # the first, and the one after those that avoid it
+
+
+def test_on_an_object_store_there_is_no_line(store: ObjectStore) -> None:
+    one, two = remote(store, "one"), remote(store, "two")
+    with one.in_line("main"), two.in_line("main") as line:
+        assert not line.is_crowded
+
+
+def test_the_next_owner_catches_up_while_it_waits(store: ObjectStore) -> None:
+    one, two = local(store, "one"), local(store, "two", LeaseSettings(wait_ms=30_000))
+    looks = threading.Semaphore(0)
+    owned = threading.Event()
+
+    def second() -> None:
+        with two.hold_branch("main", "op", catch_up=looks.release):
+            owned.set()
+
+    with one.hold_branch("main", "op"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        assert looks.acquire(timeout=30)
+        assert looks.acquire(timeout=30)
+        assert not owned.is_set()
+    waiting.join(timeout=30)
+    assert owned.is_set()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load import LoadPlan, plan_load
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, LimitExceeded
 from omnigraph.model.receipts import LoadedType, LoadMode
+from omnigraph.schema.table_schema import table_schema
 from tests.commit.loading import Rows, catalog, edge, lines, load, node, read, rows
 
 MODES: list[LoadMode] = ["append", "merge", "overwrite"]

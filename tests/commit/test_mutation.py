@@ -10,7 +10,6 @@ import pytest
 
 from omnigraph.commit.limits import Budget, WriteLimits
 from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.validation import validate
 from omnigraph.errors import (
     ConstraintViolation,
@@ -20,6 +19,7 @@ from omnigraph.errors import (
     ValueConversionError,
 )
 from omnigraph.query.compile import compile_query
+from omnigraph.schema.table_schema import table_schema
 from tests.commit.conftest import NOW, MemoryView, catalog_of, graph_of
 from tests.commit.conftest import mutate as run
 

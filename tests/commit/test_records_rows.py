@@ -10,10 +10,10 @@ import pytest
 
 from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.problems import Grammar
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.errors import ExternalBlobUnavailable, InputError, ValueConversionError
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.values import BLOB_URI_BYTES_MAX
+from omnigraph.schema.table_schema import table_schema
 from tests.commit.loading import catalog, edge, lines, node, read, rows
 
 BOTH: list[Grammar] = ["strict", "compatible"]

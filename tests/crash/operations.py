@@ -188,6 +188,20 @@ def _insert_many(prefix: str, count: str) -> Operation:
     return Operation(_on_graph(run), apply)
 
 
+def _index(branch: str) -> Operation:
+    """Indexes change nothing that the model knows."""
+
+    def run(graph: Graph) -> str | None:
+        return graph.ensure_indices(branch).graph_commit_id
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
+def _optimize() -> Operation:
+    """Neither does this."""
+    return Operation(_on_graph(lambda graph: graph.optimize().graph_commit_id), lambda model: None)
+
+
 def _recover() -> Operation:
     """Opening already recovers; what that means to the model depends on what was interrupted."""
     return Operation(
@@ -219,6 +233,9 @@ OPERATIONS = {
     "branch-create": _branch_create(),
     "branch-delete": _branch_delete(),
     "init": _init(),
+    "index": _index("main"),
+    "index-branch": _index("review"),
+    "optimize": _optimize(),
     "recover": _recover(),
     "recover-patiently": _recover_patiently(),
 }

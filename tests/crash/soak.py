@@ -77,6 +77,16 @@ class Soak:
     def run(self) -> Report:
         """Make the graph, let the workers loose, kill them, and judge."""
         init(self.root, SCHEMA).create_branch(SHARED)
+        try:
+            self._torment()
+        finally:
+            # Whatever happened here, nobody is left behind to write on, asleep or awake.
+            for number in self._running:
+                self._kill(number)
+        self._judge()
+        return self.report
+
+    def _torment(self) -> None:
         deadline = time.monotonic() + self.report.seconds
         for number in range(WORKERS):
             self._start(number)
@@ -89,10 +99,6 @@ class Soak:
             else:
                 self._kill(victim)
             self._replace_the_dead()
-        for number in range(WORKERS):
-            self._kill(number)
-        self._judge()
-        return self.report
 
     def _start(self, number: int) -> None:
         armed = ""

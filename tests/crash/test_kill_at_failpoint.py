@@ -116,6 +116,10 @@ ELSEWHERE = {
     Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND: "test_kill_during_recovery",
     Failpoint.LEASE_AFTER_TAKEOVER: "test_kill_during_recovery",
     Failpoint.LEASE_BEFORE_RENEW: "test_owners",
+    Failpoint.OPTIMIZE_BEFORE_COMPACT: "test_optimize",
+    Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_optimize",
+    Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT: "test_indices",
+    Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_indices",
 }
 """Failpoints that are not on the way of an undisturbed operation: the file that kills there."""
 
@@ -126,12 +130,6 @@ UNREACHABLE = {
         if point.startswith("schema_apply.")
     },
     **{point: "there is no merge yet" for point in Failpoint if point.startswith("branch_merge.")},
-    **{
-        point: "indexes are not built yet"
-        for point in Failpoint
-        if point.startswith("ensure_indices.")
-    },
-    **{point: "there is no optimize yet" for point in Failpoint if point.startswith("optimize.")},
     **{point: "there is no cleanup yet" for point in Failpoint if point.startswith("cleanup.")},
 }
 """Failpoints no code passes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,26 @@ def test_nothing_is_lost_or_half_done_however_writers_die(tmp_path: Path, leases
     assert report.discrepancies == [], str(report)
     assert report.acknowledged > 0
     assert report.kills > 0
+
+
+def test_a_soak_that_fails_leaves_no_process_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    class Broken(soak.Soak):
+        def _put_to_sleep(self, number: int) -> None:
+            started.extend(process.pid for process in self._running.values())
+            os.kill(self._running[number].pid, signal.SIGSTOP)
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(soak, "SLEEP_SHARE", 1)
+    with pytest.raises(RuntimeError, match="broken"):
+        Broken(tmp_path, "test", 60, remote=True).run()
+    assert len(started) == soak.WORKERS
+    for pid in started:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_soak_that_loses_something_says_so(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import omnigraph as og
 from omnigraph.query import ast
 from omnigraph.query.check import check_query
 from omnigraph.query.explain import explain
 from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.compile import compile_schema
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "queries.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guide" / "queries.md").read_text(encoding="utf-8")
 
 
 def fences(language: str) -> list[str]:
@@ -56,3 +58,12 @@ SYNTAX = (
 @pytest.mark.parametrize("words", [*(f"{name}(" for name in FUNCTIONS), *SYNTAX])
 def test_examples_show_the_whole_language(words: str):
     assert any(words in text for text in fences("gq"))
+
+
+def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    graph = og.init("social.omni", schema=Path("examples/social/schema.pg"))
+    graph.load("examples/social/data.jsonl", mode="append")
+    (text,) = fences("python")
+    exec(compile(text, "queries.md", "exec"), {})

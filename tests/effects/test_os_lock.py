@@ -99,6 +99,76 @@ def test_a_wait_ends_at_its_limit(tmp_path: Path):
         assert 0.04 <= time.monotonic() - started < 5
 
 
+def test_a_wait_that_was_given_up_on_leaves_no_lock_behind(tmp_path: Path):
+    path = tmp_path / "lock"
+    with OsLock(path):
+        for _ in range(3):
+            assert not OsLock(path).acquire(timeout_ms=10)
+    # The threads that were still waiting get the lock now, one after the other, and drop it.
+    with OsLock(path):
+        pass
+    until = time.monotonic() + 30
+    while any(thread.name == "omnigraph-lock" for thread in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_everybody_who_waits_gets_the_lock(tmp_path: Path):
+    path = tmp_path / "lock"
+    had: list[int] = []
+
+    def take(number: int) -> None:
+        with OsLock(path):
+            had.append(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        with OsLock(path):
+            takers = [pool.submit(take, number) for number in range(8)]
+            time.sleep(0.02)  # by now most of them wait in earnest
+            assert had == []
+        for taker in takers:
+            taker.result(timeout=30)
+    assert sorted(had) == list(range(8))
+
+
+def test_a_forked_child_does_not_keep_a_lock_its_parent_waits_for(tmp_path: Path):
+    path = tmp_path / "lock"
+    script = """
+        import os, sys, threading, time
+        from pathlib import Path
+        from omnigraph.effects.os_lock import OsLock, _waiting
+        lock = OsLock(Path(sys.argv[1]))
+        waiter = threading.Thread(target=lock.acquire)
+        waiter.start()
+        while not _waiting:
+            time.sleep(0.001)
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        Path(sys.argv[2]).write_text(str(child))
+        print("ready", flush=True)
+        waiter.join()
+        print("locked", flush=True)
+        time.sleep(60)
+    """
+    pid_file = tmp_path / "child"
+    with OsLock(path):
+        parent = start(script, str(path), str(pid_file))
+    child = int(pid_file.read_text())
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "locked\n"
+        assert is_locked(path)
+        parent.kill()
+        parent.wait(timeout=60)
+        os.kill(child, 0)  # it lives
+        assert not is_locked(path)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        finish(parent)
+
+
 def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
     """A prefork server must not look alive after its death because a worker is."""
     path = tmp_path / "lock"

@@ -245,6 +245,40 @@ def test_c_bra_015_every_version_of_an_entity_reads_as_it_was(graph: og.Graph) -
         assert entity["age"] == age
 
 
+def test_c_bra_015_filters_traversals_and_negations_are_right_at_every_version(
+    graph: og.Graph,
+) -> None:
+    older = "query q { match { $p: Person  $p.age >= 2 } return { $p.name as name } }"
+    known = "query q { match { $p: Person  $p knows $q } return { $q.name as name } }"
+    alone = """query q {
+        match { $p: Person  not { $p knows $_ } } return { $p.name as name } order { name }
+    }"""
+    steps: list[tuple[str, dict[str, object]]] = [
+        (AGE, {"n": "base", "a": 1}),
+        (AGE, {"n": "base", "a": 2}),
+        (ADD, {"n": "next"}),
+        (KNOWS, {"a": "base", "b": "next"}),
+        ('query q { delete Person where name = "next" }', {}),
+    ]
+    commits = []
+    for text, params in steps:
+        receipt = graph.mutate(text, params)
+        assert receipt.commit is not None
+        commits.append(receipt.commit.graph_commit_id)
+
+    def names(query: str, commit_id: str) -> list[object]:
+        return [row["name"] for row in graph.query(query, snapshot=commit_id)]
+
+    shown = [[names(query, commit) for query in (older, known, alone)] for commit in commits]
+    assert shown == [
+        [[], [], ["base"]],
+        [["base"], [], ["base"]],
+        [["base"], [], ["base", "next"]],
+        [["base"], ["next"], ["next"]],
+        [["base"], [], ["base"]],
+    ]
+
+
 def test_c_bra_016_an_unknown_commit_or_type_is_not_found(graph: og.Graph) -> None:
     with pytest.raises(NotFound):
         persons(graph, snapshot="01M7000000000000000000000X")

@@ -551,3 +551,48 @@ def test_c_sch_054_a_rejected_load_leaves_versions_and_rows_unchanged(
         graph.load(data=records, mode=mode, grammar="strict")
     assert graph.snapshot() == before
     assert b"".join(graph.export()) == exported
+
+
+def test_c_wrt_048_writers_of_every_kind_on_several_handles_never_deadlock(graph: og.Graph) -> None:
+    """Gates, the line, leases of branches and of the graph: whoever waits, gets on."""
+    handles = [graph, og.open(graph.uri), og.open(graph.uri)]
+    graph.create_branch("shared")
+    added: list[str] = []
+
+    def run(number: int) -> None:
+        handle = handles[number % len(handles)]
+        for step in range(5):
+            name = f"{number}-{step}"
+            branch = ("main", "shared")[(number + step) % 2]
+            handle.mutate(ADD, {"n": name}, branch=branch)
+            added.append(f"{branch} {name}")
+            match (number + step) % 4:
+                case 0:
+                    handle.create_branch(f"own-{name}", from_=branch)
+                    handle.delete_branch(f"own-{name}")
+                case 1:
+                    line = f'{{"type": "Note", "data": {{"text": "{name}"}}}}'
+                    handle.load(mode="append", data=line, branch=branch)
+                case 2:
+                    handle.recover()
+                case _:
+                    handle.list_branches()
+
+    failures: list[BaseException] = []
+
+    def watched(number: int) -> None:
+        try:
+            run(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=watched, args=(n,), daemon=True) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failures == []
+    for branch in ("main", "shared"):
+        own = {each.removeprefix(f"{branch} ") for each in added if each.startswith(f"{branch} ")}
+        assert own == set(persons(graph, branch))

@@ -14,7 +14,7 @@ from omnigraph.model.receipts import (
     SchemaApplyReceipt,
 )
 
-COMMIT = CommitInfo("01C", "review", 7, "01B", None, "ana", 1_900_000_000_000_000)
+COMMIT = CommitInfo("01C", "review", 7, "01B", None, "ana", 1_900_000_000_000_000, "mutation")
 COMMIT_JSON = {
     "graph_commit_id": "01C",
     "graph_branch": "review",

@@ -13,10 +13,16 @@ import orjson
 import pytest
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import LeaseSettings, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, LeaseSettings, branch_scope
 from omnigraph.effects.failpoints import VARIABLE, armed
 from omnigraph.effects.uri import Root
-from omnigraph.errors import AlreadyInitialized, NotFound, RecoveryRequired, WriterBusy
+from omnigraph.errors import (
+    AlreadyInitialized,
+    InitializationClaimed,
+    NotFound,
+    RecoveryRequired,
+    WriterBusy,
+)
 from omnigraph.graph import Graph, init, open_graph
 from tests.s3.writer import INSERT
 
@@ -153,6 +159,33 @@ def test_c_wrt_044_a_killed_remote_owner_is_taken_over_after_its_ttl(uri: str):
     # All it had planned was committed, so the heir finished it first.
     assert names(open_graph(uri)) == ["dead-0", "heir"]
     assert len(open_graph(uri).list_recoveries()) == 1
+
+
+def test_an_init_whose_predecessor_died_takes_over_after_its_ttl(uri: str):
+    dying = subprocess.Popen(
+        [sys.executable, "-c", f"from omnigraph.graph import init; init({uri!r}, {SCHEMA!r})"],
+        env={
+            **os.environ,
+            VARIABLE: "init.after_schema_contract_written=kill",
+            "OMNIGRAPH_LEASE_TTL_MS": SHORT_TTL,
+        },
+    )
+    assert dying.wait(timeout=60) == -signal.SIGKILL
+    began = time.monotonic()
+    graph = init(uri, SCHEMA, actor="heir")
+    assert time.monotonic() - began > int(SHORT_TTL) / 1_000
+    graph.mutate(INSERT, {"name": "ana"})
+    assert names(open_graph(uri)) == ["ana"]
+    assert graph.list_commits()[-1].actor_id == "heir"
+
+
+def test_c_sto_044_an_init_that_shows_signs_of_life_is_left_alone(uri: str):
+    running = Kernel.of(Root.parse(uri), LeaseSettings(ttl_ms=600, wait_ms=600))
+    with running.leases.hold(GRAPH_SCOPE, "init"), pytest.raises(InitializationClaimed) as refused:
+        init(uri, SCHEMA)
+    assert "wait" in (refused.value.hint or "")
+    init(uri, SCHEMA)
+    assert names(open_graph(uri)) == []
 
 
 def test_c_wrt_040_two_processes_insert_at_once_and_nothing_acknowledged_is_lost(uri: str):

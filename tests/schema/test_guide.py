@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 from omnigraph.model.types import SCALAR_NAMES
-from omnigraph.schema.admission.names import EDGE_STRUCTURAL_COLUMNS, VIRTUAL_COLUMNS
+from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
+from omnigraph.schema.admission.names import EDGE_STRUCTURAL_COLUMNS
 from omnigraph.schema.codes import CODES, Family
 from omnigraph.schema.contract import IR_OBJECT, SOURCE_OBJECT, STATE_OBJECT
 from omnigraph.schema.steps import Step

@@ -6,6 +6,7 @@ import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
 from omnigraph.effects.io_counters import measure
+from omnigraph.storage import manifest as manifest_module
 from omnigraph.storage.compaction import stage_compaction
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import VersionRow, decode_rows, head_object_id
@@ -116,3 +117,22 @@ def test_rows_that_were_swapped_in_are_seen_as_changed_by_other_handles(
     assert io.report().count("lance", "scan") == 1
     changed = watcher.handle.to_table(filter=f"_row_last_updated_at_version > {before.version}")
     assert sum(isinstance(row, VersionRow) for row in decode_rows(changed)) == 4
+
+
+@pytest.mark.parametrize("rows_of_a_commit", [0, 1_000])
+def test_a_refresh_over_compactions_counts_no_row_twice(
+    graph: TestGraph, monkeypatch: pytest.MonkeyPatch, rows_of_a_commit: int
+) -> None:
+    """Whether it tells moved rows from new ones while reading, or afterwards."""
+    monkeypatch.setattr(manifest_module, "ROWS_OF_A_COMMIT", rows_of_a_commit)
+    monkeypatch.setenv("OMNIGRAPH_MANIFEST_COMPACT_EVERY", "3")
+    warm = graph.reopened()
+    for n in range(9):
+        graph.write(graph.persons(f"p{n}"))
+        seen = warm.kernel.manifest.main.refresh()
+        fresh = graph.reopened().kernel.manifest.main.refresh()
+        assert sorted(seen.versions, key=repr) == sorted(fresh.versions, key=repr)
+        assert (seen.version, seen.head, seen.pins) == (fresh.version, fresh.head, fresh.pins)
+        assert seen.commits == fresh.commits
+    warm.write(warm.persons("by the warm handle"))
+    assert "by the warm handle" in graph.names()

@@ -138,11 +138,12 @@ def _with_blobs(
 ) -> Iterator[dict[str, Any]]:
     order = [ID, *([SRC, DST] if isinstance(type, EdgeType) else []), *type.properties]
     for entity, *values in zip(entities, *columns, strict=True):
-        entity |= {name: _blob_text(value) for name, value in zip(names, values, strict=True)}
+        entity |= {name: blob_text(value) for name, value in zip(names, values, strict=True)}
         yield {name: entity[name] for name in order}
 
 
-def _blob_text(value: bytes | BlobUri | None) -> str | None:
+def blob_text(value: bytes | BlobUri | None) -> str | None:
+    """A blob as loads read it: its bytes in base 64, or the URI of an external one."""
     if value is None:
         return None
     if isinstance(value, BlobUri):

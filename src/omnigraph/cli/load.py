@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from glob import has_magic
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -27,14 +29,20 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
+    from omnigraph.pipeline.engine import EngineChoice
+    from omnigraph.pipeline.jobs import StageProgress, Watch
 
 EXAMPLES = """
 omnigraph load team.omni --data people.jsonl --mode merge
 omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
 omnigraph load team.omni --data - --mode merge --branch review --from main
+omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
+omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
 """
 
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
+Engine = Literal["auto", "local", "spark"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 PLAIN_SUFFIXES = ("", ".json", ".jsonl", ".ndjson")
 """Files whose size says how much there is to read."""
 
@@ -53,7 +61,61 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="JSON lines to load, also .gz, .zst, .bz2 or .lz4; - is stdin; repeatable",
+        help="JSON lines to load, also .gz, .zst, .bz2 or .lz4; a directory or a pattern; "
+        "- is stdin; repeatable",
+    ),
+]
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node",
+        metavar="TYPE=FILE",
+        help="rows of a node type: CSV, Parquet, ORC, Avro, JSON, Arrow or Lance; repeatable",
+    ),
+]
+EdgeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edge",
+        metavar="TYPE=FILE",
+        help="rows of an edge type, with columns `from` and `to`; repeatable",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="auto|local|spark",
+        help="who loads: this process, Spark, or whoever suits the input",
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--spark-master", metavar="URL", help="where Spark runs (default local[*])"),
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--spark-conf", metavar="NAME=VALUE", help="a Spark setting; repeatable"),
+]
+ErrorsMaxOption = Annotated[
+    int, typer.Option("--max-errors", metavar="N", min=1, help="problems to print")
+]
+ErrorsOutOption = Annotated[
+    Path | None,
+    typer.Option("--errors-out", metavar="FILE", help="write every problem there as JSON lines"),
+]
+IgnoreUnknownFlag = Annotated[
+    bool, typer.Option("--ignore-unknown", help="leave out columns that are no properties")
+]
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="check everything, and only say what would be written")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key",
+        metavar="KEY",
+        help="load this once: with the same key and data, the first receipt is printed again",
     ),
 ]
 ModeOption = Annotated[
@@ -88,18 +150,78 @@ def load(
     ctx: typer.Context,
     *,
     uri: UriArgument = None,
-    data: DataOption,
+    data: DataOption = [],  # noqa: B006 - read only
+    node: NodeOption = None,
+    edge: EdgeOption = None,
     mode: ModeOption,
     branch: BranchOption = DEFAULT_BRANCH,
     from_: FromOption = None,
+    engine: EngineOption = None,
+    spark_master: MasterOption = None,
+    spark_conf: ConfOption = None,
+    max_errors: ErrorsMaxOption = 100,
+    errors_out: ErrorsOutOption = None,
+    ignore_unknown: IgnoreUnknownFlag = False,
+    dry_run: DryRunFlag = False,
+    idempotency_key: KeyOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Load records into a branch.
+    """Load records and tables into a branch.
 
-    Each line of the data is one node or one edge. Everything is checked first and becomes visible
-    as one commit; a single bad line means that nothing is written.
+    Each line of the data is one node or one edge; tables hold rows of one type. Everything is
+    checked first and becomes visible as one commit; a single bad record means that nothing is
+    written.
     """
-    _load(ctx, Request("load", tuple(data), mode, uri, branch, from_, "strict"), json=json)
+    request = Request(
+        "load",
+        tuple(data),
+        mode,
+        uri,
+        branch,
+        from_,
+        "strict",
+        nodes=_tables("--node", node),
+        edges=_tables("--edge", edge),
+        engine=_engine(engine),
+        spark_master=spark_master,
+        spark_conf=tuple(spark_conf or ()),
+        max_errors=max_errors,
+        errors_out=errors_out,
+        ignore_unknown=ignore_unknown,
+        dry_run=dry_run,
+        idempotency_key=idempotency_key,
+    )
+    if not (request.data or request.nodes or request.edges):
+        raise UsageError(
+            "there is nothing to load", hint="name files with `--data`, `--node` or `--edge`"
+        )
+    _load(ctx, request, json=json)
+
+
+def _tables(option: str, given: list[str] | None) -> dict[str, list[str]]:
+    """Files by type."""
+    tables: dict[str, list[str]] = {}
+    for text in given or ():
+        name, separator, path = text.partition("=")
+        if not (name and separator and path):
+            raise UsageError(
+                f"`{option}` takes a type and a file, not `{text}`",
+                hint=f"write it as `{option} Person=people.parquet`",
+            )
+        tables.setdefault(name, []).append(path)
+    return tables
+
+
+def _engine(value: str | None) -> Engine | None:
+    if value is None:
+        return None
+    for known in ENGINES:
+        if value == known:
+            return known
+    raise UsageError(
+        f"`--engine` takes {', '.join(ENGINES)}, not `{value}`",
+        hint=did_you_mean(value, ENGINES) or "leave it out to let the input decide",
+    )
 
 
 def ingest(
@@ -132,6 +254,16 @@ class Request:
     branch: str
     from_: str | None
     grammar: Literal["strict", "compatible"]
+    nodes: Mapping[str, list[str]] = field(default_factory=dict)
+    edges: Mapping[str, list[str]] = field(default_factory=dict)
+    engine: Engine | None = None
+    spark_master: str | None = None
+    spark_conf: tuple[str, ...] = ()
+    max_errors: int | None = None
+    errors_out: Path | None = None
+    ignore_unknown: bool = False
+    dry_run: bool = False
+    idempotency_key: str | None = None
 
     @property
     def files(self) -> list[Path]:
@@ -152,7 +284,8 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     if request.data.count(STANDARD_INPUT) > 1:
         raise UsageError("stdin can be read only once", hint="give `--data -` one time")
     for path in request.files:
-        require_file(path)
+        if not (path.is_dir() or has_magic(str(path))):
+            require_file(path)
     is_overwrite = request.mode == "overwrite"
     graph = open_to_write(
         ctx,
@@ -160,8 +293,8 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         request.uri,
         destructive=f"{request.verb} --mode overwrite" if is_overwrite else None,
     )
-    with _progress(output, request) as progress:
-        receipt = _run(graph, request, actor_of(ctx), progress)
+    with _progress(output, request) as progress, _stages(output, json=json) as watch:
+        receipt = _run(graph, request, actor_of(ctx), output, progress=progress, watch=watch)
     if json:
         output.json(_document(graph.uri, receipt))
     else:
@@ -169,9 +302,25 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
 
 
 def _run(
-    graph: Graph, request: Request, actor: str | None, progress: Callable[[int], None] | None
+    graph: Graph,
+    request: Request,
+    actor: str | None,
+    output: Output,
+    *,
+    progress: Callable[[int], None] | None,
+    watch: Watch | None,
 ) -> LoadReceipt:
     mode: LoadMode = next(known for known in MODES if known == request.mode)
+    conf: dict[str, str] | None = None
+    if request.spark_conf:
+        from omnigraph.pipeline.session import parse_conf
+
+        conf = parse_conf(request.spark_conf)
+
+    def tell(choice: EngineChoice) -> None:
+        if choice.engine == "spark" and not output.quiet:
+            output.note(f"engine: {choice}")
+
     return graph.load(
         *request.files,
         data=standard_input() if request.reads_stdin else None,
@@ -180,8 +329,39 @@ def _run(
         from_=request.from_,
         grammar=request.grammar,
         actor=actor,
+        operation_id=request.idempotency_key,
         progress=progress,
+        nodes=request.nodes,
+        edges=request.edges,
+        engine=request.engine,
+        dry_run=request.dry_run,
+        max_errors=request.max_errors,
+        errors_out=request.errors_out,
+        ignore_unknown=request.ignore_unknown,
+        spark_master=request.spark_master,
+        spark_conf=conf,
+        on_engine=tell,
+        watch=watch,
     )
+
+
+@contextmanager
+def _stages(output: Output, *, json: bool) -> Iterator[Watch | None]:
+    """Who is told how the stages of a load on Spark come along."""
+    if json:
+        # One event per stage, on stderr: stdout is for the receipt.
+        def note(progress: StageProgress) -> None:
+            if progress.finished and not output.quiet:
+                output.note(dumps(progress.to_dict()))
+
+        yield note
+    elif output.shows_progress:
+        from omnigraph.cli.progress import stages_of
+
+        with stages_of(output) as watch:
+            yield watch
+    else:
+        yield None
 
 
 def _progress(
@@ -191,6 +371,8 @@ def _progress(
         return nullcontext()
     from omnigraph.cli.progress import progress_of
 
+    if request.nodes or request.edges or request.engine == "spark":
+        return nullcontext()
     is_known = not request.reads_stdin and all(
         path.is_file() and path.suffix in PLAIN_SUFFIXES for path in request.files
     )
@@ -226,11 +408,14 @@ def _lines(receipt: LoadReceipt) -> Iterator[Line]:
     if receipt.branch_created:
         yield (f"created branch {receipt.branch} from {receipt.base_branch}",)
     total = counted(sum(entry.entities_loaded for _, entry in loaded), "entity", "entities")
-    yield (Styled(f"{total} loaded into {receipt.branch}", "bold green"),)
+    done = "would be loaded" if receipt.dry_run else "loaded"
+    yield (Styled(f"{total} {done} into {receipt.branch}", "bold green"),)
     yield (_commit_line(receipt),)
 
 
 def _commit_line(receipt: LoadReceipt) -> str:
+    if receipt.dry_run:
+        return "this was a dry run: nothing was written"
     if receipt.commit is None:
         return "nothing changed, so there is no new commit"
     return f"commit {receipt.commit.graph_commit_id}"

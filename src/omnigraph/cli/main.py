@@ -14,10 +14,13 @@ from omnigraph.cli import (
     branch,
     commit,
     export,
+    index,
     init,
     lint,
     load,
     mutate,
+    optimize,
+    query,
     recover,
     schema,
     snapshot,
@@ -30,12 +33,28 @@ from omnigraph.cli.library_log import library_warnings
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.syntax.suggest import did_you_mean
 
-COMMANDS = (mutate, load, branch, snapshot, export, commit, schema, init, lint, recover, version)
+COMMANDS = (
+    query,
+    mutate,
+    load,
+    branch,
+    snapshot,
+    export,
+    commit,
+    schema,
+    init,
+    lint,
+    index,
+    optimize,
+    recover,
+    version,
+)
 """In the order help lists them, within each capability."""
 
 EXAMPLES = """
 omnigraph init --schema schema.pg team.omni
 omnigraph load team.omni --data people.jsonl --mode merge
+omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 """

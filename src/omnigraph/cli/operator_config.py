@@ -18,6 +18,10 @@ HOME_VARIABLE = "OMNIGRAPH_HOME"
 SCOPES = ("server", "cluster", "store")
 """What a profile can bind; exactly one of them."""
 
+OUTPUT_FORMATS = ("table", "kv", "csv", "jsonl", "json")
+"""What results of queries can be printed as."""
+CELL_LAYOUTS = ("truncate", "wrap")
+
 _ANY_NAME = "*"
 _FREE: dict[str, Any] = {}
 """Below such a key, everything is left to whoever reads it."""
@@ -60,6 +64,27 @@ class OperatorConfig:
     def actor(self) -> str | None:
         """The actor of writes that name none."""
         return self._text("operator", "actor")
+
+    @property
+    def output_format(self) -> str | None:
+        """How results are printed when a command does not say."""
+        return self._choice(("defaults", "output"), OUTPUT_FORMATS)
+
+    @property
+    def table_cell_layout(self) -> str | None:
+        """What becomes of a long cell of a table."""
+        return self._choice(("defaults", "table_cell_layout"), CELL_LAYOUTS)
+
+    @property
+    def table_max_column_width(self) -> int | None:
+        """How wide a column of a table may be."""
+        value = self._mapping("defaults").get("table_max_column_width")
+        # In YAML, `yes` is a boolean, and in Python a boolean is a number.
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+            return value
+        raise InputError(
+            f"`defaults.table_max_column_width` in {self.path} is not a positive number"
+        )
 
     def default_scope(self) -> Scope | None:
         """What commands address when nothing else is said."""
@@ -116,6 +141,15 @@ class OperatorConfig:
                 raise InputError(f"`{'.'.join(path[: at + 1])}` in {self.path} is not a mapping")
         found: Mapping[str, Any] = value
         return found
+
+    def _choice(self, path: tuple[str, ...], choices: tuple[str, ...]) -> str | None:
+        value = self._text(*path)
+        if value is None or value in choices:
+            return value
+        raise InputError(
+            f"`{'.'.join(path)}` in {self.path} is `{value}`",
+            hint=did_you_mean(value, choices) or f"it can be {', '.join(choices)}",
+        )
 
     def _text(self, *path: str) -> str | None:
         value = self._mapping(*path[:-1]).get(path[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich import filesize
 from rich.console import Console
@@ -14,12 +14,16 @@ from rich.progress import (
     ProgressColumn,
     SpinnerColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
 from omnigraph.cli.output import Output
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.jobs import StageProgress
 
 Unit = Literal["bytes", "entities"]
 Advance = Callable[[int], None]
@@ -64,3 +68,34 @@ def progress_of(
             bar.advance(task, amount)
 
         yield advance
+
+
+@contextmanager
+def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
+    """A line per stage of a bulk load: what runs shows its tasks, what is over its rows."""
+    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        lines: dict[str, TaskID] = {}
+
+        def watch(progress: StageProgress) -> None:
+            line = lines.get(progress.stage)
+            if line is None:
+                line = lines[progress.stage] = bar.add_task(progress.stage, total=None, amount="")
+            if not progress.finished:
+                total = progress.tasks or None
+                amount = f"{progress.tasks_done}/{progress.tasks} tasks"
+                bar.update(line, completed=progress.tasks_done, total=total, amount=amount)
+                return
+            rows = progress.rows or 0
+            rate = f" {rows / progress.seconds:,.0f}/s" if progress.seconds else ""
+            amount = f"{rows:,} rows{rate}"
+            bar.update(line, completed=1, total=1, amount=amount)
+
+        yield watch

@@ -8,6 +8,8 @@ from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.storage.table_upkeep import UpkeepStep
+
 
 class GraphView(Protocol):
     """The committed rows a write is checked against: one snapshot, read by type key.
@@ -30,22 +32,42 @@ class GraphView(Protocol):
         ...
 
 
-ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "compact"]
+ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "compact", "upkeep"]
+
+UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"compact", "upkeep"})
+"""Kinds that change how a table lies in storage, and nothing of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """Rows that lie in data files of their table's ref, which no version lists yet.
+
+    Fragments are in the JSON form of Lance. An upsert also says what becomes of the fragments that
+    held the former rows: ``updated`` lost some of their rows, ``removed`` all of them.
+    """
+
+    fragments: tuple[str, ...]
+    updated: tuple[str, ...] = ()
+    removed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """One table's part of a write: exactly one Lance transaction.
+    """One table's part of a write: exactly one Lance transaction, but for upkeep.
 
     ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
     become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
-    ``compact`` changes no content: it only rewrites small fragments, and has no rows.
+    ``compact`` and ``upkeep`` change no content and have no rows: the one rewrites small fragments,
+    the other takes ``steps`` that are one transaction each.
     """
 
     table_key: str
     kind: ChangeKind
     rows: pa.Table
     """Complete rows in the table's schema; for ``delete`` only the column `id`."""
+    steps: tuple[UpkeepStep, ...] = ()
+    written: WrittenRows | None = None
+    """Rows that workers have written already, instead of ``rows``, which has none then."""
 
     @property
     def ids(self) -> pa.ChunkedArray:

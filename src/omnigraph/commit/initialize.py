@@ -14,7 +14,6 @@ import orjson
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.schema_contract import write_contract
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
@@ -28,6 +27,7 @@ from omnigraph.errors import (
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
+from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import CommitLost, DatasetRef
 from omnigraph.storage.layout import INIT_CLAIM, LEASES, MAIN, MANIFEST, SCHEMA_OBJECTS
 from omnigraph.storage.manifest_rows import (
@@ -106,7 +106,7 @@ def _claim(kernel: Kernel) -> Iterator[None]:
     claim that was left behind, and the schema objects it covers.
     """
     operation_id = kernel.ids.operation_id()
-    lease = kernel.leases.try_hold(GRAPH_SCOPE, operation_id)
+    lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
     if lease is None:
         raise InitializationClaimed(
             f"another `init` of {kernel.root} is running", hint="wait for it, then open the graph"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph.commit.forks import Forks
 from omnigraph.commit.gates import Gates, gates_of
-from omnigraph.commit.leases import Lease, Leases, LeaseSettings
+from omnigraph.commit.leases import NO_LINE, Lease, Leases, LeaseSettings, Line
 from omnigraph.commit.schema_contract import accepted_tables, read_contract
 from omnigraph.commit.sidecar import Sidecars
 from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
@@ -116,14 +116,18 @@ class Kernel:
         branch: ManifestBranch,
         operation_id: str,
         beside: Callable[[], object] = lambda: None,
+        line: Line = NO_LINE,
+        catch_up: Callable[[], object] | None = None,
     ) -> Iterator[Lease]:
         """Be the only writer of a branch, in this process and in all others.
 
-        ``beside`` reads what the owner wants to know of the branch, while ownership is confirmed.
+        ``beside`` reads what the owner wants to know of the branch, while ownership is confirmed;
+        ``catch_up`` what others have written to it, while they still own it. ``line`` is the one
+        that this writer has stood in.
         """
         with (
             self.gates.write([branch.branch]),
-            self.leases.hold_branch(branch.branch, operation_id, beside) as lease,
+            self.leases.hold_branch(branch.branch, operation_id, beside, line, catch_up) as lease,
         ):
             if lease.was_taken_over:
                 # Until the fence stood, the former owner may have acted on: look again.

@@ -7,6 +7,7 @@ one and can never publish again, however late it wakes up.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -25,9 +26,18 @@ from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import InputError, StorageError, WriterBusy
 from omnigraph.storage.layout import LEASES
 
+log = logging.getLogger(__name__)
+
 GRAPH_SCOPE = "graph"
 DEFAULT_MS = 30_000
 POLL_SECONDS = 0.02
+LINE_WAIT_MS = 1_000
+"""How long a writer waits in line before it goes on without."""
+LINE_AVOIDED = 16
+"""Writes that do not wait in a line that was too slow: somebody in it takes long, or is stopped."""
+CATCH_UP_MS = 100
+CATCH_UP_PAUSE_MS = 1
+"""How long and how often the next writer looks whether its predecessor has published."""
 TAKEOVER_GRACE = 1.2
 """How many TTLs a record of a remote owner must stand still before it counts as dead."""
 SILENCE = 0.5
@@ -101,6 +111,19 @@ class LeaseLost(StorageError):
     code = "lease_lost"
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The place of a writer among those of its machine that want the same branch."""
+
+    is_crowded: bool
+    """Whether somebody else was there before."""
+    leave: Callable[[], None]
+    """To be called once the branch is owned: then another one may be next."""
+
+
+NO_LINE = Line(False, lambda: None)
+
+
 class Lease:
     """A lease this process holds."""
 
@@ -136,7 +159,11 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the lease back; a record that somebody took over is left alone."""
+        """Give the lease back; a record that somebody took over is left alone.
+
+        What the lease was for is done or has failed, and that is what the caller has to hear about.
+        A record that cannot be given back is taken over like that of an owner that died.
+        """
         with self._guard:
             if self._timer is not None:
                 self._timer.cancel()
@@ -144,6 +171,8 @@ class Lease:
         try:
             if token is not None:
                 self._leases.give_back(self.scope, replace(self._record, state="released"), token)
+        except StorageError:
+            log.warning("the lease of %s was not given back", self.scope, exc_info=True)
         finally:
             if self._os_lock is not None:
                 self._os_lock.release()
@@ -191,6 +220,8 @@ class Leases:
         between attempts: an owner may take longer to die than anyone is willing to wait at once."""
         self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
         """The records this process left last. If nobody changed them, they need no reading."""
+        self._slow_lines: dict[str, int] = {}
+        """Scopes whose line was too slow; how many writes are still not to wait in it."""
 
     @contextmanager
     def hold(self, scope: str, operation_id: str) -> Iterator[Lease]:
@@ -204,18 +235,24 @@ class Leases:
 
     @contextmanager
     def hold_branch(
-        self, branch: str, operation_id: str, beside: Callable[[], object] = lambda: None
+        self,
+        branch: str,
+        operation_id: str,
+        beside: Callable[[], object] = lambda: None,
+        line: Line = NO_LINE,
+        catch_up: Callable[[], object] | None = None,
     ) -> Iterator[Lease]:
         """Hold a branch's lease while no graph-wide operation runs.
 
         ``beside`` is called each time the branch's lease was taken, while the graph's is looked at.
         What it reads of the branch stays true: whoever changes that needs the branch's lease, which
-        a graph-wide operation waits for as well.
+        a graph-wide operation waits for as well. ``catch_up`` is called time and again while
+        another process of this machine owns the branch. ``line`` is left as soon as none does.
         """
         deadline = time.monotonic() + self._settings.wait_ms / 1000
         while True:
             left_ms = max(0, int((deadline - time.monotonic()) * 1000))
-            lease = self._acquire(branch_scope(branch), operation_id, left_ms)
+            lease = self._acquire(branch_scope(branch), operation_id, left_ms, line, catch_up)
             assert lease is not None
             try:
                 with side_by_side(threads=not self._store.root.is_local) as side:
@@ -237,9 +274,55 @@ class Leases:
         finally:
             lease.release()
 
+    @contextmanager
+    def in_line(self, branch: str) -> Iterator[Line]:
+        """Be the next writer of a branch on this machine, while another one owns it.
+
+        Whoever is next has the time to prepare its write on nearly the newest state; were all who
+        wait to do so, most of it would be in vain, and the owner would be slowed down. The line is
+        a courtesy: whoever has waited in it for long goes on without.
+        """
+        if self._os_lock_for is None:
+            yield NO_LINE
+            return
+        scope = branch_scope(branch)
+        turn = self._os_lock_for(f"{scope}/next")
+        is_crowded = not turn.acquire(0)
+        if is_crowded:
+            self._wait_in_line(scope, turn)
+        try:
+            yield Line(is_crowded, turn.release)
+        finally:
+            turn.release()
+
+    def _wait_in_line(self, scope: str, turn: OsLock) -> None:
+        avoided = self._slow_lines.pop(scope, 0)
+        if not avoided and not turn.acquire(LINE_WAIT_MS):
+            avoided = LINE_AVOIDED
+        if avoided > 1:
+            self._slow_lines[scope] = avoided - 1
+
     def try_hold(self, scope: str, operation_id: str) -> Lease | None:
         """A lease without waiting, or None while a live owner has it. The caller releases it."""
         return self._acquire(scope, operation_id, None)
+
+    def hold_unless_alive(self, scope: str, operation_id: str) -> Lease | None:
+        """A lease, waiting until its owner is known to be dead; None at its first sign of life.
+
+        On local disk that is known at once. On an object store it takes the owner's time to live,
+        and a third of that for one which is alive.
+        """
+        seen: Token | None = None
+        while True:
+            lease = self.try_hold(scope, operation_id)
+            if lease is not None or self._os_lock_for is not None:
+                return lease
+            found = self._store.read_versioned(_object_name(scope))
+            if found is not None and read_record(_object_name(scope), found[0]).state == "held":
+                if seen not in (None, found[1]):
+                    return None
+                seen = found[1]
+            time.sleep(POLL_SECONDS)
 
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
         """Replace a record; the new token, or None if it had changed."""
@@ -280,15 +363,23 @@ class Leases:
             return "dead"
         return "silent" if ttls > SILENCE else "live"
 
-    def _acquire(self, scope: str, operation_id: str, wait_ms: int | None) -> Lease | None:
+    def _acquire(
+        self,
+        scope: str,
+        operation_id: str,
+        wait_ms: int | None,
+        line: Line = NO_LINE,
+        catch_up: Callable[[], object] | None = None,
+    ) -> Lease | None:
         """Take a free lease, or one whose owner is dead; None only when told not to wait."""
         deadline = time.monotonic() + (wait_ms or 0) / 1000
         os_lock = self._os_lock_for(scope) if self._os_lock_for is not None else None
-        if os_lock is not None and not os_lock.acquire(wait_ms or 0):
+        if os_lock is not None and not _locked(os_lock, wait_ms or 0, catch_up):
             if wait_ms is None:
                 return None
             raise self._busy(scope)
         try:
+            line.leave()
             given_back = self._given_back.pop(scope, None)
             if given_back is not None:
                 lease = self._take(scope, operation_id, *given_back, os_lock)
@@ -359,6 +450,21 @@ class Leases:
         found = self._store.read_versioned(_object_name(scope))
         owner = read_record(_object_name(scope), found[0]).owner_id if found else "another writer"
         return WriterBusy(scope, owner, self._settings.ttl_ms)
+
+
+def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None) -> bool:
+    """Take the OS lock of a scope, if need be by waiting for it."""
+    began = time.monotonic()
+    while True:
+        waited_ms = (time.monotonic() - began) * 1000
+        left_ms = max(0, wait_ms - int(waited_ms))
+        if catch_up is None or waited_ms > CATCH_UP_MS:
+            return os_lock.acquire(left_ms)
+        if os_lock.acquire(min(left_ms, CATCH_UP_PAUSE_MS)):
+            return True
+        if not left_ms:
+            return False
+        catch_up()
 
 
 def _now() -> float:

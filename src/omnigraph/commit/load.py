@@ -23,13 +23,13 @@ from omnigraph.commit.change_set import ChangeKind, ChangeSet, GraphView, TableC
 from omnigraph.commit.load_input import InputTable, LoadInput
 from omnigraph.commit.records.envelope import TableType
 from omnigraph.commit.records.hints import name_hint
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.errors import InputError, KeyConflict
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.table_schema import table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,23 @@ class LoadPlan:
     edges: tuple[LoadedType, ...]
 
 
-def plan_load(loaded: LoadInput, view: GraphView, *, replace_types: Iterable[str] = ()) -> LoadPlan:
+def plan_load(
+    loaded: LoadInput,
+    view: GraphView,
+    *,
+    replace_types: Iterable[str] = (),
+    existing_ids: dict[str, pa.Array] | None = None,
+) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
     ``replace_types`` are type keys that an overwrite empties if it has no records of them, which
-    records alone cannot say. Raises `KeyConflict` naming the first entity an append would repeat.
+    records alone cannot say. Raises `KeyConflict` naming the first entity an append would repeat;
+    with ``existing_ids`` all of them are put there instead, by type key.
     """
-    plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
+    plans = {
+        key: _plan_table(key, table, loaded, view, existing_ids)
+        for key, table in loaded.tables.items()
+    }
     for key in replace_types:
         if loaded.mode != "overwrite":
             raise InputError(
@@ -74,10 +84,18 @@ def plan_load(loaded: LoadInput, view: GraphView, *, replace_types: Iterable[str
 _Planned = tuple[TableChange | None, LoadedType]
 
 
-def _plan_table(key: str, table: InputTable, loaded: LoadInput, view: GraphView) -> _Planned:
+def _plan_table(
+    key: str,
+    table: InputTable,
+    loaded: LoadInput,
+    view: GraphView,
+    existing_ids: dict[str, pa.Array] | None,
+) -> _Planned:
     if loaded.mode == "merge":
         return _merged(key, table, view)
-    if loaded.mode == "append":
+    if loaded.mode == "append" and existing_ids is not None:
+        existing_ids[key] = _existing(key, table, view, [ID])[ID].combine_chunks()
+    elif loaded.mode == "append":
         _refuse_existing(key, table, view)
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
     change = TableChange(key, kind, table.rows)

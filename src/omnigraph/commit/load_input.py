@@ -8,7 +8,7 @@ effect can be planned again without reading its sources again, and keeps the ids
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,15 +17,16 @@ from omnigraph.commit.limits import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budge
 from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.envelope import EnvelopeReader, TableType
 from omnigraph.commit.records.framing import read_chunks
-from omnigraph.commit.records.ids import MintIds
+from omnigraph.commit.records.ids import MintIds, minted_by
 from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemLog, Unit, unit_of
-from omnigraph.commit.records.rows import RowBuilder, TypedRows, ambiguous_rename, table_schema
+from omnigraph.commit.records.rows import RowBuilder, TypedRows, ambiguous_rename
 from omnigraph.commit.records.source import CHUNK_BYTES, RecordSource
 from omnigraph.errors import LimitExceeded
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.spelling import spell
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.table_schema import table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class LoadInput:
     catalog: Catalog
     tables: Mapping[str, InputTable]
     """By type key."""
+    refused_ids: Mapping[str, pa.Array] = field(default_factory=dict)
+    """By type key, ids of records that have problems of their own and are not in ``tables``."""
 
 
 def read_input(
@@ -83,13 +86,15 @@ def read_input(
     external: ExternalBlobs | None = None,
     limits: WriteLimits | None = None,
     problems: ProblemLog | None = None,
+    goes_on: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> LoadInput:
     """Read all records of ``sources``, in order.
 
     Without ``problems`` the first bad record raises `InputError`; with it the whole input is read
-    and every problem noted before it fails. ``limits`` raises `LimitExceeded` as soon as a table
-    is over them.
+    and every problem noted before it fails. With ``goes_on`` it does not fail even then, and the
+    caller looks for more problems among the records that are good so far. ``limits`` raises
+    `LimitExceeded` as soon as a table is over them.
     """
     log = problems if problems is not None else _FirstProblem()
     reader = _InputReader(
@@ -104,7 +109,34 @@ def read_input(
     )
     for source in sources:
         reader.read(source)
-    return reader.finish()
+    return reader.finish(fails=not goes_on)
+
+
+def input_of(
+    parts: Mapping[str, Sequence[TypedRows]],
+    *,
+    catalog: Catalog,
+    mode: LoadMode,
+    unit: Unit,
+    problems: ProblemLog,
+) -> LoadInput:
+    """The input that rows make which were read elsewhere, by type key and in input order.
+
+    Never fails: what is wrong is noted in ``problems``.
+    """
+    reader = _InputReader(
+        catalog,
+        mode=mode,
+        grammar="strict" if unit == "line" else "compatible",
+        mint=minted_by(str),
+        external=ExternalBlobs(),
+        limits=None,
+        log=problems,
+        chunk_bytes=CHUNK_BYTES,
+    )
+    for table_key, rows in parts.items():
+        reader.take(table_key, rows)
+    return reader.finish(fails=False)
 
 
 class _FirstProblem(ProblemLog):
@@ -153,9 +185,13 @@ class _InputReader:
                 self._parts.setdefault(table_key, []).append(rows)
                 self._charge(table_key, rows.rows)
             # By record, so that the first problem does not depend on how the input was cut.
-            self._log.extend(sorted(problems, key=lambda problem: problem.place.number))
+            self._log.extend(sorted(problems, key=_number))
 
-    def finish(self) -> LoadInput:
+    def take(self, table_key: str, parts: Sequence[TypedRows]) -> None:
+        """Take rows that were read already."""
+        self._parts.setdefault(table_key, []).extend(parts)
+
+    def finish(self, *, fails: bool = True) -> LoadInput:
         """Settle what concerns several records."""
         renames = {
             key: self._renames(parts)
@@ -163,8 +199,13 @@ class _InputReader:
             if any(part.renamed for part in parts)
         }
         tables = {key: self._table(key, renames) for key in sorted(self._parts)}
-        self._log.raise_if_any()
-        return LoadInput(self._mode, self._catalog, tables)
+        if fails:
+            self._log.raise_if_any()
+        refused = {
+            key: pa.chunked_array([part.refused_ids for part in parts], pa.string())
+            for key, parts in self._parts.items()
+        }
+        return LoadInput(self._mode, self._catalog, tables, refused)
 
     def _builder(self, table_key: str, type: TableType) -> RowBuilder:
         builder = self._builders.get(table_key)
@@ -240,6 +281,10 @@ class _InputReader:
                 for span in repeated.sort_by("row_max").to_pylist()
             )
         return spans["row_max"].combine_chunks().sort()
+
+
+def _number(problem: Problem) -> int:
+    return 0 if problem.place is None else problem.place.number
 
 
 def _repeated(raw: pa.Table, type: TableType, places: Places, first: int, last: int) -> Problem:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
+from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
@@ -33,14 +35,17 @@ def mutate(
     actor_id: str | None = None,
     expected_head: str | None = None,
     operation_id: str | None = None,
+    external: ExternalBlobs | None = None,
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
 
-    It is compiled again should the schema change before the commit.
+    It is compiled again should the schema change before the commit. Blobs may be given by URI only
+    as far as ``external`` allows it; their bytes are copied.
     """
     plan, parameters = _bound(compile_for, accepted.catalog, params)
-    # One instant per request, however often it is prepared again.
+    # One instant and the same new ids per request, however often it is prepared again.
     now: dt.datetime = datetime_from_ms(kernel.clock.wall_us() // 1000)
+    minted: list[str] = []
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[MutationOutcome]:
         nonlocal plan, parameters
@@ -52,8 +57,9 @@ def mutate(
             catalog,
             capture.reader,
             now=now,
-            mint_id=kernel.ids.ulid,
+            mint_id=_again(minted, kernel.ids.ulid),
             limits=limits,
+            external=external,
         )
         validate(outcome.change_set, catalog, capture.reader)
         counts = {
@@ -84,6 +90,18 @@ def mutate(
         actor_id,
         commit_info(written.commit) if written.commit is not None else None,
     )
+
+
+def _again(minted: list[str], mint: Callable[[], str]) -> Callable[[], str]:
+    """The ids minted before, in their order, and then new ones, which are added to them."""
+    at = count()
+
+    def next_id() -> str:
+        if (number := next(at)) == len(minted):
+            minted.append(mint())
+        return minted[number]
+
+    return next_id
 
 
 def _bound(

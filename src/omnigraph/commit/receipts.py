@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from omnigraph.errors import Conflict
-from omnigraph.model.receipts import CommitInfo, LoadedType, LoadReceipt, MutationReceipt
+from omnigraph.model.receipts import (
+    CommitInfo,
+    CommitKind,
+    LoadedType,
+    LoadReceipt,
+    MutationReceipt,
+)
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest_rows import CommitKind, CommitRow
+from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.snapshot import ManifestState
 
 
@@ -19,6 +25,7 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.merged_parent_commit_id,
         row.actor_id,
         row.created_at,
+        row.kind,
     )
 
 
@@ -71,3 +78,16 @@ def load_receipt(row: CommitRow) -> LoadReceipt:
         commit_info(row),
         said["engine"],
     )
+
+
+def repeated_load(
+    earlier: AlreadyWritten, operation_id: str | None, input_digest: str | None
+) -> LoadReceipt:
+    """The receipt of the first load under an operation id, if it had the same input."""
+    known = (earlier.commit.receipt or {}).get("input_digest")
+    if None not in (known, input_digest) and known != input_digest:
+        raise Conflict(
+            f"operation id '{operation_id}' was already used for another input",
+            hint="use a new id, or key, for each input",
+        )
+    return load_receipt(earlier.commit)

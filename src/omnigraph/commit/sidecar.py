@@ -15,8 +15,9 @@ import orjson
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import RecoveryRequired
+from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.layout import MAIN, RECOVERY, sidecar_name
-from omnigraph.storage.manifest_rows import CommitKind, CommitRow, TableIdentity
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
 
 SIDECAR_VERSION = 2
 VERSIONS_ONLY = 1

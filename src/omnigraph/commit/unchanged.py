@@ -6,9 +6,8 @@ load that is repeated changes nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,23 +25,55 @@ def unchanged_rows(rows: pa.Table, committed: pa.Table) -> pa.Array:
     for name in rows.schema.names:
         if name == ID or not len(same):
             continue
-        equal = _equal(rows[name].take(pa.array(same)), committed[name].take(pa.array(old_at)))
+        old = committed[name].take(pa.array(old_at))
+        equal = same_values(rows[name].take(pa.array(same)), old)
         same, old_at = same[equal], old_at[equal]
     out = np.zeros(rows.num_rows, bool)
     out[same] = True
     return pa.array(out)
 
 
-def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Any:
-    """Which values are the same, as a numpy mask; null is the same as null."""
-    both_null = pc.and_(left.is_null(), right.is_null())
-    if pa.types.is_nested(left.type):
-        # Compared as texts, which unlike floats tell the zeros apart.
-        pairs = zip(map(repr, left.to_pylist()), map(repr, right.to_pylist()), strict=True)
-        equal = pa.array([a == b for a, b in pairs], pa.bool_())
+def same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which values of two columns of one type are the same; null is the same as null."""
+    type = left.type
+    equal: npt.NDArray[np.bool_]
+    if pa.types.is_fixed_size_list(type):
+        equal = _same_vectors(left.combine_chunks(), right.combine_chunks())
+    elif pa.types.is_list(type):
+        equal = _same_lists(left, right)
     else:
-        equal = pc.equal(_as_bits(left), _as_bits(right)).fill_null(False)
-    return pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+        compared = pc.equal(_as_bits(left), _as_bits(right)).fill_null(False)
+        equal = compared.to_numpy(zero_copy_only=False)
+    left_null = left.is_null().to_numpy(zero_copy_only=False)
+    right_null = right.is_null().to_numpy(zero_copy_only=False)
+    same: npt.NDArray[np.bool_] = np.where(left_null | right_null, left_null & right_null, equal)
+    return same
+
+
+def _same_vectors(
+    left: pa.FixedSizeListArray, right: pa.FixedSizeListArray
+) -> npt.NDArray[np.bool_]:
+    """Compared as bits; what lies under a null is compared as well, and overruled."""
+    width = left.type.list_size
+    sides = [
+        side.values.slice(side.offset * width, len(side) * width).view(pa.int32())
+        for side in (left, right)
+    ]
+    bits = [np.asarray(side.fill_null(0)).reshape(-1, width) for side in sides]
+    equal: npt.NDArray[np.bool_] = (bits[0] == bits[1]).all(axis=1)
+    return equal
+
+
+def _same_lists(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    lengths = [pc.fill_null(pc.list_value_length(side), 0) for side in (left, right)]
+    equal: npt.NDArray[np.bool_] = pc.equal(*lengths).to_numpy(zero_copy_only=False).copy()
+    # Of lists that are equally long, the items lie beside each other.
+    rows = np.flatnonzero(equal)
+    chosen = [side.take(pa.array(rows)).combine_chunks() for side in (left, right)]
+    items = [pa.chunked_array([side.flatten()]) for side in chosen]
+    of_row = pc.list_parent_indices(chosen[0]).to_numpy(zero_copy_only=False)
+    equal[rows[of_row[~same_values(*items)]]] = False
+    return equal
 
 
 def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:

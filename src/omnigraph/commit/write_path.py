@@ -1,39 +1,39 @@
 """From a prepared change to a published commit: barrier, capture, prepare, attempt, and again.
 
-A write is prepared beside other writers. If the branch moved meanwhile, the whole attempt is thrown
-away; the next one is prepared while owning the branch, so that it cannot lose a second time however
-many writers there are. As long as others keep coming, mutations own the branch from the beginning:
-what is prepared beside others would only be thrown away.
+A write is prepared and staged beside other writers. If the branch moved meanwhile, the write is
+prepared again, as a whole, while owning the branch, so that it cannot lose a second time however
+many writers there are. Of the first attempt only data files may be used again, where they still are
+what has to be written.
+
+Mutations of one machine stand in line while they prepare. A load does not: it may take long.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import Lease
+from omnigraph.commit.leases import NO_LINE, Lease
 from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged, StorageError
+from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import CommitKind, CommitRow
+from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
 from omnigraph.storage.snapshot import ManifestState
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
-
-OWN_FIRST = 16
-"""Mutations that own their branch first after the last one that met another writer. One would not
-do: writers that take turns in short runs would each time prepare once in vain."""
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 """Somebody else was first, and nothing of this attempt is left."""
@@ -80,10 +80,6 @@ class WritePath:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._recoverer = Recoverer(kernel)
-        self._contended: dict[str, int] = {}
-        """Branches on which a write met another writer; how often they are still owned first."""
-        self._own_heads: dict[str, str] = {}
-        """The last commit written here, by branch: still the head, it means nobody else came."""
 
     def write(
         self,
@@ -110,16 +106,15 @@ class WritePath:
         request = _Request(
             branch, kind, accepted, retries, may_prepare_again, expected_head, operation_id
         )
-        own_first = kind == "mutation" and branch in self._contended
         for attempt in range(retries + 1):
-            manifest = self._recoverer.barrier(branch)
             captured: list[Capture] = []
             try:
-                if attempt or own_first:
-                    attempt_id = self._kernel.ids.operation_id()
-                    with self._kernel.own_branch(manifest, attempt_id) as lease:
-                        return self._owned(lease, request, prepare, captured)
-                return self._beside_others(manifest, request, prepare, captured)
+                if not attempt:
+                    return self._beside_others(request, prepare, captured)
+                manifest = self._recoverer.barrier(branch)
+                attempt_id = self._kernel.ids.operation_id()
+                with self._kernel.own_branch(manifest, attempt_id) as lease:
+                    return self._owned(lease, request, prepare, captured)
             except MOVED as moved:
                 settled = isinstance(moved, EffectFreeConflict)
                 if attempt == retries or not (settled or self._may_repeat(request, captured)):
@@ -131,51 +126,53 @@ class WritePath:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _beside_others(
+        self, request: _Request, prepare: Prepare[T], captured: list[Capture]
+    ) -> Written[T]:
+        """Prepare without owning anything: most writes meet nobody."""
+        with ExitStack() as until_owned:
+            line = NO_LINE
+            if request.kind == "mutation":
+                line = until_owned.enter_context(self._kernel.leases.in_line(request.branch))
+            manifest = self._recoverer.barrier(request.branch)
+            if line.is_crowded and not request.may_prepare_again:
+                # Prepared beside others, it would only be refused: somebody is about to publish.
+                attempt_id = self._kernel.ids.operation_id()
+                with self._kernel.own_branch(manifest, attempt_id, line=line) as lease:
+                    return self._owned(lease, request, prepare, captured)
+            capture, prepared = self._prepare(manifest, request, prepare, captured)
+            if prepared.changes.is_empty:
+                self._acknowledge_nothing(capture, request.expected_head)
+                return Written(prepared.result, None)
+            attempt = WriteAttempt(
+                self._kernel, capture, prepared.changes, prepared.intent, line=line
+            )
+            attempt.stage()
+            with attempt.owned_branch() as lease:
+                try:
+                    return Written(prepared.result, attempt.commit(lease))
+                except (ExpectedVersionMismatch, ReadSetChanged):
+                    if not lease.has_life or not self._may_repeat(request, captured):
+                        raise
+                    # The branch is ours now: the second attempt does not give it back before.
+                    return self._owned(lease, request, prepare, captured, attempt)
+
+    def _owned(
         self,
-        manifest: ManifestBranch,
+        lease: Lease,
         request: _Request,
         prepare: Prepare[T],
         captured: list[Capture],
-    ) -> Written[T]:
-        """Prepare without owning anything: most writes meet nobody."""
-        capture, prepared = self._prepare(manifest, request, prepare, captured)
-        if prepared.changes.is_empty:
-            self._acknowledge_nothing(capture, request.expected_head)
-            return Written(prepared.result, None)
-        attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
-        attempt.stage()
-        with attempt.owned_branch() as lease:
-            try:
-                return self._done(request, prepared.result, attempt.commit(lease))
-            except (ExpectedVersionMismatch, ReadSetChanged):
-                if not lease.has_life or not self._may_repeat(request, captured):
-                    raise
-                # The branch is ours now, so the second attempt is prepared without giving it back.
-                self._contended[request.branch] = OWN_FIRST
-                return self._owned(lease, request, prepare, captured)
-
-    def _owned(
-        self, lease: Lease, request: _Request, prepare: Prepare[T], captured: list[Capture]
+        earlier: WriteAttempt | None = None,
     ) -> Written[T]:
         """Prepare as the owner of the branch, so that nothing can move any more."""
         manifest = self._kernel.manifest.refreshed(request.branch)
         capture, prepared = self._prepare(manifest, request, prepare, captured)
-        self._reckon(request.branch, capture.snapshot.commit_id)
         if prepared.changes.is_empty:
             return Written(prepared.result, None)
-        attempt = WriteAttempt(self._kernel, capture, prepared.changes, prepared.intent)
-        return self._done(request, prepared.result, attempt.run_owned(lease))
-
-    def _reckon(self, branch: str, head: str) -> None:
-        """Whether others still write to a branch shows in whose commit its owner finds."""
-        if head != self._own_heads.get(branch):
-            self._contended[branch] = OWN_FIRST
-        elif (left := self._contended.pop(branch, 0)) > 1:
-            self._contended[branch] = left - 1
-
-    def _done(self, request: _Request, result: T, commit: CommitRow) -> Written[T]:
-        self._own_heads[request.branch] = commit.commit_id
-        return Written(result, commit)
+        attempt = WriteAttempt(
+            self._kernel, capture, prepared.changes, prepared.intent, earlier=earlier
+        )
+        return Written(prepared.result, attempt.run_owned(lease))
 
     def _prepare(
         self,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import Lease
+from omnigraph.commit.leases import NO_LINE, Lease, Line
 from omnigraph.commit.sidecar import (
     Authority,
     FirstTouch,
@@ -34,7 +34,9 @@ from omnigraph.errors import (
     OmnigraphError,
     ReadSetChanged,
     RecoveryRequired,
+    StorageError,
 )
+from omnigraph.model.receipts import CommitKind
 from omnigraph.storage import tables
 from omnigraph.storage.compaction import fragment_count, stage_compaction
 from omnigraph.storage.datasets import (
@@ -46,10 +48,17 @@ from omnigraph.storage.datasets import (
     row_count,
 )
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import CommitKind, CommitRow
+from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.manifest_upkeep import maintain_manifest
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
+from omnigraph.storage.restaging import holds_any, restage_new_rows
 from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.table_upkeep import UpkeepStep, stage_ahead
+from omnigraph.storage.written import (
+    stage_written_append,
+    stage_written_replace,
+    stage_written_upsert,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +71,16 @@ COMPACTED_ROWS = 65_536
 
 
 @dataclass(slots=True)
+class LaterStep:
+    """A transaction of upkeep that follows another one of the same table."""
+
+    step: UpkeepStep
+    uuid: str
+    staged: StagedTransaction | None = None
+    """None for a step that can only be staged on the result of those before it."""
+
+
+@dataclass(slots=True)
 class PlannedTable:
     """One table of the write, staged or ready to be staged."""
 
@@ -71,6 +90,7 @@ class PlannedTable:
     change: TableChange
     uuid: str
     restore_uuid: str
+    later: list[LaterStep]
     handle: Handle | None = None
     staged: StagedTransaction | None = None
     """None for a table this branch has never written: its ref does not exist yet."""
@@ -115,11 +135,21 @@ class WriteAttempt:
     """Steps 7 to 14 of a write."""
 
     def __init__(
-        self, kernel: Kernel, capture: Capture, changes: ChangeSet, intent: Intent
+        self,
+        kernel: Kernel,
+        capture: Capture,
+        changes: ChangeSet,
+        intent: Intent,
+        *,
+        earlier: WriteAttempt | None = None,
+        line: Line = NO_LINE,
     ) -> None:
         self._kernel = kernel
         self._capture = capture
         self._intent = intent
+        self._earlier = earlier
+        """An attempt at the same write that was thrown away. Files it wrote may be of use."""
+        self._line = line
         self._operation_id = kernel.ids.operation_id()
         self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
         self._seen: _Seen | None = None
@@ -143,7 +173,10 @@ class WriteAttempt:
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
         """Step 8: own the branch, and look at it."""
-        return self._kernel.own_branch(self._capture.branch, self._operation_id, self._look)
+        branch = self._capture.branch
+        return self._kernel.own_branch(
+            branch, self._operation_id, self._look, self._line, branch.refresh
+        )
 
     def commit(self, lease: Lease) -> CommitRow:
         """Step 9 and phases A to D. A branch that has moved is told before anything is done."""
@@ -154,8 +187,8 @@ class WriteAttempt:
         commit = self._effects(sidecar, lease)
         self._require_branch(lease)
         self._finish(sidecar)
-        maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
         if self._intent.commit_kind != "maintenance":
+            maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
             self._compact_tables(lease)
         return commit
 
@@ -193,6 +226,7 @@ class WriteAttempt:
             change,
             self._kernel.ids.ulid(),
             self._kernel.ids.ulid(),
+            [LaterStep(step, self._kernel.ids.ulid()) for step in change.steps[1:]],
         )
 
     def _stage_all(self) -> None:
@@ -209,21 +243,75 @@ class WriteAttempt:
         handle = table.handle
         if handle is None:
             handle = table.handle = self._capture.reader.handle(table.entry.table_key)
+        if table.change.written is not None:
+            table.staged = self._stage_written(table, handle, table.change.written)
+        else:
+            table.staged = self._restaged(table, handle)
+        if table.staged is None:
+            self._stage_anew(table, handle)
+        if table.staged is None:
+            raise EffectFreeConflict(f"there is nothing to compact in {table.entry.table_key}")
+        table.staged.transaction_properties = {"operation": self._operation_id}
+
+    def _stage_written(
+        self, table: PlannedTable, handle: Handle, written: WrittenRows
+    ) -> StagedTransaction:
+        """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
+        if table.change.kind == "append":
+            return stage_written_append(handle, written.fragments, table.uuid)
+        if table.change.kind == "replace":
+            return stage_written_replace(handle, written.fragments, table.uuid)
+        assert table.change.kind == "upsert"
+        return stage_written_upsert(
+            handle, written.fragments, written.updated, written.removed, table.uuid
+        )
+
+    def _restaged(self, table: PlannedTable, handle: Handle) -> StagedTransaction | None:
+        """What the earlier attempt staged for the same rows, if it still means the same here."""
+        earlier = self._earlier.staged_like(table, self._capture) if self._earlier else None
+        if earlier is None:
+            return None
+        assert earlier.handle is not None and earlier.staged is not None
+        # Rows to append have been proved to be new by preparing them on this version.
+        ids = table.change.ids.combine_chunks() if table.change.kind == "upsert" else None
+        return restage_new_rows(earlier.staged, earlier.handle, handle, ids, table.uuid)
+
+    def staged_like(self, table: PlannedTable, capture: Capture) -> PlannedTable | None:
+        """The table for which this attempt has staged the same change."""
+        for own in self._tables:
+            if (
+                own.staged is not None
+                and own.where == table.where
+                and own.change.kind == table.change.kind
+                and self._capture.schema_hash == capture.schema_hash
+                and own.change.rows.equals(table.change.rows)
+            ):
+                return own
+        return None
+
+    def _stage_anew(self, table: PlannedTable, handle: Handle) -> None:
         rows, uuid = table.change.rows, table.uuid
         match table.change.kind:
             case "append":
                 table.staged = tables.stage_append(handle, rows, uuid)
             case "upsert":
-                table.staged = tables.stage_upsert(handle, rows, uuid)
+                # Rows that are new are staged much faster if that is known, and can be committed
+                # on a newer version as they are. Where nobody else writes, it is not worth asking.
+                ids = table.change.ids.combine_chunks()
+                is_new = self._line.is_crowded and not holds_any(handle, ids)
+                stage = tables.stage_append if is_new else tables.stage_upsert
+                table.staged = stage(handle, rows, uuid)
             case "delete":
                 table.staged = tables.stage_delete(handle, rows["id"].combine_chunks(), uuid)
             case "replace":
                 table.staged = tables.stage_replace(handle, rows, uuid)
             case "compact":
                 table.staged = stage_compaction(handle, uuid, COMPACTED_ROWS)
-        if table.staged is None:
-            raise EffectFreeConflict(f"there is nothing to compact in {table.entry.table_key}")
-        table.staged.transaction_properties = {"operation": self._operation_id}
+            case "upkeep":
+                uuids = [uuid, *(later.uuid for later in table.later)]
+                table.staged, *ahead = stage_ahead(handle, table.change.steps, uuids)
+                for later, staged in zip(table.later, ahead, strict=True):
+                    later.staged = staged
 
     # --- under the gates --------------------------------------------------------------------------
 
@@ -313,14 +401,28 @@ class WriteAttempt:
             hit(Failpoint.MUTATION_POST_SIDECAR_PRE_FORK)
             for table in self._tables:
                 self._commit_table(table, lease)
-                hit(Failpoint.MUTATION_POST_TABLE_COMMIT)
-            hit(Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER)
+                self._passed_table()
+            self._passed_tables()
             lease.require_life()
             return publish(self._capture.branch, self._request(sidecar, lease))
         except CommitLost as lost:
             raise self._after_rejection(sidecar, lost) from lost
         except (OmnigraphError, OSError, ValueError) as error:
             return self._published_after_all(sidecar, error)
+
+    def _passed_table(self) -> None:
+        if self._intent.writer_kind == "EnsureIndices":
+            hit(Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT)
+        else:
+            hit(Failpoint.MUTATION_POST_TABLE_COMMIT)
+
+    def _passed_tables(self) -> None:
+        if self._intent.writer_kind == "EnsureIndices":
+            hit(Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT)
+        elif self._intent.writer_kind == "Optimize":
+            hit(Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT)
+        else:
+            hit(Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER)
 
     def _commit_table(self, table: PlannedTable, lease: Lease) -> None:
         lease.require_life()
@@ -332,6 +434,11 @@ class WriteAttempt:
             hit(Failpoint.MUTATION_POST_FORK_PRE_COMMIT)
         assert table.handle is not None and table.staged is not None
         table.landed = self._kernel.lance.commit(table.handle, table.staged)
+        for later in table.later:
+            staged = later.staged or later.step.stage(table.landed, later.uuid)
+            staged.transaction_properties = {"operation": self._operation_id}
+            lease.require_life()
+            table.landed = self._kernel.lance.commit(table.landed, staged)
 
     def _request(self, sidecar: Sidecar, lease: Lease) -> PublishRequest:
         return PublishRequest(
@@ -358,6 +465,9 @@ class WriteAttempt:
         if moved or forked:
             return self._recovery_required(lost)
         self._kernel.sidecars.delete(sidecar.operation_id)
+        if not lost.details.get("conflict", True):
+            # Nobody was first: the store refused, and would again.
+            return StorageError(lost.message, hint=lost.hint)
         return EffectFreeConflict(lost.message, hint="repeat the write")
 
     def _published_after_all(self, sidecar: Sidecar, error: Exception) -> CommitRow:
@@ -374,10 +484,11 @@ class WriteAttempt:
 
     def _recovery_required(self, error: Exception) -> RecoveryRequired:
         reason = error.message if isinstance(error, OmnigraphError) else str(error)
+        first = f"{error.hint}; " if isinstance(error, OmnigraphError) and error.hint else ""
         return RecoveryRequired(
             self._operation_id,
             f"the write was interrupted after its first effect: {reason}",
-            "the next write, or `omnigraph recover`, finishes or undoes it",
+            f"{first}the next write, or `omnigraph recover`, finishes or undoes it",
         )
 
     def _require_branch(self, lease: Lease) -> None:
@@ -409,7 +520,10 @@ def _sidecar_table(table: PlannedTable) -> SidecarTable:
         entry.location,
         table.where.ref,
         entry.version,
-        (PlannedTransaction(table.uuid, entry.version),),
+        tuple(
+            PlannedTransaction(uuid, entry.version + at)
+            for at, uuid in enumerate([table.uuid, *(later.uuid for later in table.later)])
+        ),
         table.restore_uuid,
         FirstTouch(entry.ref, entry.version) if table.is_first_touch else None,
     )

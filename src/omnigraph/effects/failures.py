@@ -93,10 +93,16 @@ _HINT_OF_ERRNO = {
     errno.EROFS: "the file system is mounted read-only; open the graph read-only",
     errno.ENOSPC: "free some disk space and try again",
     errno.EDQUOT: "free some disk space and try again",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EIO: "check the health of the disk",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
 }
+
+
+def hint_for(number: int) -> str | None:
+    """What helps against an error of the operating system."""
+    return _HINT_OF_ERRNO.get(number)
 
 
 def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure:
@@ -108,7 +114,7 @@ def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure
         operation,
         target,
         f"{(error.strerror or 'unknown error').lower()} ({name})",
-        hint=_HINT_OF_ERRNO.get(number),
+        hint=hint_for(number),
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +24,9 @@ from omnigraph.effects.failures import from_os_error
 from omnigraph.effects.keys import HIDDEN_PREFIX
 from omnigraph.errors import InternalError
 
-_PAUSE_MIN_S = 0.000_05
-_PAUSE_MAX_S = 0.005
-# `is_locked` holds a shared lock for microseconds; trying a little longer looks through that.
-_TRY_MS = 3
+_PAUSE_S = 0.000_1
+_PATIENCE_MS = 3
+"""So long a wait polls: most locks, like the shared one of `is_locked`, are held for a moment."""
 _OPEN_ATTEMPTS_MAX = 20
 
 
@@ -42,22 +42,72 @@ def lock_path(directory: Path, scope: str) -> Path:
 def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = False) -> bool:
     """Lock an open file, waiting up to ``timeout_ms`` (`None`: as long as it takes).
 
-    False when somebody else kept it all that time. The wait polls, because a blocked `flock` cannot
-    be given a limit.
+    False when somebody else kept it all that time.
     """
-    mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1_000
-    pause = _PAUSE_MIN_S
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    began = time.monotonic()
     while True:
         try:
-            fcntl.flock(descriptor, mode)
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
         except BlockingIOError:
-            if deadline is not None and time.monotonic() >= deadline:
+            waited_ms = (time.monotonic() - began) * 1_000
+            if timeout_ms is not None and waited_ms >= timeout_ms:
                 return False
-            time.sleep(pause)
-            pause = min(pause * 2, _PAUSE_MAX_S)
+            if waited_ms >= _PATIENCE_MS:
+                left_ms = None if timeout_ms is None else timeout_ms - waited_ms
+                return _Wait(descriptor, mode).for_at_most(left_ms)
+            time.sleep(_PAUSE_S)
         else:
             return True
+
+
+class _Wait:
+    """A blocked `flock`, in a thread of its own, since it cannot be given a limit.
+
+    Polling would cost the more the more are waiting, and would favour whoever has come last. The
+    thread locks through a second descriptor of the same open file, which it closes in the end.
+    """
+
+    def __init__(self, descriptor: int, mode: int) -> None:
+        self._callers: int | None = descriptor
+        self._descriptor = os.dup(descriptor)
+        self._mode = mode
+        self._guard = threading.Lock()
+        self._given_up = False
+        self._granted = threading.Event()
+        self._failure: OSError | None = None
+
+    def for_at_most(self, timeout_ms: float | None) -> bool:
+        """Wait; whether the lock was granted."""
+        _waiting.add(self)
+        threading.Thread(target=self._block, name="omnigraph-lock", daemon=True).start()
+        try:
+            self._granted.wait(None if timeout_ms is None else timeout_ms / 1_000)
+        finally:
+            with self._guard:
+                self._callers = None
+                self._given_up = not self._granted.is_set()
+        if self._failure is not None:
+            raise self._failure
+        return not self._given_up
+
+    def _block(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, self._mode)
+        except OSError as error:
+            self._failure = error
+        with self._guard:
+            if self._given_up and self._failure is None:
+                unlock_descriptor(self._descriptor)
+            self._granted.set()
+        _waiting.discard(self)
+        os.close(self._descriptor)
+
+    def drop_inherited(self) -> None:
+        """In a forked child: the wait is its parent's."""
+        os.close(self._descriptor)
+        if self._callers is not None:
+            os.close(self._callers)
 
 
 def unlock_descriptor(descriptor: int) -> None:
@@ -100,7 +150,7 @@ class OsLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it."""
-        return self.acquire(_TRY_MS)
+        return self.acquire(_PATIENCE_MS)
 
     def acquire(self, timeout_ms: int | None = None) -> bool:
         """Take the lock, waiting up to ``timeout_ms`` (`None`: as long as it takes)."""
@@ -174,12 +224,16 @@ class OsLock:
 # A forked child has its parent's lock files open and would keep the locks alive after the parent's
 # death. It drops them: what a child wants to hold, it has to acquire.
 _held: set[OsLock] = set()
+_waiting: set[_Wait] = set()
 
 
 def _drop_inherited_locks() -> None:
     for lock in list(_held):
         lock._drop_inherited()
     _held.clear()
+    for wait in list(_waiting):
+        wait.drop_inherited()
+    _waiting.clear()
 
 
 os.register_at_fork(after_in_child=_drop_inherited_locks)

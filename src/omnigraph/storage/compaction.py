@@ -39,7 +39,7 @@ def stage_compaction(
     if not plan.tasks:
         return None
     count("lance", "compact", handle.uri)
-    next_id = _next_fragment_id(handle)
+    next_id = next_fragment_id(handle)
     groups = []
     for task in plan.tasks:
         result = task.execute(handle)
@@ -52,7 +52,7 @@ def stage_compaction(
     return Transaction(handle.version, LanceOperation.Rewrite(groups, []), uuid=uuid)
 
 
-def _next_fragment_id(handle: LanceDataset) -> int:
+def next_fragment_id(handle: LanceDataset) -> int:
     """One above every fragment id ever used; Lance shows it only in its debug text."""
     found = _MAX_FRAGMENT_ID.search(format_manifest(handle))
     if found is None:

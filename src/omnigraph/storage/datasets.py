@@ -18,9 +18,11 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph.effects.durability import Durability
+from omnigraph.effects.failures import hint_for
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
+from omnigraph.storage.damage import damaged_data, damaged_version
 from omnigraph.storage.durable import flush_commit, flush_ref, flushed_additions
 
 Handle: TypeAlias = LanceDataset
@@ -36,6 +38,7 @@ FILE_FORMAT = "2.2"
 _LISTINGS_MAX = 10
 """How often a listing is begun again because something in it was removed meanwhile."""
 
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
 
 
@@ -136,7 +139,9 @@ class LanceStore:
                 storage_options=options,
             )
         except (OSError, ValueError) as error:
-            raise CommitLost(f"{where.address} could not be created: {_sentence(error)}") from error
+            raise CommitLost(
+                f"{where.address} could not be created: {_sentence(error)}", hint=_hint(error)
+            ) from error
         flush_commit(self.root, created, transaction, self.durability)
         return created
 
@@ -205,7 +210,10 @@ class LanceStore:
         self, where: DatasetRef, version: int | None, error: Exception
     ) -> OmnigraphError:
         if not _is_missing(error):
-            return StorageError(f"{where.address} could not be opened: {_sentence(error)}")
+            damaged = damaged_version(where.address, version) if self.root.is_local else None
+            return damaged or StorageError(
+                f"{where.address} could not be opened: {_sentence(error)}", hint=_hint(error)
+            )
         if version is not None:
             try:
                 self.open(where)
@@ -218,9 +226,19 @@ class LanceStore:
         return NotFound(f"there is no dataset at {where.address}")
 
 
-def lance_failure(uri: str, error: Exception) -> StorageError:
-    """The error of ours for one of Lance's that says nothing a caller could act on."""
-    return StorageError(f"{uri} could not be used: {_sentence(error)}")
+def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
+    """The error of ours for one of Lance's that says nothing a caller could act on.
+
+    With the open dataset instead of its address, a damaged file is found and named.
+    """
+    if isinstance(where, str):
+        return StorageError(f"{where} could not be used: {_sentence(error)}", hint=_hint(error))
+    damaged = damaged_data(where) if _is_local(where) else None
+    return damaged or lance_failure(where.uri, error)
+
+
+def _is_local(handle: LanceDataset) -> bool:
+    return "://" not in handle.uri
 
 
 def latest_version(handle: LanceDataset) -> int:
@@ -234,7 +252,7 @@ def latest_version(handle: LanceDataset) -> int:
     except (OSError, ValueError) as error:
         if _is_missing(error):
             raise NotFound(f"there is no dataset at {handle.uri} any more") from error
-        raise lance_failure(handle.uri, error) from error
+        raise lance_failure(handle, error) from error
     return version
 
 
@@ -252,7 +270,8 @@ def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
     except (OSError, ValueError) as error:
         if _is_missing(error):
             return None
-        raise
+        damaged = damaged_version(handle.uri, version) if _is_local(handle) else None
+        raise damaged or lance_failure(handle, error) from error
     return None if transaction is None else str(transaction.uuid)
 
 
@@ -313,6 +332,7 @@ def _settle_failed_commit(
     reason = "another writer was first" if _is_conflict(error) else _sentence(error)
     raise CommitLost(
         f"a commit to {handle.uri} was rejected: {reason}",
+        hint=_hint(error),
         details={"conflict": _is_conflict(error)},
     ) from error
 
@@ -324,6 +344,12 @@ def _is_missing(error: Exception) -> bool:
 
 def _is_conflict(error: Exception) -> bool:
     return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
+
+
+def _hint(error: Exception) -> str | None:
+    """What helps against a failure of the operating system that Lance passes on as text."""
+    number = _OS_ERROR.search(str(error))
+    return hint_for(int(number[1])) if number is not None else None
 
 
 def _sentence(error: Exception) -> str:

@@ -10,9 +10,7 @@ from lance import LanceDataset, Transaction
 
 from omnigraph.effects.durability import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
-
-_VERSION_MAX = 2**64 - 1
-"""Lance names version files so that the newest sorts first."""
+from omnigraph.storage.damage import version_file
 
 
 def flush_commit(
@@ -24,7 +22,7 @@ def flush_commit(
     """
     if root.path is None or durability is Durability.PROCESS:
         return
-    files = set(_new_files(Path(landed.uri), landed.version, transaction))
+    files = {version_file(landed.uri, landed.version), *_new_files(Path(landed.uri), transaction)}
     flush_tree(root.path, files, durability)
 
 
@@ -48,19 +46,22 @@ def flushed_additions(root: Root, address: str, durability: Durability) -> Itera
     flush_new_files(Path(address), known, durability)
 
 
-def _new_files(directory: Path, version: int, transaction: Transaction) -> Iterator[Path]:
-    yield directory / "_versions" / f"{_VERSION_MAX - version:020d}.manifest"
+def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
     yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
     operation = transaction.operation
+    rewritten = getattr(operation, "groups", None) or ()
     for fragment in (
         *(getattr(operation, "fragments", None) or ()),
         *(getattr(operation, "new_fragments", None) or ()),
+        *(fragment for group in rewritten for fragment in group.new_fragments),
     ):
         for file in fragment.files:
             data = directory / "data" / file.path
             yield data
             # Blobs too large for the file lie in a directory of its name.
             yield from data.with_suffix("").glob("*.blob")
+    for index in getattr(operation, "new_indices", None) or ():
+        yield from (directory / "_indices" / index.uuid).iterdir()
     for fragment in getattr(operation, "updated_fragments", None) or ():
         if fragment.deletion_file is not None:
             deleted = directory / fragment.deletion_file.path(fragment.id)

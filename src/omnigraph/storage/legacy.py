@@ -26,11 +26,11 @@ from omnigraph.effects.io_counters import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
+from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import (
     BranchRow,
-    CommitKind,
     CommitRow,
     HeadRow,
     ManifestRow,

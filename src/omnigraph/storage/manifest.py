@@ -13,10 +13,13 @@ from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
 from omnigraph.storage.head_swap import find_head_address, head_address_among
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
-from omnigraph.storage.manifest_rows import BranchRow, decode_rows
+from omnigraph.storage.manifest_rows import DECODED_COLUMNS, BranchRow, decode_rows
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import check_stamp, is_current, read_stamp
 from omnigraph.syntax.suggest import did_you_mean
+
+ROWS_OF_A_COMMIT = 16
+"""More rows than most commits write: one per table, its own, and the head."""
 
 
 class ManifestBranch:
@@ -111,15 +114,21 @@ class ManifestBranch:
         count("lance", "scan", self.where.address)
         # A changed row lies in a new fragment; those that were there before need no reading.
         known = handle.fragment_ids()
+        fragments = [each for each in moved.get_fragments() if each.fragment_id not in known]
+        rows = sum(each.metadata.physical_rows for each in fragments)
+        # A compaction puts all former rows into new fragments as well. Telling them apart while
+        # reading costs more than reading what a few commits have written.
+        few = rows <= ROWS_OF_A_COMMIT * (moved.version - state.version)
         changed = moved.scanner(
-            filter=f"_row_last_updated_at_version > {state.version}",
-            fragments=[each for each in moved.get_fragments() if each.fragment_id not in known],
+            columns=DECODED_COLUMNS,
+            filter=None if few else f"_row_last_updated_at_version > {state.version}",
+            fragments=fragments,
             with_row_address=True,
         ).to_table()
         # Absent when only a compaction moved the rows: then the old address is wrong, too.
         head_address = head_address_among(changed, self.branch)
         self._head_at = None if head_address is None else (moved.version, head_address)
-        following = state.with_rows(moved.version, decode_rows(changed))
+        following = state.following(moved.version, decode_rows(changed))
         if following.registry_changes != state.registry_changes:
             # A registry change may have deleted rows, which no filter shows.
             return self._scan(moved)

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
 
 from omnigraph.errors import StorageError
+from omnigraph.model.receipts import CommitKind
 from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.layout import MAIN
-
-CommitKind: TypeAlias = Literal[
-    "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
-]
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
 
@@ -159,6 +156,10 @@ def branch_object_id(name: str) -> str:
 def encode_rows(rows: Iterable[ManifestRow]) -> pa.Table:
     """Rows as a table that can be merged into `__manifest`."""
     return pa.Table.from_pylist([_encode(row) for row in rows], schema=SCHEMA)
+
+
+DECODED_COLUMNS = [name for name in SCHEMA.names if name != "base_objects"]
+"""What `decode_rows` needs to see."""
 
 
 def decode_rows(table: pa.Table) -> list[ManifestRow]:

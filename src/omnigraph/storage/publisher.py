@@ -8,6 +8,7 @@ nothing is visible; after it everything is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lance import LanceDataset
@@ -89,6 +90,7 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
     Raises the typed conflict for whichever assumption no longer holds, and nothing was published;
     `RecoveryRequired` when the store cannot say whether it was.
     """
+    complete_head(branch)
     for attempt in range(PUBLISHER_RETRY_BUDGET):
         # The first attempt trusts the state its writer has just checked. If that is not the newest
         # any more, the swap is lost, and the request is judged by what is there then.
@@ -111,6 +113,30 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
             return commit
     raise RowLevelCasContention(
         f"{PUBLISHER_RETRY_BUDGET} attempts to publish on {branch.branch} lost to other writers",
+        hint="try again",
+    )
+
+
+def complete_head(branch: ManifestBranch) -> None:
+    """Give a branch its head row, as its owner, if it was created without.
+
+    Only then do two publishes contend for one row, whatever else they write.
+    """
+    for _ in range(PUBLISHER_RETRY_BUDGET):
+        handle, state = branch.current
+        if state.has_head_row:
+            return
+        count("lance", "stage", branch.where.address)
+        transaction, _ = (
+            handle.merge_insert("object_id")
+            .when_not_matched_insert_all()
+            .execute_uncommitted(encode_rows([state.head]))
+        )
+        with suppress(CommitLost, CommitOutcomeUnknown):
+            branch.lance.commit(handle, transaction)
+        branch.refresh()
+    raise RowLevelCasContention(
+        f"{PUBLISHER_RETRY_BUDGET} attempts to complete {branch.branch} lost to other writers",
         hint="try again",
     )
 
@@ -206,6 +232,7 @@ def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknow
 
 def fence(branch: ManifestBranch, epoch: int) -> None:
     """Write a taken-over lease's epoch into the head row: its former owner cannot publish now."""
+    complete_head(branch)
     for _ in range(PUBLISHER_RETRY_BUDGET):
         branch.refresh()
         handle, state = branch.current

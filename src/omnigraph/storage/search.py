@@ -101,7 +101,7 @@ def matching_rows(
             with_row_id=with_row_id,
         )
     except _LANCE_FAILURES as error:
-        raise lance_failure(handle.uri, error) from error
+        raise lance_failure(handle, error) from error
 
 
 def nearest_rows(
@@ -136,7 +136,7 @@ def nearest_rows(
                 with_row_id=with_row_id,
             )
         except _LANCE_FAILURES as error:
-            raise lance_failure(handle.uri, error) from error
+            raise lance_failure(handle, error) from error
         if found.num_rows < rows_max or _is_enough(found[DISTANCE], k, target, single):
             return found
         rows_max *= _MORE_ROWS

@@ -128,6 +128,20 @@ class ManifestState:
             _fold_pins(self.pins, rows),
         )
 
+    def following(self, version: int, rows: list[ManifestRow]) -> ManifestState:
+        """This state at a newer version, in whose new fragments ``rows`` lie.
+
+        Among them may be rows that were here before and were only moved. Every publish takes the
+        next place on the line of its branch, so they can be told by theirs.
+        """
+        top = self.head.commit_seq
+        new = [
+            row
+            for row in rows
+            if not isinstance(row, VersionRow | TombstoneRow) or row.commit_seq > top
+        ]
+        return self.with_rows(version, new)
+
     def without_branch(self, name: str) -> ManifestState:
         """This state after a branch was taken out of the registry."""
         left = {known: row for known, row in self.branches.items() if known != name}
@@ -135,11 +149,23 @@ class ManifestState:
 
     @property
     def head(self) -> HeadRow:
-        """The head row of this branch; every live branch has one."""
+        """The head row of this branch.
+
+        Every live branch has one. Where it is missing, it is the one that the branch was created
+        without: nothing was published on it since, so it ends with the last commit it inherited.
+        """
         row = self.heads.get(self.branch)
-        if row is None:
-            raise InternalError(f"branch {self.branch} has no head row")
-        return row
+        if row is not None:
+            return row
+        last = max(self.commits.values(), key=lambda commit: commit.commit_seq, default=None)
+        if last is None:
+            raise InternalError(f"branch {self.branch} has no commit")
+        return HeadRow(self.branch, last.commit_id, 0, last.commit_seq)
+
+    @property
+    def has_head_row(self) -> bool:
+        """Whether the head is a row that publishes can contend for."""
+        return self.branch in self.heads
 
     def head_snapshot(self) -> Snapshot:
         """What the branch shows now."""

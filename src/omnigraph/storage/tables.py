@@ -37,7 +37,7 @@ def _translated(
         try:
             return work(handle, *args, **kwargs)
         except (OSError, ValueError) as error:
-            raise lance_failure(handle.uri, error) from error
+            raise lance_failure(handle, error) from error
 
     return translated
 
@@ -102,7 +102,7 @@ def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordB
     try:
         yield from handle.to_batches(columns=list(columns))
     except (OSError, ValueError) as error:
-        raise lance_failure(handle.uri, error) from error
+        raise lance_failure(handle, error) from error
 
 
 @_translated

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from omnigraph.commit.change_set import ChangeKind, TableChange
 from omnigraph.commit.limits import Budget, WriteLimits
 from omnigraph.commit.mutation.view import MutationView
-from omnigraph.commit.records.rows import table_schema
 from omnigraph.model.arrow import BLOB_STORAGE, DST, ID, SRC
 from omnigraph.model.columns import column_from_values
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import Value
 from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.table_schema import table_schema
 
 _TEXT = ValueType(Scalar.STRING)
 

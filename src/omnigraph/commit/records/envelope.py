@@ -14,7 +14,7 @@ from omnigraph.commit.records.framing import Chunk
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, unit_of
 from omnigraph.model.values import shown
-from omnigraph.schema.admission.names import VIRTUAL_COLUMNS
+from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 
 TableType = NodeType | EdgeType

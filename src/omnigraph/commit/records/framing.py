@@ -44,6 +44,25 @@ def read_chunks(
     return _compatible(source, chunk_bytes)
 
 
+class NotOnLines(Exception):
+    """Some value of a compatible input does not stand on one line of its own."""
+
+
+def read_line_chunks(source: RecordSource, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """The values of a part of a compatible input, if each stands on one line of its own.
+
+    Only such an input can be read in parts. Raises `NotOnLines` if this part is not like that;
+    then the whole input has to be read from its beginning, by `read_chunks`.
+    """
+    first = 1
+    for block in line_blocks(source, chunk_bytes):
+        decoded = _line_values(block)
+        if decoded is None or any(isinstance(value, Refusal) for value in decoded):
+            raise NotOnLines
+        yield _chunk(source, "compatible", range(first, first + len(decoded)), decoded)
+        first += len(decoded)
+
+
 # --- one record per line --------------------------------------------------------------------------
 
 

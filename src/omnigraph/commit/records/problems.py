@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from omnigraph.errors import ConstraintViolation, InputError, ValueConversionError
+from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, ValueConversionError
+from omnigraph.model.ids import EntityKind
 
 Grammar = Literal["strict", "compatible"]
 """How an input is framed and how forgiving it is read."""
@@ -29,6 +30,11 @@ ProblemKind = Literal[
     "denied_blob",
     "repeated_key",
     "repeated_id",
+    "constraint",
+    "unique",
+    "existing_id",
+    "missing_node",
+    "cardinality",
 ]
 """What reports count by."""
 
@@ -36,6 +42,10 @@ _ERRORS: dict[ProblemKind, type[InputError]] = {
     "bad_value": ValueConversionError,
     "denied_blob": ValueConversionError,
     "repeated_key": ConstraintViolation,
+    "constraint": ConstraintViolation,
+    "unique": ConstraintViolation,
+    "missing_node": ConstraintViolation,
+    "cardinality": ConstraintViolation,
 }
 
 
@@ -69,15 +79,18 @@ class Problem:
 
     kind: ProblemKind
     message: str
-    place: Place
+    place: Place | None
+    """None for what no single record is to blame for."""
     type_name: str | None = None
     property_name: str | None = None
     hint: str | None = None
+    entity_id: str | None = None
+    """The entity it is about, where a message alone would not do."""
 
     @property
     def text(self) -> str:
         """The line a person reads: `file:record: type.property: message`."""
-        parts = [str(self.place), self._subject(), self.message]
+        parts = [str(self.place or ""), self._subject(), self.message]
         return ": ".join(part for part in parts if part)
 
     def _subject(self) -> str:
@@ -93,16 +106,25 @@ class Problem:
         """The JSON form: one line of an error file."""
         return {
             "kind": self.kind,
-            "file": self.place.source,
-            self.place.unit: self.place.number,
+            **self._place_dict(),
             "type": self.type_name,
             "property": self.property_name,
             "message": self.message,
             "hint": self.hint,
         }
 
-    def to_error(self) -> InputError:
+    def _place_dict(self) -> dict[str, Any]:
+        if self.place is None:
+            return {"file": None}
+        return {"file": self.place.source, self.place.unit: self.place.number}
+
+    def to_error(self) -> InputError | KeyConflict:
         """The exception for a load that stops here."""
+        if self.kind == "existing_id":
+            kind: EntityKind = "edge" if self.message.startswith("edge ") else "node"
+            conflict = KeyConflict(kind, self.type_name or "", self.entity_id or "")
+            conflict.hint = self.hint if self.place is None else f"{self.place}: {self.hint}"
+            return conflict
         error = _ERRORS.get(self.kind, InputError)
         return error(self.text, hint=self.hint, details=self.to_dict())
 

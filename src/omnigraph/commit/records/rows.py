@@ -7,8 +7,9 @@ of them are, so that every problem of a chunk is known at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +22,8 @@ from omnigraph.commit.records.hints import name_hint
 from omnigraph.commit.records.ids import MintIds, names_key
 from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, Unit, unit_of
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.arrow import ID, edge_schema, node_schema
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow_columns import column_from_arrow, json_values, values_from_text
 from omnigraph.model.columns import (
     column_from_json,
     column_from_values,
@@ -29,14 +31,9 @@ from omnigraph.model.columns import (
     spell_column,
 )
 from omnigraph.model.values import Value, property_value, shown
-from omnigraph.schema.admission.names import VIRTUAL_COLUMNS
+from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import EdgeType, NodeType, Property
-
-
-def table_schema(type: TableType) -> pa.Schema:
-    """The Arrow schema of a type's table."""
-    columns = [(prop.name, prop.type, prop.property_id) for prop in type.properties.values()]
-    return node_schema(columns) if isinstance(type, NodeType) else edge_schema(columns)
+from omnigraph.schema.table_schema import table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,9 @@ class TypedRows:
     """Rows whose id was neither given nor derived; no other entity has such an id."""
     renamed: dict[str, tuple[str, int]]
     """Ids that were given in an older spelling: the canonical id, and a record that shows it."""
+    refused_ids: pa.StringArray
+    """Ids of records that are not among the rows, as far as they are known: whoever names such an
+    entity is not to blame for the record's own problem."""
 
 
 class RowBuilder:
@@ -66,10 +66,11 @@ class RowBuilder:
         external: ExternalBlobs,
         *,
         copy_external: bool,
+        unit: Unit | None = None,
     ) -> None:
         self._type = type
         self._strict = grammar == "strict"
-        self._unit = unit_of(grammar)
+        self._unit = unit or unit_of(grammar)
         self._mint = mint
         self._external = external
         self._copy_external = copy_external
@@ -88,11 +89,53 @@ class RowBuilder:
             for prop in self._type.properties.values()
         }
         if isinstance(self._type, EdgeType):
-            columns["src"] = pa.array(records.sources, pa.string())
-            columns["dst"] = pa.array(records.targets, pa.string())
-        numbers = pa.array(records.numbers, pa.int64())
+            columns[SRC] = pa.array(records.sources, pa.string())
+            columns[DST] = pa.array(records.targets, pa.string())
+        return self._rows(columns, given, batch)
+
+    def build_from_columns(
+        self,
+        columns: Mapping[str, pa.Array],
+        numbers: Sequence[int],
+        source: str | None,
+        *,
+        are_texts: bool = False,
+    ) -> tuple[TypedRows, list[Problem]]:
+        """The same for rows of a table, whose columns are known to be of acceptable types.
+
+        Of an edge, `src` and `dst` are texts. ``are_texts`` says that every cell is the text of a
+        value, as in a CSV file.
+        """
+        batch = _Batch(self._type, source, self._unit, numbers)
+        built = {
+            prop.name: self._cells(prop, columns.get(prop.name), batch, are_texts=are_texts)
+            for prop in self._type.properties.values()
+        }
+        if isinstance(self._type, EdgeType):
+            for name, member in ((SRC, "from"), (DST, "to")):
+                built[name] = ends = columns[name].cast(pa.string())
+                for i in pc.indices_nonzero(ends.is_null()).to_pylist():
+                    batch.add(
+                        i,
+                        "bad_endpoint",
+                        f"edge {self._type.name} requires field '{member}'",
+                        member,
+                        "every edge names both its nodes",
+                    )
+        given = columns.get(ID)
+        if given is None:
+            given = pa.nulls(len(numbers), pa.string())
+        return self._rows(built, given.cast(pa.string()), batch)
+
+    def _rows(
+        self, columns: dict[str, pa.Array], given: pa.StringArray, batch: _Batch
+    ) -> tuple[TypedRows, list[Problem]]:
+        """Rows of the records without problems, once their ids are known."""
+        numbers = pa.array(batch.numbers, pa.int64())
+        refused = pa.nulls(0, pa.string())
         if batch.bad:
-            kept = pa.array([i not in batch.bad for i in range(len(records.numbers))])
+            kept = pa.array([i not in batch.bad for i in range(len(numbers))])
+            refused = self._ids_of_refused(columns, given, pc.invert(kept))
             columns = {name: column.filter(kept) for name, column in columns.items()}
             numbers, given = numbers.filter(kept), given.filter(kept)
         renamed: dict[str, tuple[str, int]] = {}
@@ -100,12 +143,13 @@ class RowBuilder:
             ids = self._derived_ids(columns, given, numbers, batch, renamed)
             minted = pa.array([False] * len(ids), pa.bool_())
         else:
-            ids, minted = self._chosen_ids(source, given, numbers)
+            ids, minted = self._chosen_ids(batch.source, given, numbers)
         columns[ID] = ids
         rows = pa.RecordBatch.from_arrays(
             [columns[name] for name in self._schema.names], schema=self._schema
         )
-        return TypedRows(self._type, source, rows, numbers, minted, renamed), batch.problems
+        typed = TypedRows(self._type, batch.source, rows, numbers, minted, renamed, refused)
+        return typed, batch.problems
 
     # --- members of data ---
 
@@ -134,22 +178,38 @@ class RowBuilder:
 
     # --- values ---
 
+    def _cells(
+        self, prop: Property, cells: pa.Array | None, batch: _Batch, *, are_texts: bool
+    ) -> pa.Array:
+        """The column of a property from a column of a table; None if the table has none."""
+        if cells is None:
+            return self._column(prop, [prop.default] * len(batch.numbers), batch)
+        if are_texts:
+            return self._column(prop, values_from_text(cells, prop.type), batch)
+        try:
+            column = column_from_arrow(cells, prop.type, name=prop.name, strict=self._strict)
+        except ValueConversionError:
+            return self._column(prop, json_values(cells), batch)
+        return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
     def _column(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
         try:
             column = column_from_json(values, prop.type, name=prop.name, strict=self._strict)
         except ValueConversionError:
             column = self._fitting_values(prop, values, batch)
-        if prop.type.is_blob:
-            for i, uri in self._external.refused(column):
-                batch.add(
-                    i,
-                    "denied_blob",
-                    f"external blob URI '{uri}' is not allowed",
-                    prop.name,
-                    "give the bytes as base64: data, or have the policy allow this location",
-                )
-            if self._copy_external and not batch.bad:
-                column = self._external.copied(column)
+        return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _admitted_blobs(self, prop: Property, column: pa.Array, batch: _Batch) -> pa.Array:
+        for i, uri in self._external.refused(column):
+            batch.add(
+                i,
+                "denied_blob",
+                f"external blob URI '{uri}' is not allowed",
+                prop.name,
+                "give the bytes as base64: data, or have the policy allow this location",
+            )
+        if self._copy_external and not batch.bad:
+            column = self._external.copied(column)
         return column
 
     def _fitting_values(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
@@ -193,6 +253,18 @@ class RowBuilder:
             new = self._mint(source, numbers.filter(missing).to_pylist())
             given = pc.replace_with_mask(given, missing, pa.array(new, pa.string()))
         return given, missing
+
+    def _ids_of_refused(
+        self, columns: dict[str, pa.Array], given: pa.StringArray, refused: pa.BooleanArray
+    ) -> pa.StringArray:
+        if not self._key:
+            return given.filter(refused).drop_null()
+        members = [
+            spell_column(columns[name].filter(refused), self._type.properties[name].type)
+            for name in self._key
+        ]
+        is_known = reduce(pc.and_, [member.is_valid() for member in members])
+        return entity_id_column([member.filter(is_known) for member in members])
 
     def _derived_ids(
         self,
@@ -255,18 +327,18 @@ class _Batch:
         self.bad: set[int] = set()
         """Positions of records that have a problem."""
         self._type = type
-        self._source = source
+        self.source = source
         self._unit = unit
-        self._numbers = numbers
+        self.numbers = numbers
 
     def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
         """Note a problem of the record at ``position``."""
         self.bad.add(position)
-        self.add_at(self._numbers[position], kind, message, member, hint)
+        self.add_at(self.numbers[position], kind, message, member, hint)
 
     def add_at(self, number: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
         """Note a problem of the record with this number."""
-        place = Place(self._source, number, self._unit)
+        place = Place(self.source, number, self._unit)
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
 
     def rename(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import ChangeSet, GraphView
+from omnigraph.commit.change_set import UPKEEP_KINDS, ChangeSet, GraphView
 from omnigraph.model.arrow import ID
 
 NO_IDS = pa.array([], pa.string())
@@ -24,7 +24,9 @@ class ResultGraph:
     def __init__(self, change_set: ChangeSet, view: GraphView) -> None:
         # What rewrites files without touching content leaves its type as it was.
         self._changes = {
-            key: change for key, change in change_set.tables.items() if change.kind != "compact"
+            key: change
+            for key, change in change_set.tables.items()
+            if change.kind not in UPKEEP_KINDS
         }
         self._view = view
         self._changed_ids: dict[str, pa.Array] = {}

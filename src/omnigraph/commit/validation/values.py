@@ -37,17 +37,40 @@ def check_values(type: NodeType | EdgeType, graph: ResultGraph) -> list[Violatio
     rows = graph.written(type.table_key)
     if rows is None:
         return []
+    broken = broken_values(type, rows)
+    # Only the ids of broken rows: there are few, and a lookup per row is slow.
+    ids = rows[ID].take(pa.array([each.row for each in broken], pa.int64())).to_pylist()
+    found = sorted(
+        (entity_id, each.property, each.order, each.message)
+        for entity_id, each in zip(ids, broken, strict=True)
+    )
+    kind = ConflictKind.VALUE_CONSTRAINT_VIOLATION
+    return [violation(type, entity_id, kind, text) for entity_id, _, _, text in found]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenValue:
+    """A value its property may not hold."""
+
+    row: int
+    property: str
+    order: int
+    """Of the rule, among those of the type."""
+    message: str
+
+
+def broken_values(type: NodeType | EdgeType, rows: pa.Table | pa.RecordBatch) -> list[BrokenValue]:
+    """What is wrong with single values of some rows, whichever write they belong to."""
     found = []
     for order, rule in enumerate(_rules(type)):
         column = rows[rule.property]
         broken = rule.broken(column)
         if not pc.any(broken).as_py():
             continue
-        values = column.filter(broken).to_pylist()
-        for entity_id, value in zip(rows[ID].filter(broken).to_pylist(), values, strict=True):
-            found.append((entity_id, rule.property, order, rule.message(value)))
-    kind = ConflictKind.VALUE_CONSTRAINT_VIOLATION
-    return [violation(type, entity_id, kind, text) for entity_id, _, _, text in sorted(found)]
+        at = pc.indices_nonzero(pc.fill_null(broken, False)).to_pylist()
+        for row, value in zip(at, column.filter(broken).to_pylist(), strict=True):
+            found.append(BrokenValue(row, rule.property, order, rule.message(value)))
+    return found
 
 
 def _rules(type: NodeType | EdgeType) -> Iterator[_Rule]:

@@ -111,12 +111,14 @@ def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: Grouping) 
 def _sums(function: str, column: pa.Array, group: Groups, sizes: npt.NDArray[np.int64]) -> pa.Array:
     numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
     if len(sizes) == 1:
-        sums = np.array([numbers.sum()])
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
+            sums = np.array([numbers.sum()])
     else:
         sums = np.bincount(group, weights=numbers, minlength=len(sizes))
     if function == "avg":
         sums = np.divide(sums, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
-    return pa.array(sums, mask=sizes == 0)
+    # Of no values at all, numpy makes integers.
+    return pa.array(sums, pa.float64(), mask=sizes == 0)
 
 
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:

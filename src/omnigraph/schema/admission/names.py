@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
+from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.admission.report import Hint, Report
 from omnigraph.schema.ast import (
     EdgeDecl,
@@ -16,17 +17,6 @@ from omnigraph.schema.ast import (
     SchemaDocument,
 )
 from omnigraph.syntax.suggest import did_you_mean
-
-VIRTUAL_COLUMNS = frozenset(
-    {
-        "_rowid",
-        "_rowaddr",
-        "_rowoffset",
-        "_row_created_at_version",
-        "_row_last_updated_at_version",
-    }
-)
-"""Column names the table format computes itself."""
 
 STRUCTURAL_COLUMNS = frozenset({"id"})
 EDGE_STRUCTURAL_COLUMNS = STRUCTURAL_COLUMNS | {"src", "dst", "from", "to"}

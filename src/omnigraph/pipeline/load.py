@@ -1,0 +1,622 @@
+"""A bulk load: one job on Spark, one commit of the graph.
+
+=======  ==========================================================================================
+stage    what happens
+=======  ==========================================================================================
+plan     files are found and cut into tasks; headers and footers are checked
+read     workers read, convert, check values and write rows beside the tables, in one pass
+check    what concerns several records is counted, in one aggregation over keys
+commit   the write path of every write: lease, sidecar, one transaction per table, one publish
+=======  ==========================================================================================
+
+Until the last stage nothing happened that anybody could see. If the branch moves meanwhile, `check`
+is repeated against its new head; what was read and written stays good.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange, WrittenRows
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.limits import WriteLimits
+from omnigraph.commit.load_input import LoadInput
+from omnigraph.commit.load_problems import checked_plan
+from omnigraph.commit.receipts import AlreadyWritten, commit_info, repeated_load
+from omnigraph.commit.records.findings import MAX_ERRORS, Findings
+from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, unit_of
+from omnigraph.commit.records.rows import ambiguous_rename
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.write_path import Prepared, WritePath
+from omnigraph.commit.writer import Intent
+from omnigraph.errors import InputError, NotFound, ReadSetChanged, SourceChanged
+from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
+from omnigraph.pipeline.checks import broken_keys, explain
+from omnigraph.pipeline.claims import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.pipeline.headers import check_headers
+from omnigraph.pipeline.jobs import Jobs, Watch
+from omnigraph.pipeline.merging import MergeRows
+from omnigraph.pipeline.minting import Minting
+from omnigraph.pipeline.reading import Reading
+from omnigraph.pipeline.sources import (
+    Piece,
+    Plan,
+    Source,
+    Task,
+    input_digest,
+    plan_sources,
+    type_of,
+)
+from omnigraph.pipeline.staging import (
+    ANSWERS,
+    StageJob,
+    decoded_problem,
+    list_problems,
+    stage_files,
+    stage_frame,
+)
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.written import TablePlace, fragment_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCRATCH = "__load"
+"""Below the root: rows of loads that are not written where they will stay."""
+
+PART_ROWS = 1_000_000
+"""Committed rows that one task of the check reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRequest:
+    """One bulk load, as it was asked for."""
+
+    sources: Sequence[Source]
+    branch: str
+    mode: LoadMode
+    grammar: Grammar = "strict"
+    replace_types: Sequence[str] = ()
+    base_branch: str | None = None
+    actor_id: str | None = None
+    expected_head: str | None = None
+    operation_id: str | None = None
+    """The idempotency key: a second load with it returns the receipt of the first."""
+    dry_run: bool = False
+    max_errors: int = MAX_ERRORS
+    errors_out: Path | None = None
+    ignore_unknown: bool = False
+
+
+def bulk_load(
+    kernel: Kernel,
+    path: WritePath,
+    request: BulkRequest,
+    spark: SparkSession,
+    *,
+    limits: WriteLimits,
+    ensure_branch: Callable[[], bool],
+    drop_branch: Callable[[], None],
+    watch: Watch | None = None,
+) -> LoadReceipt:
+    """Load files and frames of any size as one commit.
+
+    ``ensure_branch`` creates the branch if it is missing and says whether it did; ``drop_branch``
+    takes that back if the load fails. Raises `InputError` with the first problems of a bad input.
+    """
+    return _BulkLoad(kernel, request, spark, limits, watch).run(path, ensure_branch, drop_branch)
+
+
+@dataclass(slots=True)
+class _Staged:
+    """What the first pass gave back."""
+
+    fragments: dict[str, list[str]] = field(default_factory=dict)
+    """By type key, in the order of the input."""
+    records: dict[int, int] = field(default_factory=dict)
+    """How many records each piece has."""
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[ProblemKind] = field(default_factory=Counter)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    renamed: list[dict[str, Any]] = field(default_factory=list)
+
+    def rows(self, table_key: str) -> int:
+        return sum(map(fragment_rows, self.fragments.get(table_key, ())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a prepared load will say about itself."""
+
+    nodes: tuple[LoadedType, ...]
+    edges: tuple[LoadedType, ...]
+
+
+class _BulkLoad:
+    def __init__(
+        self,
+        kernel: Kernel,
+        request: BulkRequest,
+        spark: SparkSession,
+        limits: WriteLimits,
+        watch: Watch | None,
+    ) -> None:
+        self._kernel = kernel
+        self._request = request
+        self._spark = spark
+        self._limits = limits
+        operation = kernel.ids.operation_id()
+        self._operation = operation
+        self._jobs = Jobs(spark, operation, watch)
+        self._accepted = kernel.accepted_schema()
+        self._catalog: Catalog = self._accepted.catalog
+        self._reading = Reading(
+            self._accepted.contract,
+            request.grammar,
+            request.mode,
+            Minting(operation),
+            request.ignore_unknown,
+        )
+        self._stages: dict[str, LoadStage] = {}
+        self._plan = Plan((), ())
+        self._places: dict[str, TablePlace] = {}
+        self._staged: _Staged | None = None
+        self._pieces: dict[int, Piece] = {}
+        self._firsts: dict[int, int] = {}
+        self._order: dict[str, int] = {}
+        self._loaded: tuple[LoadInput, Sequence[Problem]] | None = None
+        self._digest: str | None = None
+
+    def run(
+        self,
+        path: WritePath,
+        ensure_branch: Callable[[], bool],
+        drop_branch: Callable[[], None],
+    ) -> LoadReceipt:
+        """Stages plan to commit."""
+        started = perf_counter()
+        request = self._request
+        self._plan = plan_sources(
+            request.sources,
+            self._catalog,
+            slots=self._spark.sparkContext.defaultParallelism,
+            lines_only=request.grammar == "strict",
+        )
+        check_headers(self._plan, self._catalog, ignore_unknown=request.ignore_unknown)
+        if request.operation_id is not None:
+            if self._plan.frames:
+                raise InputError(
+                    "an idempotency key needs an input that can be read twice, and frames cannot",
+                    hint="write the frame to files, or leave out the key",
+                )
+            self._digest = input_digest(self._plan.files)
+        self._note("plan", len(self._plan.files), started)
+        branch_created = ensure_branch()
+        try:
+            return self._run(path, branch_created)
+        except AlreadyWritten as earlier:
+            return repeated_load(earlier, request.operation_id, self._digest)
+        except BaseException:
+            if branch_created:
+                drop_branch()
+            raise
+        finally:
+            self._kernel.store.delete_prefix(self._scratch)
+
+    def _run(self, path: WritePath, branch_created: bool) -> LoadReceipt:
+        request = self._request
+        if request.dry_run:
+            manifest = Recoverer(self._kernel).barrier(request.branch)
+            capture = self._kernel.capture(manifest, self._accepted.schema_hash)
+            outcome, commit = self._prepare(capture, self._catalog).result, None
+        else:
+            started = perf_counter()
+            written = path.write(
+                request.branch,
+                self._prepare,
+                kind="load",
+                accepted=self._accepted,
+                may_prepare_again=request.mode != "overwrite",
+                expected_head=request.expected_head,
+                operation_id=request.operation_id,
+            )
+            outcome, commit = written.result, written.commit
+            before = sum(stage.seconds for name, stage in self._stages.items() if name != "plan")
+            self._note("commit", self._rows, started + before)
+        return LoadReceipt(
+            request.branch,
+            request.base_branch,
+            branch_created and not request.dry_run,
+            request.mode,
+            outcome.nodes,
+            outcome.edges,
+            request.actor_id,
+            commit_info(commit) if commit is not None else None,
+            "spark",
+            tuple(self._stages.values()),
+            request.dry_run,
+        )
+
+    # --- preparing, once per attempt ---
+
+    def _prepare(self, capture: Capture, catalog: Catalog) -> Prepared[_Outcome]:
+        if catalog is not self._catalog:
+            raise ReadSetChanged("schema_hash", self._accepted.schema_hash, catalog.schema_hash)
+        staged = self._stage(capture)
+        if self._request.mode == "merge":
+            changes, outcome = self._merged(capture, staged)
+        else:
+            self._check(capture, staged)
+            changes, outcome = self._changes(staged)
+        request = self._request
+        said: dict[str, Any] = {
+            "base_branch": request.base_branch,
+            "mode": request.mode,
+            "nodes": [astuple(count) for count in outcome.nodes],
+            "edges": [astuple(count) for count in outcome.edges],
+            "engine": "spark",
+        }
+        if self._digest is not None:
+            said["input_digest"] = self._digest
+        intent = Intent(
+            "Load", "load", request.actor_id, request.expected_head, request.operation_id, said
+        )
+        return Prepared(changes, outcome, intent)
+
+    def _changes(self, staged: _Staged) -> tuple[ChangeSet, _Outcome]:
+        kind: ChangeKind = "append" if self._request.mode == "append" else "replace"
+        counts: dict[str, LoadedType] = {}
+        changes: dict[str, TableChange] = {}
+        for key in sorted({*staged.fragments, *self._request.replace_types}):
+            type = type_of(key, self._catalog)
+            fragments = tuple(staged.fragments.get(key, ()))
+            rows = staged.rows(key)
+            nothing = table_schema(type).empty_table()
+            changes[key] = TableChange(key, kind, nothing, written=WrittenRows(fragments))
+            counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
+        return ChangeSet(changes), _outcome(counts)
+
+    def _merged(self, capture: Capture, staged: _Staged) -> tuple[ChangeSet, _Outcome]:
+        """An upsert: what workers have read meets the committed rows here, as any other write's."""
+        started = perf_counter()
+        if self._loaded is None:
+            records = any(found.format == "records" for found in self._plan.files)
+            rows = MergeRows(
+                self._catalog,
+                self._places,
+                self._storage_options,
+                self._limits,
+                self._place_of,
+                unit_of(self._request.grammar) if records else "record",
+            )
+            self._loaded = rows.read(staged.fragments, self._reading.minting.prefix)
+        loaded, problems = self._loaded
+        findings = self._findings()
+        self._explain_records(staged, findings)
+        refused = {key: pa.array(ids, pa.string()) for key, ids in staged.refused.items()}
+        plan = checked_plan(
+            replace(loaded, refused_ids=refused),
+            capture.reader,
+            (),
+            problems,
+            findings,
+            values=False,
+        )
+        self._note("check", self._rows, started)
+        return plan.changes, _Outcome(plan.nodes, plan.edges)
+
+    # --- read ---
+
+    def _stage(self, capture: Capture) -> _Staged:
+        if self._staged is not None:
+            return self._staged
+        started = perf_counter()
+        self._places = {key: self._place(capture, key) for key in self._type_keys()}
+        staged = self._read()
+        if staged.renamed:
+            # Edges may name nodes by their older ids, and may have been read before the nodes.
+            self._reading = replace(self._reading, renames=_renames(staged.renamed))
+            staged = self._read()
+        self._staged = staged
+        self._pieces = self._plan.pieces
+        self._firsts = self._first_records(staged)
+        self._order = {piece.shown: i for i, piece in reversed(self._pieces.items())}
+        self._note("read", self._rows, started)
+        return staged
+
+    def _read(self) -> _Staged:
+        job = self._stage_job(self._plan.tasks)
+        return self._read_frames(self._sorted(self._read_files(job), job))
+
+    def _type_keys(self) -> list[str]:
+        """The types that records may be of."""
+        named = {found.table_key for found in self._plan.files}
+        if None in named:
+            return [
+                *(node.table_key for node in self._catalog.nodes.values()),
+                *(edge.table_key for edge in self._catalog.edges.values()),
+            ]
+        keys = {str(key) for key in named} | {frame.table_key for frame in self._plan.frames}
+        return sorted(type_of(key, self._catalog).table_key for key in keys)
+
+    def _place(self, capture: Capture, key: str) -> TablePlace:
+        entry = capture.snapshot.table(key)
+        ref = capture.branch.where.ref
+        address = DatasetRef(self._kernel.table_uri(entry.location), ref).address
+        if self._uses_scratch:
+            address = self._kernel.root.join(self._scratch, entry.location.replace("/", "-"))
+        replaces = self._uses_scratch or self._request.mode == "overwrite"
+        return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
+
+    @property
+    def _scratch(self) -> str:
+        return f"{SCRATCH}/{self._operation.lower()}"
+
+    @property
+    def _uses_scratch(self) -> bool:
+        """Whether rows are written aside: nobody wants them, or they replace single rows."""
+        return self._request.dry_run or self._request.mode == "merge"
+
+    def _stage_job(self, tasks: tuple[Task, ...]) -> StageJob:
+        return StageJob(
+            self._reading,
+            self._places,
+            tasks,
+            self._request.max_errors,
+            self._storage_options,
+            with_places=self._uses_scratch,
+        )
+
+    @property
+    def _storage_options(self) -> dict[str, str]:
+        return self._kernel.root.storage_options()
+
+    def _read_files(self, job: StageJob) -> list[Any]:
+        count = len(job.tasks)
+        if not count:
+            return []
+        label = f"{len(self._plan.files)} files"
+        return self._jobs.run(
+            "read",
+            label,
+            lambda: (
+                self._spark.range(0, count, 1, count)
+                .mapInArrow(stage_files(job), ANSWERS)
+                .collect()
+            ),
+        )
+
+    def _sorted(self, answers: Sequence[Any], job: StageJob) -> _Staged:
+        """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
+        not_on_lines = {
+            json.loads(row["payload"])["path"] for row in answers if row["kind"] == "not_on_lines"
+        }
+        if not not_on_lines:
+            return _taken(answers, _Staged())
+        again = [
+            task for task in job.tasks if any(piece.path in not_on_lines for piece in task.pieces)
+        ]
+        kept = [task for task in job.tasks if task not in again]
+        kept_numbers = {task.index for task in kept}
+        whole: dict[str, Task] = {}
+        for task in again:
+            piece = task.pieces[0]
+            whole.setdefault(
+                piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
+            )
+        second = [replace(task, index=i) for i, task in enumerate(whole.values())]
+        staged = _taken([row for row in answers if row["task"] in kept_numbers], _Staged())
+        staged = _taken(self._read_files(self._stage_job(tuple(second))), staged)
+        tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
+        self._plan = replace(self._plan, tasks=tuple(tasks))
+        return staged
+
+    def _read_frames(self, staged: _Staged) -> _Staged:
+        first = self._plan.first_frame
+        job = self._stage_job(())
+        for source in self._plan.frames:
+            function = stage_frame(job, source.table_key, source.name, first)
+            frame = source.frame
+
+            def collect(frame: Any = frame, function: Any = function) -> list[Any]:
+                rows: list[Any] = frame.mapInArrow(function, ANSWERS).collect()
+                return rows
+
+            staged = _taken(self._jobs.run("read", source.name, collect), staged)
+            first += frame.rdd.getNumPartitions()
+        return staged
+
+    def _first_records(self, staged: _Staged) -> dict[int, int]:
+        """How many records of its file come before each piece."""
+        firsts: dict[int, int] = {}
+        so_far: dict[str, int] = {}
+        for task in self._plan.tasks:
+            for piece in task.pieces:
+                is_counted = piece.is_range and piece.format in ("records", "json")
+                firsts[piece.index] = so_far.get(piece.path, 0) if is_counted else piece.first
+                so_far[piece.path] = so_far.get(piece.path, 0) + staged.records.get(piece.index, 0)
+        return firsts
+
+    @property
+    def _rows(self) -> int:
+        staged = self._staged
+        return 0 if staged is None else sum(map(staged.rows, staged.fragments))
+
+    # --- check ---
+
+    def _check(self, capture: Capture, staged: _Staged) -> None:
+        """Stop here if anything is wrong with the input, alone or together with the graph."""
+        started = perf_counter()
+        job = self._check_job(capture, staged)
+        broken = 0
+        if job is not None:
+            broken = self._jobs.run(
+                "check", f"{len(job.parts)} parts", lambda: broken_keys(self._spark, job).count()
+            )
+        self._note("check", self._rows, started)
+        if not broken and not staged.counts:
+            return
+        findings = self._findings()
+        self._explain_records(staged, findings)
+        if broken and job is not None:
+            self._explain_checks(job, findings)
+        findings.raise_if_any()
+
+    def _findings(self) -> Findings:
+        return Findings(self._request.max_errors, self._request.errors_out)
+
+    def _check_job(self, capture: Capture, staged: _Staged) -> CheckJob | None:
+        mode = self._request.mode
+        written = sorted({*staged.fragments, *staged.refused})
+        replaced = sorted({*written, *self._request.replace_types}) if mode == "overwrite" else []
+        plan = plan_checks(self._catalog, mode, written, replaced, capture.reader.is_empty)
+        if not plan.rules:
+            return None
+        parts: list[Part] = [
+            WrittenPart(key, self._places[key], fragment, fragment_rows(fragment))
+            for key, fragments in sorted(staged.fragments.items())
+            if plan.written.get(key)
+            for fragment in fragments
+        ]
+        for key in sorted(plan.committed):
+            parts.extend(_committed_parts(capture, key))
+        refused = {key: tuple(ids) for key, ids in staged.refused.items()}
+        return CheckJob(
+            plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
+        )
+
+    def _explain_records(self, staged: _Staged, findings: Findings) -> None:
+        findings.counts.update(staged.counts)
+        is_complete = len(staged.problems) == staged.counts.total()
+        for payload in staged.problems:
+            piece = payload["piece"]
+            problem = decoded_problem(payload, self._firsts.get(piece, 0))
+            number = 0 if problem.place is None else problem.place.number
+            at = self._order.get(problem.place.source or "", piece) if problem.place else piece
+            findings.add((at, number), problem, listed=is_complete)
+        if findings.errors_out is not None and not is_complete:
+            self._list_all(findings)
+
+    def _list_all(self, findings: Findings) -> None:
+        """Read the input once more for the problems that there was no room for."""
+        job = self._stage_job(self._plan.tasks)
+        count = len(job.tasks)
+        rows = (
+            self._spark.range(0, count, 1, count)
+            .mapInArrow(list_problems(job), ANSWERS)
+            .toLocalIterator()
+        )
+        for row in rows:
+            payload = json.loads(row["payload"])
+            findings.list([decoded_problem(payload, self._firsts.get(payload["piece"], 0))])
+
+    def _explain_checks(self, job: CheckJob, findings: Findings) -> None:
+        for problem in explain(self._spark, job, self._reading, self._plan, self._place_of):
+            findings.counts[problem.kind] += 1
+            place = problem.place
+            at = -1 if place is None else self._order.get(place.source or "", sys.maxsize)
+            findings.add((at, 0 if place is None else place.number), problem)
+
+    def _place_of(self, piece: int, number: int) -> Place:
+        """The place of a record, by its piece and its number within it."""
+        known = self._pieces.get(piece)
+        if known is None:
+            name, partition = self._frame_place(piece)
+            return Place(f"{name}[{partition}]", number, "record")
+        unit = unit_of(self._request.grammar) if known.format == "records" else "record"
+        return Place(known.shown, self._firsts.get(piece, 0) + number, unit)
+
+    def _frame_place(self, piece: int) -> tuple[str, int]:
+        first = self._plan.first_frame
+        for source in self._plan.frames:
+            partitions = source.frame.rdd.getNumPartitions()
+            if piece < first + partitions:
+                return source.name, piece - first
+            first += partitions
+        raise IndexError(piece)
+
+    # --- stages ---
+
+    def _note(self, stage: str, rows: int, started: float) -> None:
+        known = self._stages.get(stage)
+        seconds = perf_counter() - started + (known.seconds if known is not None else 0.0)
+        self._stages[stage] = LoadStage(stage, rows, seconds)
+        self._jobs.finished(stage, rows, seconds)
+
+
+def _taken(answers: Sequence[Any], staged: _Staged) -> _Staged:
+    """What workers answered, by kind; a failure to read is raised."""
+    for row in answers:
+        kind, payload = row["kind"], json.loads(row["payload"])
+        match kind:
+            case "fragment":
+                staged.fragments.setdefault(payload["table"], []).append(payload["fragment"])
+            case "piece":
+                staged.records[payload["piece"]] = payload["records"]
+            case "problem":
+                staged.problems.append(payload)
+            case "counts":
+                staged.counts.update(payload)
+            case "refused":
+                staged.refused.setdefault(payload["table"], []).extend(payload["ids"])
+            case "renamed":
+                staged.renamed.append(payload)
+            case "failure":
+                raise _failure(payload)
+    return staged
+
+
+def _renames(noted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By node type, the canonical id of each id that was given in an older spelling."""
+    renames: dict[str, dict[str, str]] = {}
+    for each in noted:
+        known = renames.setdefault(each["table"].partition(":")[2], {})
+        for old, (canonical, _) in each["ids"].items():
+            if known.setdefault(old, canonical) != canonical:
+                raise InputError(
+                    ambiguous_rename(old, known[old], canonical),
+                    hint="give these nodes their canonical ids",
+                )
+    return renames
+
+
+def _failure(payload: Mapping[str, Any]) -> Exception:
+    error = {"not_found": NotFound, "changed": SourceChanged}.get(payload["kind"], InputError)
+    failure: Exception = error(payload["message"], hint=payload["hint"], details=payload["details"])
+    return failure
+
+
+def _outcome(counts: Mapping[str, LoadedType]) -> _Outcome:
+    return _Outcome(
+        tuple(counts[key] for key in sorted(counts) if key.startswith("node:")),
+        tuple(counts[key] for key in sorted(counts) if key.startswith("edge:")),
+    )
+
+
+def _committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
+    handle = capture.reader.handle(key)
+    entry = capture.snapshot.table(key)
+    address = capture.reader.where(entry).address
+    parts: list[CommittedPart] = []
+    held: list[int] = []
+    rows = 0
+    for fragment in handle.get_fragments():
+        held.append(fragment.fragment_id)
+        rows += fragment.physical_rows
+        if rows >= PART_ROWS:
+            parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
+            held, rows = [], 0
+    if held:
+        parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
+    return parts

@@ -1,0 +1,256 @@
+"""Spark sessions: found where there is one, built where there is none, stopped only if built here.
+
+A session is looked for in this order: the one passed in, the active one, one built from the
+settings. The JVM of built sessions stays until this process ends, because a second session in it
+starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import InputError
+from omnigraph.pipeline.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.pipeline.launch import Jvm
+
+MASTER_VARIABLE = "OMNIGRAPH_SPARK_MASTER"
+CONF_PREFIX = "OMNIGRAPH_SPARK_CONF_"
+"""`OMNIGRAPH_SPARK_CONF_spark_executor_memory=2g` sets `spark.executor.memory`."""
+
+DEFAULT_MASTER = "local[*,4]"
+"""Four attempts per task: plain `local[*]` never repeats one."""
+
+_DEFAULTS = {
+    "spark.app.name": "omnigraph",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+}
+_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session is built when none is found."""
+
+    master: str = DEFAULT_MASTER
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Given by the user, and stronger than the defaults."""
+    jvm_options: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        environment: Mapping[str, str],
+        *,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> SessionSettings:
+        """The settings of the environment, with what the caller says on top."""
+        from_environment = {
+            name.removeprefix(CONF_PREFIX).replace("_", "."): value
+            for name, value in environment.items()
+            if name.startswith(CONF_PREFIX)
+        }
+        chosen = master or environment.get(MASTER_VARIABLE) or DEFAULT_MASTER
+        return cls(_retrying(chosen), {**from_environment, **(conf or {})})
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs in one JVM of this machine."""
+        return self.master.startswith("local[") or self.master == "local"
+
+    def complete(self) -> dict[str, str]:
+        """Every setting of the session."""
+        local = _LOCAL_DEFAULTS if self.master.startswith("local") else {}
+        partitions = {"spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1))}
+        sized = partitions if self.is_local else {}
+        return {"spark.master": self.master, **_DEFAULTS, **local, **sized, **self.conf}
+
+
+def _retrying(master: str) -> str:
+    """A local master with four attempts per task, unless it says how many."""
+    if master == "local":
+        return "local[1,4]"
+    if master.startswith("local[") and master.endswith("]") and "," not in master:
+        return f"{master[:-1]},4]"
+    return master
+
+
+def parse_conf(settings: Sequence[str]) -> dict[str, str]:
+    """Settings written as ``name=value``."""
+    conf = {}
+    for text in settings:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise InputError(
+                f"'{text}' is not a Spark setting",
+                hint="write it as name=value, for example spark.executor.memory=2g",
+            )
+        conf[name.strip()] = value.strip()
+    return conf
+
+
+@contextmanager
+def spark_session(
+    spark: SparkSession | None = None, settings: SessionSettings | None = None
+) -> Iterator[SparkSession]:
+    """The session to work with, for the length of a block.
+
+    Raises `InputError` if there is no PySpark, no Java, or if the session cannot do bulk work.
+    """
+    given = spark if spark is not None else _active()
+    if given is not None:
+        _require_classic(given)
+        yield given
+        return
+    built = build_session(settings or SessionSettings.of(os.environ))
+    try:
+        yield built
+    finally:
+        built.stop()
+
+
+def _active() -> SparkSession | None:
+    # Without the import nobody in this process can have made a session.
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _require_classic(spark: Any) -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise _no_connect("this session")
+
+
+def _no_connect(what: str) -> InputError:
+    return InputError(
+        f"{what} is Spark Connect, which cannot run bulk loads: they schedule and cancel jobs"
+        " through the Spark context",
+        hint="use a local[*], spark://, yarn or k8s:// master",
+    )
+
+
+# --- building -------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_jvm: Jvm | None = None
+
+
+def build_session(settings: SessionSettings) -> SparkSession:
+    """A new session; whoever builds it stops it."""
+    if settings.master.startswith("sc://"):
+        raise _no_connect(f"master '{settings.master}'")
+    if find_spec("pyspark") is None:
+        raise InputError(
+            "bulk jobs need PySpark, which is not installed",
+            hint="pip install 'omnigraph[spark]'",
+        )
+    java = find_java(os.environ)
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    conf = settings.complete()
+    with _lock:
+        _ensure_jvm(java, settings, conf)
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.config(map={**conf}).getOrCreate()
+    if not settings.is_local:
+        try:
+            require_same_versions(session)
+        except BaseException:
+            session.stop()
+            raise
+    return session
+
+
+def _ensure_jvm(java: Any, settings: SessionSettings, conf: Mapping[str, str]) -> None:
+    """Start the JVM of this process, unless it runs already."""
+    global _jvm  # noqa: PLW0603 - PySpark itself knows one JVM per process
+    if _jvm is not None and _jvm.is_alive:
+        return
+    from pyspark import SparkContext
+
+    from omnigraph.pipeline.launch import start_jvm
+
+    # Workers would otherwise run whatever `python3` is first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    started = start_jvm(java, conf, options=settings.jvm_options)
+    context: Any = SparkContext
+    context._gateway = context._jvm = None
+    atexit.register(_end, started)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(started.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = started.secret
+    _jvm = started
+
+
+def _end(jvm: Jvm) -> None:
+    """Leave quietly: objects that are collected later would look for a JVM that is gone."""
+    from pyspark import SparkContext
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+    jvm.stop()
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def _versions() -> dict[str, str]:
+    import lance
+    import pyarrow
+
+    from omnigraph import __version__
+
+    return {
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "lance": str(lance.__version__),
+        "pyarrow": str(pyarrow.__version__),
+        "omnigraph": __version__,
+    }
+
+
+def require_same_versions(spark: SparkSession) -> None:
+    """Refuse executors whose software is not the driver's: they would write other files."""
+    context = spark.sparkContext
+    slots = max(1, min(context.defaultParallelism, 64))
+    found = context.parallelize(range(slots), slots).map(_executor_versions).collect()
+    compare_versions(_versions(), found)
+
+
+def _executor_versions(_: int) -> dict[str, str]:
+    return _versions()
+
+
+def compare_versions(driver: Mapping[str, str], executors: Sequence[Mapping[str, str]]) -> None:
+    """Raise `InputError` naming both versions of the first program that differs."""
+    for found in executors:
+        for program, version in driver.items():
+            if found.get(program) != version:
+                raise InputError(
+                    f"executors have {program} {found.get(program)}, the driver has {version}",
+                    hint="install the same versions on both",
+                    details={"program": program, "driver": version, "executor": found},
+                )

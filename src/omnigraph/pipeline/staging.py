@@ -1,0 +1,331 @@
+"""The first pass of a load, in workers: read, convert, check values, write rows beside the tables.
+
+A task reads its pieces once and feeds one writer per type. It gives back only descriptions, as rows
+of a kind and a JSON text: the fragments it wrote, how many records each piece had, and what is
+wrong with records. Spark keeps the answer of one successful attempt per task; what other attempts
+wrote is never heard of, and stays invisible.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.commit.records.framing import NotOnLines
+from omnigraph.commit.records.problems import Place, Problem
+from omnigraph.commit.records.rows import TypedRows
+from omnigraph.errors import InputError, NotFound, OmnigraphError, SourceChanged
+from omnigraph.pipeline.reading import PieceReader, Reading
+from omnigraph.pipeline.sources import Piece, Task, type_of
+from omnigraph.storage.written import TablePlace, write_rows
+
+ANSWERS = "task int, kind string, payload string"
+"""The Spark schema of what a task says."""
+
+_QUEUE_BATCHES = 4
+_END = object()
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """Everything the workers of the first pass are told."""
+
+    reading: Reading
+    places: dict[str, TablePlace]
+    """Where the rows of each type are written, by type key."""
+    tasks: tuple[Task, ...]
+    problems_max: int
+    """Problems each task reports in full; all are counted."""
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    with_places: bool = False
+    """Whether rows are written together with the piece and number of their record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row of what a task says."""
+
+    kind: str
+    payload: dict[str, Any]
+
+
+def stage_files(job: StageJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function Spark runs over the numbers of tasks."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield _encoded(number, stage_task(job, job.tasks[number]))
+
+    return run
+
+
+def stage_frame(
+    job: StageJob, table_key: str, name: str, first_piece: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function Spark runs over the rows of a frame: each partition is a piece."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
+        staged = Staging(job)
+        reader = PieceReader(job.reading)
+        type = type_of(table_key, job.reading.catalog)
+        with staged:
+            for batch in batches:
+                if batch.num_rows:
+                    staged.take(piece, *reader.table_rows(batch, type, piece))
+            staged.read(piece, reader.records)
+        yield _encoded(-1, staged.answers)
+
+    return run
+
+
+def list_problems(
+    job: StageJob,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that gives every problem of every record, and writes nothing."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = PieceReader(job.reading)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for piece in job.tasks[number].pieces:
+                    for _, problems in reader.read(piece):
+                        found = [_problem_answer(piece, problem) for problem in problems]
+                        yield _encoded(number, found)
+
+    return run
+
+
+def _problem_answer(piece: Piece, problem: Problem) -> Answer:
+    return Answer("problem", {"piece": piece.index, **encoded_problem(problem)})
+
+
+def stage_task(job: StageJob, task: Task) -> list[Answer]:
+    """Read and write the pieces of one task.
+
+    What is wrong with the input is an answer, not a failure: running the task again would not help.
+    """
+    staged = Staging(job)
+    reader = PieceReader(job.reading)
+    with staged:
+        for piece in task.pieces:
+            try:
+                for rows, problems in reader.read(piece):
+                    staged.take(piece, rows, problems)
+            except NotOnLines:
+                staged.answers.append(Answer("not_on_lines", {"path": piece.path}))
+                return staged.answers
+            except (InputError, NotFound) as error:
+                staged.answers.append(_failure(piece, error))
+                return staged.answers
+            staged.read(piece, reader.records)
+    return staged.answers
+
+
+def _failure(piece: Piece, error: OmnigraphError) -> Answer:
+    return Answer(
+        "failure",
+        {
+            "piece": piece.index,
+            "kind": (
+                "not_found"
+                if isinstance(error, NotFound)
+                else "changed"
+                if isinstance(error, SourceChanged)
+                else "input"
+            ),
+            "message": error.message,
+            "hint": error.hint,
+            "details": {str(k): str(v) for k, v in error.details.items()},
+        },
+    )
+
+
+def _encoded(task: int, answers: Sequence[Answer]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([task] * len(answers), pa.int32()),
+            pa.array([each.kind for each in answers], pa.string()),
+            pa.array([json.dumps(each.payload) for each in answers], pa.string()),
+        ],
+        names=["task", "kind", "payload"],
+    )
+
+
+class Staging:
+    """What one task has written and found so far."""
+
+    def __init__(self, job: StageJob) -> None:
+        self.answers: list[Answer] = []
+        self._job = job
+        self._writers: dict[str, TableWriter] = {}
+        self._counts: Counter[str] = Counter()
+        self._shown = 0
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is not None:
+            for writer in self._writers.values():
+                writer.abandon()
+            return
+        for table_key, writer in self._writers.items():
+            for fragment in writer.finish():
+                self.answers.append(Answer("fragment", {"table": table_key, "fragment": fragment}))
+        if self._counts:
+            self.answers.append(Answer("counts", dict(self._counts)))
+
+    def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
+        """Write the rows of one batch and note its problems."""
+        key = rows.type.table_key
+        if rows.rows.num_rows:
+            placed = with_place(rows, piece) if self._job.with_places else rows.rows
+            self._writer(key, placed.schema).put(placed)
+        if len(rows.refused_ids):
+            self.answers.append(
+                Answer("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
+            )
+        if rows.renamed:
+            self.answers.append(
+                Answer("renamed", {"table": key, "piece": piece.index, "ids": rows.renamed})
+            )
+        for problem in problems:
+            self._counts[problem.kind] += 1
+            if self._shown < self._job.problems_max:
+                self._shown += 1
+                self.answers.append(_problem_answer(piece, problem))
+
+    def read(self, piece: Piece, records: int) -> None:
+        """Note that a piece was read to its end."""
+        self.answers.append(Answer("piece", {"piece": piece.index, "records": records}))
+
+    def _writer(self, key: str, schema: pa.Schema) -> TableWriter:
+        writer = self._writers.get(key)
+        if writer is None:
+            place, options = self._job.places[key], self._job.storage_options
+            writer = self._writers[key] = TableWriter(place, schema, options)
+        return writer
+
+
+PIECE = "__piece"
+NUMBER = "__number"
+
+
+def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
+    """Rows with two columns more that say where they come from; blobs as plain structs."""
+    batch = rows.rows
+    schema = aside_schema(batch.schema)
+    pieces = pa.array([piece.index] * batch.num_rows, pa.int32())
+    return pa.RecordBatch.from_arrays([*batch.columns, pieces, rows.numbers], schema=schema)
+
+
+def aside_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows that are written aside, where they mean nothing to Lance."""
+    plain = [column.remove_metadata() for column in schema]
+    return pa.schema([*plain, pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())])
+
+
+class TableWriter:
+    """Writes the rows of one type while the task goes on reading."""
+
+    def __init__(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
+        self._fragments: list[str] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(place, schema, options), daemon=True
+        )
+        self._thread.start()
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Hand over rows; waits while too many are on their way."""
+        while self._error is None:
+            try:
+                self._queue.put(rows, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+        self._raise()
+
+    def finish(self) -> list[str]:
+        """The fragments of everything handed over."""
+        self.put(_END)
+        self._thread.join()
+        self._raise()
+        return self._fragments
+
+    def abandon(self) -> None:
+        """Stop; what was written stays as invisible files."""
+        if self._error is None:
+            self._error = RuntimeError("the task failed")
+        self._thread.join(5)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
+        try:
+            written = write_rows(place, schema, self._batches(), storage_options=options or None)
+            self._fragments = written
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                each = self._queue.get(timeout=0.5)
+            except queue.Empty:
+                if self._error is not None:
+                    raise self._error from None
+                continue
+            if each is _END:
+                return
+            yield each
+
+
+# --- problems on their way to the driver ----------------------------------------------------------
+
+
+def encoded_problem(problem: Problem) -> dict[str, Any]:
+    """A problem as JSON."""
+    return asdict(problem)
+
+
+def decoded_problem(payload: dict[str, Any], first: int) -> Problem:
+    """The same, its record counted from the beginning of the file."""
+    place = payload["place"]
+    return Problem(
+        payload["kind"],
+        renumbered(payload["message"], place, first),
+        None if place is None else Place(place["source"], first + place["number"], place["unit"]),
+        payload["type_name"],
+        payload["property_name"],
+        payload["hint"],
+        payload["entity_id"],
+    )
+
+
+def renumbered(message: str, place: dict[str, Any] | None, first: int) -> str:
+    """A message that names its own record, with the record's number in the whole file."""
+    if place is None or not first:
+        return message
+    for words in (f"at line {place['number']}", f"at record {place['number']}"):
+        if f"JSON {words}" in message:
+            kind = words.rpartition(" ")[0]
+            return message.replace(words, f"{kind} {first + place['number']}", 1)
+    return message

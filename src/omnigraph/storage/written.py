@@ -1,0 +1,209 @@
+"""Rows that workers write beside a table, and the transactions that make them part of it.
+
+A worker writes data files into the directory of the ref that will list them, which need not exist
+yet: a branch gets its own copy of a table when it is first written. It gives back a description of
+each fragment as JSON. Until a transaction with that description is committed, the files are
+invisible, and whoever cleans up may remove them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph.effects.io_counters import count
+from omnigraph.errors import StorageError
+from omnigraph.storage.datasets import FILE_FORMAT, lance_failure
+
+FRAGMENT_ROWS_MAX = 1 << 20
+FRAGMENT_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """Where workers write the rows of one table: all they need to know of it."""
+
+    address: str
+    """The dataset on the ref that is written, which may not exist yet."""
+    mode: Literal["append", "overwrite", "create"] = "create"
+    field_ids: tuple[int, ...] = ()
+    """The columns of the table, nested ones included, by Lance's numbers; none to count from 0."""
+
+    @classmethod
+    def of(cls, handle: LanceDataset, address: str, *, replaces: bool) -> TablePlace:
+        """The place for rows of the table behind ``handle``, on the ref with this address.
+
+        ``replaces`` says that they will be all there is of the table.
+        """
+        exists = handle.uri == address
+        if replaces:
+            # A replaced table gets a schema of its own, whose columns are counted anew.
+            return cls(address, "overwrite" if exists else "create")
+        if exists:
+            return cls(address, "append")
+        return cls(address, "create", tuple(_field_ids(handle.lance_schema.fields())))
+
+    def data_file(self, name: str) -> str:
+        """The address of one data file."""
+        return f"{self.address}/data/{name}"
+
+
+def _field_ids(fields: Iterable[Any]) -> Iterable[int]:
+    for field in fields:
+        yield field.id()
+        yield from _field_ids(field.children())
+
+
+def write_rows(
+    place: TablePlace,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    storage_options: dict[str, str] | None = None,
+) -> list[str]:
+    """Write rows into data files no version lists; their fragments, in the JSON form of Lance."""
+    count("lance", "stage", place.address)
+    failed: list[BaseException] = []
+
+    def guarded() -> Iterable[pa.RecordBatch]:
+        try:
+            yield from batches
+        except BaseException as error:
+            # Lance would give it back as a text of its own.
+            failed.append(error)
+            raise
+
+    reader = pa.RecordBatchReader.from_batches(schema, guarded())
+    try:
+        written = write_fragments(
+            reader,
+            place.address,
+            schema=schema,
+            mode=place.mode,
+            max_rows_per_file=FRAGMENT_ROWS_MAX,
+            max_bytes_per_file=FRAGMENT_BYTES_MAX,
+            data_storage_version=FILE_FORMAT,
+            enable_stable_row_ids=True,
+            storage_options=storage_options,
+            allow_external_blob_outside_bases=True,
+        )
+    except (OSError, ValueError) as error:
+        if failed:
+            raise failed[0] from error
+        raise lance_failure(place.address, error) from error
+    assert isinstance(written, list)
+    return [json.dumps(_numbered(fragment.to_json(), place.field_ids)) for fragment in written]
+
+
+def _numbered(fragment: dict[str, Any], field_ids: Sequence[int]) -> dict[str, Any]:
+    """A fragment of a new dataset, whose columns are counted from 0, as one of the table."""
+    if field_ids:
+        for file in fragment["files"]:
+            file["fields"] = [field_ids[number] for number in file["fields"]]
+    return fragment
+
+
+def read_written(
+    place: TablePlace,
+    fragment: str,
+    columns: Sequence[str],
+    *,
+    storage_options: dict[str, str] | None = None,
+    batch_rows: int = 65_536,
+) -> Iterable[pa.RecordBatch]:
+    """Columns of rows that `write_rows` wrote, before any version lists them."""
+    for file in json.loads(fragment)["files"]:
+        address = place.data_file(file["path"])
+        count("lance", "scan", address)
+        try:
+            reader = LanceFileReader(address, storage_options, columns=list(columns))
+            yield from reader.read_all(batch_size=batch_rows).to_batches()
+        except (OSError, ValueError) as error:
+            raise lance_failure(address, error) from error
+
+
+def fragment_rows(fragment: str) -> int:
+    """How many rows a written fragment has."""
+    return int(json.loads(fragment)["physical_rows"])
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def stage_written_append(handle: LanceDataset, fragments: Sequence[str], uuid: str) -> Transaction:
+    """Add written rows, whose ids are known to be new."""
+    _require_readable(handle, fragments)
+    return Transaction(handle.version, LanceOperation.Append(_decoded(fragments)), uuid=uuid)
+
+
+def stage_written_replace(handle: LanceDataset, fragments: Sequence[str], uuid: str) -> Transaction:
+    """Make written rows all there is of the table."""
+    _require_readable(handle, fragments)
+    operation = LanceOperation.Overwrite(handle.schema, _decoded(fragments))
+    return Transaction(handle.version, operation, uuid=uuid)
+
+
+def stage_written_upsert(
+    handle: LanceDataset,
+    fragments: Sequence[str],
+    updated: Sequence[str],
+    removed: Sequence[int],
+    uuid: str,
+) -> Transaction:
+    """Add written rows in place of those that are deleted in ``updated`` and ``removed``."""
+    _require_readable(handle, fragments)
+    operation = LanceOperation.Update(
+        removed_fragment_ids=list(removed),
+        updated_fragments=_decoded(updated),
+        new_fragments=_decoded(fragments),
+        fields_modified=[],
+        update_mode="rewrite_rows",
+    )
+    return Transaction(handle.version, operation, uuid=uuid)
+
+
+def _decoded(fragments: Sequence[str]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.from_json(text) for text in fragments]
+
+
+def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
+    """Refuse files that are gone: a commit would succeed, and nobody could read it."""
+    place = TablePlace(handle.uri)
+    for text in fragments:
+        for file in json.loads(text)["files"]:
+            address = place.data_file(file["path"])
+            try:
+                LanceFileReader(address, handle._storage_options).metadata()
+            except (OSError, ValueError) as error:
+                raise StorageError(
+                    f"{address} was removed while the load was running", hint="repeat the load"
+                ) from error
+
+
+def committed_batches(
+    address: str,
+    version: int,
+    fragment_ids: Sequence[int],
+    columns: Sequence[str],
+    *,
+    filter: str | None = None,
+    storage_options: dict[str, str] | None = None,
+) -> Iterable[pa.RecordBatch]:
+    """Columns of some fragments of a version, for a worker that opens the table by itself."""
+    count("lance", "scan", address)
+    try:
+        dataset = lance.dataset(address, version=version, storage_options=storage_options)
+        wanted = set(fragment_ids)
+        chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+        scanner = dataset.scanner(columns=list(columns), fragments=chosen, filter=filter)
+        yield from scanner.to_batches()
+    except (OSError, ValueError) as error:
+        raise lance_failure(address, error) from error

@@ -1,0 +1,74 @@
+"""Two people at two terminals: one loads a large file, the other makes one change after another."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from omnigraph.graph import open_graph
+from tests.crash.processes import ROOT
+
+pytestmark = pytest.mark.slow
+
+ROWS = 50_000
+ENOUGH = 3
+"""Changes that are made even if the load should be done before."""
+SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person"
+ADD = "query add($n: String) { insert Person { name: $n } insert Knows { from: $n, to: $n } }"
+
+
+def omnigraph(*words: str) -> subprocess.Popen[str]:
+    """The command line, as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from omnigraph.cli.main import main; main()", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> dict[str, object]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    answer: dict[str, object] = json.loads(out)
+    return answer
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_large_load_and_a_loop_of_mutations_both_finish_and_nothing_is_lost(
+    tmp_path: Path, mode: str
+) -> None:
+    root, schema, data = (str(tmp_path / name) for name in ("graph.omni", "s.pg", "data.jsonl"))
+    Path(schema).write_text(SCHEMA)
+    with Path(data).open("w") as lines:
+        lines.writelines(
+            f'{{"type":"Person","data":{{"name":"loaded {n}","age":{n % 100}}}}}\n'
+            for n in range(ROWS)
+        )
+    finished(omnigraph("init", "--schema", schema, root, "--json"))
+
+    load = omnigraph("load", root, "--data", data, "--mode", mode, "--json")
+    made = 0
+    while load.poll() is None or made < ENOUGH:
+        params = json.dumps({"n": f"made {made}"})
+        finished(omnigraph("mutate", "--store", root, "-e", ADD, "--params", params, "--json"))
+        made += 1
+    finished(load)
+
+    graph = open_graph(root)
+    people = [
+        orjson.loads(line)["data"]["name"]
+        for line in b"".join(graph.export(types=["Person"])).splitlines()
+    ]
+    assert len(people) == len(set(people)) == ROWS + made
+    assert sum(name.startswith("made") for name in people) == made
+    assert len(b"".join(graph.export(types=["Knows"])).splitlines()) == made
+    kinds = [commit.kind for commit in graph.list_commits() if commit.kind != "maintenance"]
+    assert sorted(kinds) == ["genesis", "load", *["mutation"] * made]
+    assert graph.list_recoveries() == []

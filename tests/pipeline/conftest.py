@@ -1,0 +1,72 @@
+"""One Spark session for all tests of a process, small and quick to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.graph import Graph
+
+SCHEMA = """
+node Person {
+    slug: String @key
+    name: String?
+    age: I32?
+    visits: U64?
+    small: U32?
+    height: F32?
+    weight: F64?
+    active: Bool?
+    born: Date?
+    seen: DateTime?
+    tags: [String]?
+    leaf: Vector(2)?
+    photo: Blob?
+    level: I32? @default(3)
+    email: String?
+    mood: enum(calm, wild)?
+    @unique(email)
+    @range(age, 0..150)
+    @check(slug, "^[a-z0-9-]+$")
+}
+node Slot {
+    region: String
+    code: I32
+    on: Date?
+    note: String?
+    @key(region, code)
+    @unique(on, note)
+}
+node Note { text: String  stars: I64? }
+edge Knows: Person -> Person { since: Date?  weight: F64? }
+edge About: Note -> Person @card(0..2)
+edge Owns: Person -> Slot { note: String? }
+"""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from omnigraph.pipeline.session import SessionSettings, build_session
+
+    settings = SessionSettings(
+        "local[2,4]",
+        {
+            "spark.driver.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+        },
+        # The first compiler alone: for tiny jobs it is the quicker one.
+        ("-XX:TieredStopAtLevel=1",),
+    )
+    session = build_session(settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return omnigraph.init(tmp_path / "graph.omni", SCHEMA)

@@ -1,0 +1,129 @@
+"""The Spark data source: pinned reads, options that reach Lance, writes as one checked commit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import omnigraph.spark
+from omnigraph.graph import Graph
+from tests.commit.loading import edge, lines, node
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+PEOPLE = [
+    node(
+        "Person",
+        slug=f"p{i}",
+        age=i,
+        visits=2**64 - 1 - i,
+        small=i,
+        seen=i,
+        leaf=[i, 0.5],
+        tags=["x"],
+        photo="base64:AAEC",
+    )
+    for i in range(10)
+]
+
+
+@pytest.fixture
+def full(graph: Graph) -> Graph:
+    graph.load(data=lines(*PEOPLE, edge("Knows", "p1", "p2")), mode="append")
+    return graph
+
+
+def frame(spark: Any, graph: Graph, **options: str) -> Any:
+    return spark.read.format("omnigraph").options(**options).load(graph.uri)
+
+
+def ids(graph: Graph) -> list[str]:
+    records = map(json.loads, b"".join(graph.export(types=["Person"])).splitlines())
+    return sorted(record["data"]["id"] for record in records)
+
+
+def test_the_source_is_found_without_being_registered(full, spark):
+    assert frame(spark, full, type="Knows").select("src", "dst").collect() == [("p1", "p2")]
+
+
+def test_it_can_be_registered_by_name(full, spark):
+    omnigraph.spark.register(spark)
+    assert frame(spark, full, type="node:Person").count() == 10
+
+
+def test_every_type_has_a_form_that_spark_knows(full, spark):
+    row = frame(spark, full, type="Person").where("slug = 'p3'").collect()[0]
+    assert (row["age"], int(row["visits"]), row["small"]) == (3, 2**64 - 4, 3)
+    assert (row["leaf"], row["tags"]) == ([3.0, 0.5], ["x"])
+    assert row["seen"].microsecond == 3000
+
+
+def test_c_pip_020_columns_and_filter_reach_lance(full, spark):
+    options = {"type": "Person", "columns": "id, age", "filter": "age > 7"}
+    rows = frame(spark, full, **options)
+    assert rows.columns == ["id", "age"]
+    assert sorted(tuple(row) for row in rows.collect()) == [("p8", 8), ("p9", 9)]
+    with pytest.raises(Exception, match="has no column 'agee'"):
+        frame(spark, full, type="Person", columns="agee")
+
+
+def test_c_pip_020_filtering_one_frame_never_changes_another(full, spark):
+    rows = frame(spark, full, type="Person", columns="id,age")
+    assert rows.count() == 10
+    assert rows.where("age = 3").count() == 1
+    assert rows.count() == 10
+
+
+def test_c_pip_020_a_frame_keeps_the_snapshot_it_was_made_of(full, spark):
+    rows = frame(spark, full, type="Person", columns="id")
+    full.load(data=lines(node("Person", slug="late")), mode="append")
+    assert rows.count() == 10
+    assert frame(spark, full, type="Person", columns="id").count() == 11
+    first = full.list_commits()[-2].graph_commit_id
+    assert frame(spark, full, type="Person", columns="id", snapshot=first).count() == 10
+
+
+def written(frame: Any, graph: Graph, **options: str) -> None:
+    frame.write.format("omnigraph").options(type="Person", **options).mode("append").save(graph.uri)
+
+
+def test_c_pip_021_a_write_is_one_commit(full, spark):
+    before = len(full.list_commits())
+    frame = spark.createDataFrame([(f"q{i}", i) for i in range(20)], "slug string, age int")
+    written(frame.repartition(3), full)
+    assert len(full.list_commits()) == before + 1
+    assert len(ids(full)) == 30
+    written(spark.createDataFrame([("q1", 99)], "slug string, age int"), full, mode="merge")
+    found = full.entity_at("node:Person", "q1")
+    assert found is not None and found["age"] == 99
+
+
+def test_c_pip_021_a_write_is_checked_like_a_load(full, spark):
+    before = full.list_commits()
+    bad = [("ok", 1), ("old", 500), ("p1", 3)]
+    with pytest.raises(Exception, match="2 problems") as caught:
+        written(spark.createDataFrame(bad, "slug string, age int"), full)
+    assert "value 500 > max 150" in str(caught.value)
+    assert "node Person 'p1' already exists" in str(caught.value)
+    with pytest.raises(Exception, match="unknown column 'agee'"):
+        written(spark.createDataFrame([("a", 1)], "slug string, agee int"), full)
+    assert full.list_commits() == before
+
+
+def test_c_pip_021_a_task_that_fails_commits_nothing(full, spark):
+    before = full.list_commits()
+
+    def fails(batches):
+        for batch in batches:
+            if batch.column(0)[0].as_py() >= 5:
+                raise RuntimeError("no such luck")
+            yield batch
+
+    numbers = spark.range(0, 10, 1, 2).mapInArrow(fails, "id long")
+    frame = numbers.selectExpr("concat('r', id) as slug")
+    with pytest.raises(Exception, match="no such luck"):
+        written(frame, full)
+    assert full.list_commits() == before
+    assert not full._kernel.store.exists("__load")

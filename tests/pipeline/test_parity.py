@@ -1,0 +1,226 @@
+"""One corpus of inputs, loaded in process and on Spark: same rows, same receipts, same problems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph
+from omnigraph.errors import OmnigraphError
+from omnigraph.graph import Graph
+from tests.commit.loading import edge, lines, node
+from tests.pipeline.conftest import SCHEMA
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+SEED = lines(
+    node("Person", slug="ada", name="Ada", age=36, email="ada@x.org", visits=2**64 - 1),
+    node("Person", slug="bob", name="Bob", email="bob@x.org"),
+    node("Slot", region="north", code=7, on="2024-02-29", note="a"),
+    {"type": "Note", "data": {"id": "n1", "text": "first"}},
+    {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "k1", "since": "2020-01-01"}},
+    {"edge": "About", "from": "n1", "to": "ada", "data": {"id": "a1"}},
+)
+
+EXTREMES = [
+    node(
+        "Person",
+        slug=f"x{i}",
+        name="naïve 🙂",
+        age=age,
+        visits=visits,
+        small=small,
+        height=0.1,
+        weight=1e308,
+        active=bool(i % 2),
+        born=born,
+        seen=seen,
+        tags=tags,
+        leaf=leaf,
+        photo=photo,
+        mood="wild",
+    )
+    for i, (age, visits, small, born, seen, tags, leaf, photo) in enumerate(
+        [
+            (0, 0, 0, "1899-12-31", "1969-12-31T23:59:59.999Z", [], [0, 1.5], "base64:"),
+            (150, 2**64 - 1, 2**32 - 1, "9999-12-31", 1, ["", 'a\n"b'], None, "base64:AAECAw=="),
+            (None, 2**63, 1, -1, "2024-02-29T12:00:00+02:00", None, [1e-45, -0.0], None),
+        ]
+    )
+]
+
+
+def loaded(
+    graph: Graph, engine: str, path: Path, mode: Any, spark: Any, grammar: Any = "strict"
+) -> Any:
+    """The receipt of a load, or the failure it ended with."""
+    try:
+        return graph.load(
+            path,
+            mode=mode,
+            grammar=grammar,
+            engine=engine,  # type: ignore[arg-type]
+            spark=spark,
+            max_errors=1000,
+        )
+    except OmnigraphError as error:
+        return error
+
+
+def both(tmp_path: Path, data: bytes, mode: str, spark: Any, grammar: str = "strict") -> Any:
+    """What the two engines make of the same input on the same graph."""
+    path = tmp_path / f"{mode}.jsonl"
+    path.write_bytes(data)
+    results = []
+    for engine in ("local", "spark"):
+        graph = omnigraph.init(tmp_path / f"{mode}-{engine}.omni", SCHEMA)
+        graph.load(data=SEED, mode="append")
+        results.append((graph, loaded(graph, engine, path, mode, spark, grammar)))
+    return results
+
+
+def exported(graph: Graph) -> list[Any]:
+    """Every entity; ids that were minted are told from given ones by their length alone."""
+    records = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
+    for record in records:
+        if len(record["data"].get("id", "")) == 26:
+            record["data"]["id"] = "minted"
+    return sorted(records, key=json.dumps)
+
+
+def counts(receipt: Any) -> Any:
+    return {key: receipt.to_dict()[key] for key in ("nodes", "edges", "total_entities")}
+
+
+GOOD = {
+    "append": lines(
+        edge("Knows", "x0", "x1", weight=0.5),
+        *EXTREMES,
+        node("Slot", region="south", code=-1),
+        node("Note", text="second", stars=-5),
+        {"type": "Note", "data": {"id": "n2", "text": "third"}},
+        edge("About", "n1", "x2"),
+        edge("Owns", "x0", '["7","north"]'),
+    ),
+    "merge": lines(
+        node("Person", slug="ada", name="Countess"),
+        node("Person", slug="bob", name="Bob", email="bob@x.org"),
+        *EXTREMES,
+        {"type": "Note", "data": {"id": "n1", "text": "again"}},
+        {"type": "Note", "data": {"id": "n1", "text": "and again"}},
+        {"edge": "Knows", "from": "bob", "to": "x0", "data": {"id": "k1"}},
+        edge("Knows", "x0", "x1"),
+    ),
+    "overwrite": lines(
+        *EXTREMES,
+        node("Person", slug="ada"),
+        node("Person", slug="bob"),
+        {"edge": "Knows", "from": "ada", "to": "x0", "data": {"id": "k9"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", GOOD)
+def test_c_pip_001_both_engines_give_the_same_tables_ids_and_counts(mode, tmp_path, spark):
+    (local, here), (distributed, there) = both(tmp_path, GOOD[mode], mode, spark)
+    assert not isinstance(here, Exception), here
+    assert not isinstance(there, Exception), there
+    assert exported(local) == exported(distributed)
+    assert counts(here) == counts(there)
+    assert there.engine == "spark" and here.engine == "local"
+    assert len(distributed.list_commits()) == len(local.list_commits()) == 3
+
+
+def test_c_pip_001_older_ids_mean_the_same_nodes_on_both_engines(tmp_path, spark):
+    data = lines(
+        edge("Owns", "ada", "south"),
+        {"type": "Slot", "data": {"id": "south", "region": "south", "code": 1}},
+    )
+    (local, here), (distributed, there) = both(tmp_path, data, "append", spark, "compatible")
+    assert not isinstance(here, Exception), here
+    assert not isinstance(there, Exception), there
+    assert exported(local) == exported(distributed)
+
+
+BAD = {
+    "append": lines(
+        node("Person", slug="ok"),
+        "{broken",
+        '{"type": "Person", "data": {"slug": "d", "slug": "e"}}',
+        node("Persn", slug="x"),
+        node("Person", slug="p1", age="old"),
+        node("Person", slug="p2", age=2**40),
+        node("Person", slug="p3", agee=1),
+        node("Person", name="no key"),
+        node("Person", slug="p4", age=151),
+        node("Person", slug="Upper", mood="grim"),
+        {"type": "Person", "data": {"slug": "p5", "id": "other"}},
+        {"edge": "Knows", "to": "ada"},
+        node("Person", slug="bob"),
+        node("Person", slug="twice"),
+        node("Person", slug="twice", name="again"),
+        node("Person", slug="e1", email="ada@x.org"),
+        node("Person", slug="e2", email="new@x.org"),
+        node("Person", slug="e3", email="new@x.org"),
+        node("Slot", region="s", code=1, on="2024-02-29", note="a"),
+        edge("Knows", "ok", "nobody"),
+        edge("Knows", "nobody", "ada"),
+        edge("Knows", "ok", "p1"),
+        {"edge": "Knows", "from": "ok", "to": "ada", "data": {"id": "k1"}},
+        {"type": "Note", "data": {"id": "m", "text": "x"}},
+        {"type": "Note", "data": {"id": "m", "text": "y"}},
+        edge("About", "n1", "ok"),
+        edge("About", "n1", "ada"),
+    ),
+    "merge": lines(
+        node("Person", slug="ok", email="ada@x.org"),
+        node("Person", slug="p4", age=-1),
+        node("Person", slug="twice"),
+        node("Person", slug="twice", name="again"),
+        edge("Knows", "ok", "nobody"),
+        edge("About", "n1", "ok"),
+        edge("About", "n1", "ada"),
+    ),
+    "overwrite": lines(
+        node("Person", slug="ok", email="ada@x.org"),
+        node("Person", slug="ok2", email="ada@x.org"),
+        {"type": "Note", "data": {"id": "m", "text": "x"}},
+        edge("About", "m", "ok"),
+        edge("About", "m", "ok2"),
+        edge("About", "m", "ada"),
+    ),
+}
+
+
+def problems(error: Any) -> set[tuple[Any, ...]]:
+    assert isinstance(error, OmnigraphError), error
+    return {
+        (
+            each["kind"],
+            each["file"] and Path(each["file"]).name,
+            each.get("line"),
+            each["type"],
+            each["property"],
+            each["message"],
+        )
+        for each in error.details["problems"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "keys_max"),
+    [("append", 10**6), ("append", 0), ("merge", 10**6), ("overwrite", 10**6), ("overwrite", 0)],
+)
+def test_c_pip_002_both_engines_find_the_same_problems(
+    mode, keys_max, tmp_path, spark, monkeypatch
+):
+    # Keys are counted by single workers, or by Spark where they are too many for one.
+    monkeypatch.setattr("omnigraph.pipeline.checks.KEYS_MAX", keys_max)
+    (local, here), (distributed, there) = both(tmp_path, BAD[mode], mode, spark)
+    assert problems(here) == problems(there)
+    assert here.details["counts"] == there.details["counts"]
+    assert len(distributed.list_commits()) == 2
+    assert exported(distributed) == exported(local)

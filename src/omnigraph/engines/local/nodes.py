@@ -67,7 +67,8 @@ class RowNumbers:
             # Ids met since: nodes of other versions, which are not here.
             grown = np.full(space_size + 1, ABSENT, np.int32)
             grown[: len(self._rows) - 1] = self._rows[:-1]
-            self._rows, self._same = grown, False
+            self._same = False  # first, for those who look at it without waiting
+            self._rows = grown
         if self._same:
             return slots
         return self._rows.take(slots)
@@ -173,8 +174,10 @@ class FetchedNodes:
             return pa.nulls(len(slots), type)
         return taken(self._column(property, type), rows)
 
-    def add(self, table: pa.Table) -> Slots:
-        """Take in rows that were read in another way, with their ids and all needed columns."""
+    def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
+        """Take in rows with their ids and all needed columns; ``paid`` if a scan found them."""
+        if paid:
+            self._spend(table.num_rows)
         slots = self.space.intern(single(table[ID]))
         self._grow()
         fresh = self._rows[slots] < 0

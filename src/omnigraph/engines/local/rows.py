@@ -168,9 +168,11 @@ class RowView:
 
         def make() -> Made:
             earlier = self._table.longest_beginning(self.layout, key)
-            if earlier is None:
+            # Memory is given back beside us: what was found a moment ago may be forgotten now.
+            start = None if earlier is None else earlier.made.get(key)
+            if earlier is None or start is None:
                 return grow(None, 0)
-            return grow(cast(Made, earlier.made[key]), earlier.size)
+            return grow(cast(Made, start), earlier.size)
 
         return self._table.keep(self.layout.made, key, make)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,6 +22,8 @@ from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression, scalar_operand
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.search import matching_rows, nearest_rows
 
 _WHOLE_SHARE = 2
 """From this part of a table on, a condition is tested on all of it and looked up afterwards."""
@@ -28,22 +33,20 @@ def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
     """The nodes a scan binds, and how they were found."""
     step, anchors, predicates = one.step, one.anchors, one.residual
     assert isinstance(step, plan.Scan)
-    tables = session.tables
     pinned = step.entity_id is not None
-    nodes = tables.nodes(step.type_name, whole=not pinned and not anchors)
+    found_by = None if pinned or anchors else _storage_search(session, step)
+    whole = not pinned and not anchors and found_by is None
+    nodes = session.tables.nodes(step.type_name, whole=whole)
     if pinned:
-        slots = _by_id(session, nodes, step.entity_id)
-        strategy = "id lookup"
+        slots, strategy = _by_id(session, nodes, step.entity_id), "id lookup"
     elif isinstance(nodes, CachedNodes):
         rows = _by_value(session, nodes, anchors)
         if rows is None:
             return _whole(session, step, nodes), "column scan" if step.predicates else "all nodes"
-        slots = nodes.slots[rows]
-        strategy = "value index"
+        slots, strategy = nodes.slots[rows], "value index"
     else:
         assert isinstance(nodes, FetchedNodes)
-        slots = _fetched(session, step, nodes)
-        strategy = "storage scan"
+        slots, strategy = _fetched(session, step, nodes, found_by)
     if not predicates:
         return slots, strategy
     mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(predicates)
@@ -112,11 +115,51 @@ def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:
     return slots
 
 
-def _fetched(session: Session, step: plan.Scan, nodes: FetchedNodes) -> Slots:
+_Found = Callable[[list[str]], pa.Table | None]
+"""Reads the rows that a search of storage finds, with some columns."""
+
+
+def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
+    """A search that storage can do for a table that is not in memory; None if there is none."""
+    if session.tables.has_in_memory(step.type_name):
+        return None
+    prepared = session.prepared
+    handle = session.tables.reader.handle(f"node:{step.type_name}")
+    for predicate in step.predicates:
+        call = prepared.calls.get(predicate.name) if isinstance(predicate, ex.OutputValue) else None
+        if isinstance(call, ex.TextMatch) and session.search.in_storage(call):
+            text = session.search.text(call.query) or ""
+            return lambda columns: matching_rows(handle, call.property, text, columns)
+    ranked = prepared.compiled.rank
+    score = None if ranked is None else ranked.score
+    alone = len(prepared.pattern.steps) == 1 and not step.predicates
+    kept = not (prepared.having or prepared.compiled.distinct)
+    stop = session.last_row()
+    if isinstance(score, ex.Nearest) and alone and kept and stop:
+        return partial(_nearest, session, handle, score, stop)
+    return None
+
+
+def _nearest(
+    session: Session, handle: Handle, score: ex.Nearest, stop: int, columns: list[str]
+) -> pa.Table | None:
+    """A shortlist with the nearest rows; None if it may not hold all that are wanted."""
+    query = session.search.query_vector(score)
+    found = nearest_rows(handle, score.property, query.tolist(), stop, columns)
+    return found if found.num_rows >= stop else None
+
+
+def _fetched(
+    session: Session, step: plan.Scan, nodes: FetchedNodes, found_by: _Found | None
+) -> tuple[Slots, str]:
     """Rows that storage finds; it may give more than satisfy the conditions, never less."""
+    found = None if found_by is None else found_by(nodes.columns)
+    if found is not None:
+        return nodes.add(found.select(nodes.columns), paid=True), "storage search"
     wanted = storage_filter(step.predicates, session.run)
     reader = session.tables.reader
-    return nodes.add(reader.rows_where(f"node:{step.type_name}", wanted, nodes.columns))
+    rows = reader.rows_where(f"node:{step.type_name}", wanted, nodes.columns)
+    return nodes.add(rows, paid=True), "storage scan"
 
 
 class _WholeTable(FrameValues):

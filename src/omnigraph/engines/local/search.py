@@ -10,14 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.nodes import CachedNodes
+from omnigraph.engines.local.nodes import CachedNodes, single
 from omnigraph.engines.local.text.postings import TextIndex
 from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.errors import InputError, InternalError
-from omnigraph.model.arrow import arrow_type
+from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import scalar_operand
+from omnigraph.storage.search import has_text_index, matching_rows
 
 if TYPE_CHECKING:
     from omnigraph.engines.local.session import Session
@@ -82,15 +83,34 @@ class Search:
         if isinstance(nodes, CachedNodes):
             known = self._matches.get(call)
             if known is None:
-                index = text_index(nodes, call.property)
-                known = np.zeros(len(index) + 1, np.bool_)  # the last one stands for no node
-                known[self._matching(call, index)] = True
+                known = np.zeros(nodes.view.layout.size + 1, np.bool_)  # the last is nobody's
+                known[self._matching_rows(call, nodes)] = True
                 self._matches[call] = known
             return known[nodes.rows(slots)]
         index = TextIndex.of(nodes.values(call.property, _TEXT, slots))
         mask = np.zeros(len(slots), np.bool_)
         mask[self._matching(call, index)] = True
         return mask
+
+    def _matching_rows(self, call: ex.TextMatch, nodes: CachedNodes) -> npt.NDArray[np.int32]:
+        """The rows that match: from the words in memory, or at first from an index in storage."""
+        key = ("words", call.property)
+        layout = nodes.view.layout
+        if key in layout.made or layout.asked_before(key) or not self.in_storage(call):
+            return self._matching(call, text_index(nodes, call.property))
+        self._session.tables.memory.warming.ask(
+            (id(layout), key), lambda: text_index(nodes, call.property)
+        )
+        found = matching_rows(nodes.view.handle, call.property, self.text(call.query) or "")
+        rows = nodes.rows(nodes.space.find(single(found[ID])))
+        return rows[rows >= 0]
+
+    def in_storage(self, call: ex.TextMatch) -> bool:
+        """Whether storage has an index that finds exactly what the call matches."""
+        if call.function == "fuzzy" or not self.text(call.query):
+            return False
+        handle = self._session.tables.reader.handle(f"node:{call.type_name}")
+        return has_text_index(handle, call.property)
 
     def scores(self, call: ex.Bm25, slots: Slots) -> Scores:
         """The BM25 score of each node; zero where no word is shared."""

@@ -42,3 +42,9 @@ class Session:
         table = self.edges_of.get(variable)
         # The steps of an optional match may end before its edges are ever looked at.
         return pa.nulls(len(edges), type) if table is None else table.values(property, type, edges)
+
+    def last_row(self) -> int | None:
+        """How many rows, in order, the answer needs; None for all."""
+        compiled = self.prepared.compiled
+        limit = self.run.row_count(compiled.limit)
+        return None if limit is None else limit + (self.run.row_count(compiled.offset) or 0)

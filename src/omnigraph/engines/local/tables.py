@@ -93,9 +93,13 @@ class GraphMemory:
 
     def account(self, location: str, space: IdSpace) -> None:
         """Tell the budget how large a space has become."""
-        self.budget.keep(
-            ("space", location), space.nbytes, lambda: self._spaces.pop(location, None)
-        )
+        key = ("space", location, space.serial)
+        if not self.budget.resize(key, space.nbytes):
+            self.budget.keep(key, space.nbytes, lambda: self._forget(location, space))
+
+    def _forget(self, location: str, space: IdSpace) -> None:
+        if self._spaces.get(location) is space:
+            del self._spaces[location]
 
 
 @dataclass(slots=True)
@@ -116,9 +120,15 @@ class SnapshotTables:
         """How many nodes of a type there are."""
         return self.reader.snapshot.table(f"node:{type_name}").row_count
 
-    def edge_count(self, edge_type: str) -> int:
-        """How many edges of a type there are."""
-        return self.reader.snapshot.table(f"edge:{edge_type}").row_count
+    def has_in_memory(self, type_name: str) -> bool:
+        """Whether the nodes of a type are, or about to be, looked at in memory."""
+        if type_name in self._nodes:
+            return isinstance(self._nodes[type_name], CachedNodes)
+        entry = self._entry("node", type_name)
+        if entry.row_count <= NODES_ALWAYS_CACHED and self._fits(entry, {}):
+            return True
+        rows = self.memory.rows(entry.location)
+        return rows.has_column((ID, self.space(type_name).serial))
 
     def nodes(self, type_name: str, *, whole: bool = False) -> NodeTable:
         """The nodes of a type; with ``whole`` all of them are about to be looked at."""

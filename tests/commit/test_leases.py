@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import orjson
@@ -261,3 +262,14 @@ def test_the_next_owner_catches_up_while_it_waits(store: ObjectStore) -> None:
         assert not owned.is_set()
     waiting.join(timeout=30)
     assert owned.is_set()
+
+
+def test_the_line_of_a_branch_is_no_branch(store: ObjectStore) -> None:
+    """Whatever branches are called, standing in line for one does not hold another up."""
+    one, two = local(store, "one"), local(store, "two")
+    names = ["main", "main/next", "line", "line/main", "branch/main"]
+    with ExitStack() as held:
+        for name in names:
+            held.enter_context(one.in_line(name))
+        for name in names:
+            held.enter_context(two.hold_branch(name, "op"))

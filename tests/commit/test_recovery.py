@@ -346,7 +346,7 @@ def test_c_rec_040_an_untouched_fork_is_removed_by_full_recovery(graph: TestGrap
 # --- branches -------------------------------------------------------------------------------------
 
 
-def test_c_rec_029_and_030_the_sidecar_of_a_deleted_branch_is_discarded_once(
+def test_c_rec_029_c_rec_030_the_sidecar_of_a_deleted_branch_is_discarded_once(
     graph: TestGraph,
 ) -> None:
     create_branch(graph.kernel, "review")

@@ -286,7 +286,7 @@ class Leases:
             yield NO_LINE
             return
         scope = branch_scope(branch)
-        turn = self._os_lock_for(f"{scope}/next")
+        turn = self._os_lock_for(f"line/{branch}")
         is_crowded = not turn.acquire(0)
         if is_crowded:
             self._wait_in_line(scope, turn)

@@ -93,9 +93,7 @@ def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset
     return found
 
 
-def stage_exchange(
-    handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str
-) -> Transaction:
+def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str) -> Transaction:
     """Put ``rows`` into a table in place of those at the positions ``gone``, in one transaction.
 
     The caller knows that none of the new ids is left in the table then.

@@ -82,9 +82,7 @@ class Matcher:
             case plan.Expand() as step:
                 return self._expand(step, frame, needed)
             case plan.Filter() as step:
-                mask = FrameValues(self.session, frame).mask(step.predicates)
-                kept = frame.only(needed)
-                return (kept if mask is None else kept.filter(mask)), "filter"
+                return self._where(step.predicates, frame, needed), "filter"
             case plan.Exclude():
                 mask = self._has_solution(one.patterns[0], frame)
                 return frame.only(needed).filter(~mask), "anti-join"
@@ -96,6 +94,17 @@ class Matcher:
                 return frame.only(needed).filter(mask), "semi-join"
             case plan.Extend() as step:
                 return self._extend(one.patterns[0], step, frame, needed), "left join"
+
+    def _where(
+        self,
+        predicates: tuple[ex.Expression, ...],
+        frame: Frame,
+        needed: frozenset[str] | None = None,
+    ) -> Frame:
+        """The rows for which every predicate is true, with the columns that are ``needed``."""
+        mask = FrameValues(self.session, frame).mask(predicates)
+        kept = frame if needed is None else frame.only(needed)
+        return kept if mask is None else kept.filter(mask)
 
     # --- scans ------------------------------------------------------------------------------------
 
@@ -130,8 +139,7 @@ class Matcher:
             [right_values.column(fresh) for _, fresh in keys],
         )
         together = frame.take(left).binding(one.step.variable, slots[right])
-        mask = FrameValues(self.session, together).mask(following.step.predicates)
-        return together if mask is None else together.filter(mask)
+        return self._where(following.step.predicates, together)
 
     # --- hops -------------------------------------------------------------------------------------
 
@@ -210,10 +218,7 @@ class Matcher:
                 rows, found, found_edges = rows[present], found[present], found_edges[present]
             expanded = frame.take(rows).binding(step.target, found)
         expanded = expanded.binding(step.edge_variable, found_edges)
-        if step.predicates:
-            mask = FrameValues(self.session, expanded).mask(step.predicates)
-            expanded = expanded if mask is None else expanded.filter(mask)
-        return expanded
+        return self._where(step.predicates, expanded)
 
     def _paths(
         self,
@@ -247,10 +252,7 @@ class Matcher:
         if ends is None:
             expanded = expanded.binding(step.target, np.array(found, np.int32))
         expanded = expanded.binding(step.path_variable, np.array(numbers, np.int32))
-        if step.predicates:
-            mask = FrameValues(self.session, expanded).mask(step.predicates)
-            expanded = expanded if mask is None else expanded.filter(mask)
-        return expanded
+        return self._where(step.predicates, expanded)
 
     # --- blocks -----------------------------------------------------------------------------------
 

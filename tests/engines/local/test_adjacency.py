@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, sorted_distinct, spread
 from omnigraph.engines.local.edges import merged_ends
+from omnigraph.engines.local.ids import Slots
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,
@@ -58,13 +59,6 @@ def test_a_node_that_came_later_does_not_stand_for_one_that_was_left_out():
     adjacency = Adjacency.build(slots_of([0, 1, 2]), slots_of([1, 2, 0]), 3)
     found, counts = adjacency.gather(slots_of([0, 1, 3]))
     assert (found.tolist(), counts.tolist()) == ([1, 2], [1, 1, 0])
-
-
-@EXAMPLES
-@given(multigraphs(), directions, some_slots)
-def test_degrees_count_what_gather_gives(graph: Multigraph, direction: Direction, slots: list[int]):
-    degrees = graph.adjacency(direction).degrees(slots_of(slots))
-    assert degrees.tolist() == [len(expected(graph, slot, direction)) for slot in slots]
 
 
 @EXAMPLES
@@ -160,3 +154,41 @@ def test_spread_lists_ranges_one_after_the_other(ranges: list[tuple[int, int]]):
 @given(numbers=st.lists(st.integers(0, 9)))
 def test_sorted_distinct_is_a_sorted_set(dtype: type, numbers: list[int]):
     assert sorted_distinct(np.array(numbers, dtype)).tolist() == sorted(set(numbers))
+
+
+@EXAMPLES
+@given(multigraphs(), st.data())
+def test_changes_lead_to_what_building_anew_does(graph: Multigraph, data: st.DataObject):
+    numbers = list(range(len(graph.edges)))
+    gone = data.draw(st.sets(st.sampled_from(numbers))) if numbers else set()
+    nodes = graph.nodes + data.draw(st.integers(0, 3))
+    end = st.integers(0, nodes - 1)
+    new = data.draw(st.lists(st.tuples(end, end), max_size=8))
+    removed = [graph.edges[at] for at in gone]
+    left = [edge for at, edge in enumerate(graph.edges) if at not in gone]
+    after = Multigraph(nodes, (*left, *new))
+    for direction in ("out", "in"):
+
+        def ends(edges: list[tuple[int, int]], direction: str = direction) -> tuple[Slots, Slots]:
+            near, far = (0, 1) if direction == "out" else (1, 0)
+            return slots_of([e[near] for e in edges]), slots_of([e[far] for e in edges])
+
+        changed = graph.adjacency(direction).changed(ends(new), ends(removed), nodes)
+        built = after.adjacency(direction)
+        assert changed.pointers.tolist() == built.pointers.tolist()
+        assert changed.neighbours.tolist() == built.neighbours.tolist()
+        # What went may have been the last of its kind; knowing of more than there is does no harm.
+        assert changed.has_parallels >= built.has_parallels
+        assert changed.has_loops >= built.has_loops
+        assert changed.contains(*ends([*new, *removed])).tolist() == [
+            edge in after.edges for edge in [*new, *removed]
+        ]
+
+
+@EXAMPLES
+@given(multigraphs(edges_max=4), st.sampled_from(DIRECTIONS))
+def test_many_pairs_in_order_are_tested_like_any_others(graph: Multigraph, direction: Direction):
+    pairs = [(s, t) for s in range(graph.nodes + 2) for t in range(graph.nodes + 2)]
+    sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
+    found = graph.adjacency(direction).contains(sources, targets)
+    assert found.tolist() == [t in graph.neighbours(s, direction) for s, t in pairs]

@@ -55,9 +55,7 @@ def test_rows_of_several_columns_are_equal_if_every_value_is(data: st.DataObject
 @given(st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=12))
 def test_codes_that_would_not_fit_are_numbered_anew(rows: list[tuple[int, ...]]):
     # Each column claims a great many codes; their product is beyond 64 bits.
-    parts = [
-        Coded(np.array([row[at] for row in rows], np.int64) * 2**38, 2**40) for at in range(4)
-    ]
+    parts = [Coded(np.array([row[at] for row in rows], np.int64) * 2**38, 2**40) for at in range(4)]
     assert_partition(codes_of(parts), rows)
 
 

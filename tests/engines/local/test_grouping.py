@@ -42,16 +42,19 @@ class OneColumn:
 
 
 def aggregate(
-    function: Any, is_distinct: bool, column: pa.Array, group: list[int], count: int, type: ValueType
+    function: Any,
+    is_distinct: bool,
+    column: pa.Array,
+    group: list[int],
+    count: int,
+    type: ValueType,
 ) -> list[Any]:
     """What the engine makes of a column whose rows are in these groups."""
     value = ex.AggregateValue(function, ARGUMENT, is_distinct, type)
     numbers = np.array(group, np.int64)
     sizes = np.bincount(numbers, minlength=count)
     firsts = np.zeros(count, np.int64)
-    made = _aggregate(
-        value, cast(FrameValues, OneColumn(column)), Grouping(numbers, firsts, sizes)
-    )
+    made = _aggregate(value, cast(FrameValues, OneColumn(column)), Grouping(numbers, firsts, sizes))
     assert made.type == arrow_type(type)
     found: list[Any] = made.to_pylist()
     return found
@@ -179,8 +182,7 @@ def test_c_qry_053_rows_are_grouped_by_value_and_null_is_one_group(
         wanted[repr(value)][1] += age is not None
     found = rows(
         handle,
-        f"match {{ $p: Person }} "
-        f"return {{ $p.{item} as i, count(*) as n, count($p.age) as ages }}",
+        f"match {{ $p: Person }} return {{ $p.{item} as i, count(*) as n, count($p.age) as ages }}",
     )
     assert {repr(value): [n, ages] for value, n, ages in found} == wanted
     assert len(found) == len(wanted)

@@ -17,7 +17,7 @@ from omnigraph.effects.io_counters import measure
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.engines.local.budget import MemoryBudget
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.nodes import interned
+from omnigraph.engines.local.nodes import slots_of_ids
 from omnigraph.engines.local.rows import RowView, TableRows
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import knows, load, new_graph, person, reader_of, write
@@ -150,7 +150,7 @@ def test_slots_follow_their_ids_through_all_versions(graph: og.Graph, seed: int)
         history.step()
     for reader in history.readers + history.readers[::-2]:
         view = view_of(table, reader)
-        slots = view.derived(("id", space.serial), interned(space, "id"))
+        slots = view.derived(("id", space.serial), slots_of_ids(space))
         ids = space.strings(slots[view.positions()]).to_pylist()
         assert ids == reader.handle(PERSON).to_table(columns=["id"])["id"].to_pylist()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from omnigraph.engines.local.pushdown import storage_filter
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.values import FrameValues
+from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -60,8 +62,10 @@ def masked_nodes(
     if not step.predicates:
         return None
     if isinstance(nodes, CachedNodes) and len(found) * _WHOLE_SHARE > nodes.view.count:
-        whole = _WholeTable(session, nodes, step.target).mask(step.predicates)
-        return None if whole is None else whole[nodes.rows(found)]
+        # If a value cannot be computed, it may be of a node that was not found.
+        with suppress(InputError):
+            whole = _WholeTable(session, nodes, step.target).mask(step.predicates)
+            return None if whole is None else whole[nodes.rows(found)]
     return FrameValues(session, Frame(len(found), {step.target: found})).mask(step.predicates)
 
 
@@ -107,12 +111,17 @@ def _by_value(
 
 def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:
     """The nodes that satisfy the conditions, by testing whole columns."""
-    mask = _WholeTable(session, nodes, step.variable).mask(step.predicates)
+    try:
+        mask = _WholeTable(session, nodes, step.variable).mask(step.predicates)
+    except InputError:
+        # A value cannot be computed; it may be of a row that is deleted.
+        slots = nodes.every()
+        mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(step.predicates)
+        return slots if mask is None else slots[mask]
     if mask is None:
         return nodes.every()
     live = nodes.view.live
-    slots: Slots = nodes.slots[mask if live is None else mask & live]
-    return slots
+    return nodes.slots[mask if live is None else mask & live]
 
 
 _Found = Callable[[list[str]], pa.Table | None]

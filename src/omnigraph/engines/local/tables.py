@@ -16,8 +16,10 @@ from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.rows import RowView, TableRows
 from omnigraph.engines.local.settings import TraversalSettings
 from omnigraph.engines.local.warming import Warming
-from omnigraph.model.arrow import ID, SRC
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.indexes import IndexSpec
 from omnigraph.query import plan
+from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import TableEntry
 
@@ -40,6 +42,8 @@ SORTING_SHARE = 40
 
 NODES_ALWAYS_CACHED = 20_000
 
+_SCANNED_MAX = 1_024
+
 _EDGE_BYTES = 16
 """Both ends of an edge as slots, and its place in two sorted directions."""
 
@@ -56,6 +60,8 @@ class GraphMemory:
         self._tables: dict[str, TableRows] = {}
         self._spaces: dict[str, IdSpace] = {}
         self.warming = Warming()
+        self.scanned: dict[tuple[str, str | None, int, str], int] = {}
+        """Rows of a version that no index on a column covers."""
         self._spent: dict[str, float] = {}
 
     def rows(self, location: str) -> TableRows:
@@ -199,7 +205,9 @@ class SnapshotTables:
             return False
         degree = edges / max(self.node_count(step.source_type), 1)
         expected = sum(frontier * degree**hop for hop in range(1, hops + 1))
-        price = hops * ROWS_READ_PER_LOOKUP + expected * ROWS_READ_PER_ROW_FOUND
+        by = {"out": (SRC,), "in": (DST,), "both": (SRC, DST)}[step.direction]
+        scanned = sum(self._scanned_by_lookup(entry, column) for column in by)
+        price = hops * (ROWS_READ_PER_LOOKUP + scanned) + expected * ROWS_READ_PER_ROW_FOUND
         warm = rows.has_column((SRC, sources.serial))
         budget = edges / SORTING_SHARE if warm else edges
         spent = self.memory.spent(entry.location) + price
@@ -243,9 +251,25 @@ class SnapshotTables:
 
     def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
         """Whether a table that is not in memory yet should be: wanted, and not too large."""
+        small = entry.row_count <= NODES_ALWAYS_CACHED
         paid = self.memory.spent(entry.location) > entry.row_count
-        wanted = whole or paid or entry.row_count <= NODES_ALWAYS_CACHED
+        wanted = whole or small or paid or 2 * self._scanned_by_lookup(entry, ID) > entry.row_count
         return wanted and self._fits(entry, columns)
+
+    def _scanned_by_lookup(self, entry: TableEntry, column: str) -> int:
+        """The rows a lookup by a column reads one by one, since no index covers them."""
+        key = (entry.location, entry.ref, entry.version, column)
+        known = self.memory.scanned.get(key)
+        if known is None:
+            covered = [
+                index.rows_covered
+                for index in indexes_of(self.reader.handle(entry.table_key))
+                if index.spec == IndexSpec(column, "btree")
+            ]
+            if len(self.memory.scanned) > _SCANNED_MAX:
+                self.memory.scanned.clear()
+            known = self.memory.scanned[key] = entry.row_count - max(covered, default=0)
+        return known
 
     def _fits(self, entry: TableEntry, columns: TypesByColumn) -> bool:
         """Whether the rows of a table, with some columns, are within the budget."""

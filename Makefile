@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash lint types format bench bench-queries docs clean
+.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --editable '.[all,bench,dev]'
 	@touch $@
 
-demo: $(STAMP) ## a tour of what Omnigraph does, on a small example
+demo: $(STAMP) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole test suite
@@ -47,6 +47,12 @@ SECONDS ?= 120
 
 crash: $(STAMP) ## kill writers at random and look for lost writes: make crash SEED=7 SECONDS=120
 	@$(BIN)/python -m tests.crash.soak --seed $(SEED) --seconds $(SECONDS) $(ARGS)
+
+# How many drivers of bulk loads `make crash-load` kills.
+RUNS ?= 20
+
+crash-load: $(STAMP) ## kill drivers of bulk loads at random: make crash-load RUNS=20 SEED=7
+	@$(BIN)/python -m tests.pipeline.crash_load --seed $(SEED) --runs $(RUNS)
 
 lint: $(STAMP) ## style and likely mistakes
 	@$(BIN)/ruff check $(SOURCES)

@@ -1,82 +1,84 @@
-"""A tour of what Omnigraph can do today. Run it with `make demo`.
+"""A tour of Omnigraph on a graph of a realistic size. Run it with `make demo`.
 
-Everything shown is computed while it runs, from the files beside this one.
+It makes up a library of papers, loads it with Spark as one commit, asks it four questions, changes
+it on a branch, and interrupts a write. Everything shown is computed while it runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-import omnigraph
-from omnigraph import __version__
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import omnigraph as og
+from examples.papers.library import Library, centre, doi, handle, make_library
+from omnigraph import Graph, __version__
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import QueryTypeError, RecoveryRequired
-from omnigraph.query.compile import compile_query
-from omnigraph.query.descriptor import OperationDescriptor, describe_operation, describe_parameter
-from omnigraph.query.explain import explain
-from omnigraph.query.parser import parse_query_file, select_query
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import CompiledSchema, compile_schema
-from omnigraph.schema.migration import plan_change
 
 EXAMPLES = Path(__file__).parent
-SCHEMA = EXAMPLES / "social" / "schema.pg"
-QUERIES = EXAMPLES / "social" / "queries.gq"
-MUTATIONS = EXAMPLES / "social" / "mutations.gq"
-DATA = EXAMPLES / "social" / "data.jsonl"
-BEFORE = EXAMPLES / "evolution" / "v1.pg"
-AFTER = EXAMPLES / "evolution" / "v2.pg"
+SCHEMA = EXAMPLES / "papers" / "schema.pg"
+QUERIES = EXAMPLES / "papers" / "queries.gq"
 
+PAPERS = 150_000
 WIDTH = 96
 
-SHOWN_QUERY = "friends_of_friends"
-
 MISTAKE = """\
-query who_liked_it($slug: String) {
-    match {
-        $post: Post { slug: $slug }
-        $fan lieks $post
-    }
-    return { $fan.name }
+query cited_by($doi: String) {
+    match { $paper: Paper { doi: $doi }  $other citse $paper }
+    return { $other.title }
 }
 """
 
 NEXT_STEPS = """\
-omnigraph schema check examples/library/schema.pg
-omnigraph lint --explain --schema examples/library/schema.pg --query examples/library/queries.gq
+omnigraph init --schema examples/social/schema.pg social.omni
+omnigraph load social.omni --data examples/social/data.jsonl --mode append
+omnigraph query --store social.omni -e 'query all { match { $p: Person } return { $p.name } }'
+omnigraph branch create agent/1 --uri social.omni
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2_first_step.pg
 """.splitlines()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Walk through the tour; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--papers", type=int, default=PAPERS, help="how many papers to make up")
+    papers: int = parser.parse_args(arguments).papers
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     print(f"Omnigraph {__version__}: a graph database that lives in a folder or a bucket.")
-    print("Its two languages, and the kernel that stores, branches and recovers, work today.")
-
-    show_heading("1. A schema says what a graph may hold", SCHEMA)
-    compiled = compile_schema(SCHEMA)
-    show(type_lines(compiled.catalog))
-
-    show_heading(f"2. A query describes a shape: {SHOWN_QUERY}", QUERIES)
-    show_query(compiled)
-
-    show_heading("3. A mistake is pointed at, and the right word suggested")
-    show_mistake(compiled)
-
-    show_heading("4. A schema may change: the way from one version to the next", AFTER)
-    show(str(step) for step in plan_change(compile_schema(BEFORE).ir, AFTER).plan.steps)
-
-    show_heading("5. A graph is written, branched, and survives an interrupted write", DATA)
     with TemporaryDirectory() as directory:
-        show(living_graph_lines(Path(directory) / "social.omni"))
+        began = time.perf_counter()
+        library = make_library(Path(directory), papers)
+        show_heading("1. A library of papers, as Parquet files", SCHEMA)
+        made = f"{library.node_count:,} authors and papers, {library.edge_count:,} edges"
+        show([f"{made}, made up in {time.perf_counter() - began:.1f} s"])
+
+        show_heading("2. Loaded with Spark: every row checked, one commit")
+        graph = og.init(Path(directory) / "papers.omni", schema=SCHEMA)
+        show(load_lines(graph, library))
+
+        show_heading("3. Four questions: graph, text, vectors, and all of them at once", QUERIES)
+        for name, parameters in questions(papers):
+            show(question_lines(graph, name, parameters))
+
+        show_heading("4. A mistake is pointed at, and the right word suggested")
+        show(mistake_lines(graph))
+
+        show_heading("5. An agent works on its own branch")
+        show(branch_lines(graph, papers))
+
+        show_heading("6. A write is interrupted, and nothing is half done")
+        show(interruption_lines(graph, papers))
 
     show_heading("Try it yourself")
     for command in NEXT_STEPS:
@@ -88,71 +90,94 @@ def main() -> int:
 # --- the stops of the tour ------------------------------------------------------------------------
 
 
-def type_lines(catalog: Catalog) -> Iterator[str]:
-    """One line for each type: its key and properties, or its ends."""
-    for node in catalog.nodes.values():
-        properties = ", ".join(f"{prop.name}: {prop.type}" for prop in node.properties.values())
-        yield f"node {node.name} by {' and '.join(node.key)}"
-        yield f"     {properties}"
-    for edge in catalog.edges.values():
-        properties = ", ".join(f"{prop.name}: {prop.type}" for prop in edge.properties.values())
-        yield f"edge {edge.name}: {edge.source} -> {edge.target}" + (
-            f"  ({properties})" if properties else ""
-        )
+def load_lines(graph: Graph, library: Library) -> Iterator[str]:
+    """A bulk load: what it did, and where its time went."""
+    began = time.perf_counter()
+    receipt = graph.load(
+        nodes=library.nodes, edges=library.edges, mode="append", engine="spark", actor="demo"
+    ).to_dict()
+    seconds = time.perf_counter() - began
+    for entry in [*receipt["nodes"], *receipt["edges"]]:
+        yield f"{entry['name']:<8} {entry['inserted']:>9,} inserted"
+    stages = receipt.get("stages", [])
+    spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
+    yield f"in {seconds:.1f} s, the start of Spark included ({spent})"
+    yield f"commit   {receipt['commit']['graph_commit_id']}"
 
 
-def show_query(compiled: CompiledSchema) -> None:
-    """The text of a query, its typed plan, and what callers can know about it."""
-    file = parse_query_file(QUERIES)
-    span = select_query(file, SHOWN_QUERY).span
-    show(file.source.text[span.start : span.end].split("\n"))
-    plan = compile_query(QUERIES, compiled.catalog, SHOWN_QUERY)
-    print("\n  checked and planned, it becomes")
-    show(explain(plan).split("\n"))
-    print("\n  and every tool can know, without running it,")
-    parameters = ", ".join(
-        f"{given.name} ({given.kind})" for given in map(describe_parameter, plan.parameters)
-    )
-    show([f"takes    {parameters}", *operation_lines(describe_operation(plan, compiled.catalog))])
+def questions(papers: int) -> list[tuple[str, dict[str, Any]]]:
+    """Queries of the file, with parameters that have an answer."""
+    return [
+        ("foundations", {"doi": doi(papers - papers // 5)}),
+        ("about", {"words": "recovery of a snapshot"}),
+        ("similar", {"subject": centre("climate"), "since": "2015-01-01"}),
+        (
+            "reading_list",
+            {"handle": handle(papers // 6), "words": "graph path", "subject": centre("graphs")},
+        ),
+    ]
 
 
-def operation_lines(operation: OperationDescriptor) -> Iterator[str]:
-    """What a query returns, reads and writes."""
-    returned = ", ".join(f"{field.column} ({field.kind})" for field in operation.result)
-    yield f"returns  {returned}"
-    yield f"reads    {', '.join(f'{kind} {name}' for kind, name in operation.reads)}"
-    yield f"writes   {', '.join(f'{kind} {name}' for kind, name in operation.writes) or 'nothing'}"
+def question_lines(graph: Graph, name: str, parameters: dict[str, Any]) -> Iterator[str]:
+    """The answer to a query, and how long it took at first and again."""
+    took = []
+    for _ in range(2):
+        began = time.perf_counter()
+        result = graph.query(QUERIES, parameters, name=name)
+        took.append(1_000 * (time.perf_counter() - began))
+    yield f"{name}: {took[0]:.0f} ms at first, {took[1]:.1f} ms again"
+    yield from (f"    {line}" for line in str(result).split("\n")[1:])
+    yield ""
 
 
-def living_graph_lines(root: Path) -> Iterator[str]:
-    """A graph on disk: loaded, changed on a branch, interrupted, and settled."""
-    graph = omnigraph.init(root, schema=SCHEMA)
-    loaded = graph.load(DATA, mode="append", actor="demo").to_dict()
-    yield f"load     {loaded['total_entities']} entities of {SCHEMA.name} in one commit"
-    graph.create_branch("agent/1")
-    sign_up = {"handle": "grace", "name": "Grace"}
-    receipt = graph.mutate(MUTATIONS, sign_up, name="sign_up", branch="agent/1", actor="agent")
-    yield f"mutate   {receipt.affected_nodes} person signs up on branch agent/1, not on main"
-    with armed("mutation.post_table_commit=error*1"), suppress(RecoveryRequired):
-        graph.mutate(MUTATIONS, {"handle": "lost", "name": "Lost"}, name="sign_up")
-    yield "crash    a write to main is interrupted after its first table"
-    for settled in graph.recover():
-        yield f"recover  its operation was {settled.outcome.replace('_', ' ')}"
-    for branch in graph.list_branches():
-        people = {entry.type_name: entry.entity_count for entry in graph.snapshot(branch).datasets}
-        authors = [commit.actor_id or "-" for commit in graph.list_commits(branch)]
-        yield (
-            f"head     {branch:<8} {people['Person']} persons, {people['Post']} posts, "
-            f"commits by {', '.join(authors)}"
-        )
-
-
-def show_mistake(compiled: CompiledSchema) -> None:
+def mistake_lines(graph: Graph) -> Iterator[str]:
     """A query with a typing error, and what the compiler says about it."""
     try:
-        compile_query(MISTAKE, compiled.catalog)
+        graph.query(MISTAKE, {"doi": doi(1)})
     except QueryTypeError as error:
-        show(error.render().split("\n"))
+        yield from error.render().split("\n")
+
+
+def branch_lines(graph: Graph, papers: int) -> Iterator[str]:
+    """A change that only one branch sees."""
+    author, new = handle(papers // 6), doi(9_999_999)
+    began = time.perf_counter()
+    graph.create_branch("agent/1")
+    yield f"branch   agent/1, made in {1_000 * (time.perf_counter() - began):.0f} ms"
+    paper = {
+        "doi": new,
+        "title": "Graphs on branches",
+        "abstract": "a graph with a branch and a commit",
+        "day": "2026-01-01",
+        "subject": centre("graphs"),
+    }
+    for name, parameters in (("publish", paper), ("claim", {"handle": author, "doi": new})):
+        began = time.perf_counter()
+        graph.mutate(QUERIES, parameters, name=name, branch="agent/1", actor="agent")
+        yield f"{name:<8} on agent/1 in {1_000 * (time.perf_counter() - began):.0f} ms"
+    for branch in graph.list_branches():
+        rows = graph.query(QUERIES, {"handle": author}, name="papers_of", branch=branch)
+        head = graph.snapshot(branch).graph_commit_id
+        yield f"head     {branch:<8} {head}: {rows.to_pylist()[0]['papers']} papers of {author}"
+
+
+def interruption_lines(graph: Graph, papers: int) -> Iterator[str]:
+    """A write that stops in the middle, and the next one that settles it."""
+    claim = {"handle": handle(1), "doi": doi(papers - 1)}
+    before = papers_of(graph, claim["handle"])
+    with armed("mutation.post_table_commit=error*1"), suppress(RecoveryRequired):
+        graph.mutate(QUERIES, claim, name="claim")
+    yield "crash    a write to main stops after its table was committed, before it is visible"
+    for settled in graph.recover():
+        yield f"recover  its operation was {settled.outcome.replace('_', ' ')}"
+    after = papers_of(graph, claim["handle"])
+    yield f"check    {before} papers of {claim['handle']} before, {after} now"
+
+
+def papers_of(graph: Graph, author: str) -> int:
+    """How many papers somebody has on main."""
+    rows = graph.query(QUERIES, {"handle": author}, name="papers_of").to_pylist()
+    return int(rows[0]["papers"])
 
 
 # --- printing -------------------------------------------------------------------------------------
@@ -169,7 +194,12 @@ def show(lines: Iterable[str]) -> None:
     for line in lines:
         deeper = " " * (len(line) - len(line.lstrip()) + 6)
         wrapped = textwrap.wrap(
-            line, WIDTH, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+            line,
+            WIDTH,
+            subsequent_indent=deeper,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=False,
         )
         for part in wrapped or [""]:
             print(f"  {part}".rstrip())

@@ -34,9 +34,54 @@ FIELDS: dict[str, str] = {
     "robots": "arm gripper sensor plan balance joint obstacle map wheel torque",
     "markets": "price auction trade risk credit bond demand forecast contract supply",
 }
-GENERAL = "model method result study measure sample error bound scale limit design test".split()
-GIVEN = "Ada Bo Chen Dina Emil Fatou Gus Hana Ivo Jun Kira Leo Mona Nils Olga Pia".split()
-FAMILY = "Abe Brandt Costa Diaz Eze Fuchs Gomez Haas Ito Jansen Kaya Lund Meyer Novak".split()
+GENERAL = [
+    "model",
+    "method",
+    "result",
+    "study",
+    "measure",
+    "sample",
+    "error",
+    "bound",
+    "scale",
+    "limit",
+    "design",
+    "test",
+]
+GIVEN = [
+    "Ada",
+    "Bo",
+    "Chen",
+    "Dina",
+    "Emil",
+    "Fatou",
+    "Gus",
+    "Hana",
+    "Ivo",
+    "Jun",
+    "Kira",
+    "Leo",
+    "Mona",
+    "Nils",
+    "Olga",
+    "Pia",
+]
+FAMILY = [
+    "Abe",
+    "Brandt",
+    "Costa",
+    "Diaz",
+    "Eze",
+    "Fuchs",
+    "Gomez",
+    "Haas",
+    "Ito",
+    "Jansen",
+    "Kaya",
+    "Lund",
+    "Meyer",
+    "Novak",
+]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -108,7 +153,9 @@ def _papers(random: np.random.Generator, fields: Numbers, days: Numbers) -> pa.T
     general = random.integers(0, len(GENERAL), (len(fields), 4))
     texts = [
         [words[field][word] for word in picks] + [GENERAL[word] for word in others]
-        for field, picks, others in zip(fields.tolist(), own.tolist(), general.tolist(), strict=True)
+        for field, picks, others in zip(
+            fields.tolist(), own.tolist(), general.tolist(), strict=True
+        )
     ]
     centres = np.array([centre(name) for name in names], np.float32)
     noise = random.standard_normal((len(fields), DIMENSIONS), dtype=np.float32)

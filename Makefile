@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries docs clean
+.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries bench-load docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench: $(STAMP) ## measure, and compare with peers
 
 bench-queries: $(STAMP) ## queries against Kuzu, DuckDB and bare Lance: make bench-queries ARGS="--scale 1m"
 	@$(BIN)/python -m bench.queries $(ARGS)
+
+bench-load: $(STAMP) ## bulk loading against Spark's own copy, Kuzu and bare Lance
+	@$(BIN)/python -m bench load $(ARGS)
 
 docs: $(STAMP) ## rewrite the generated reference pages
 	@$(BIN)/python docs/generate.py

@@ -11,6 +11,7 @@ SUITES = {
     "languages": "bench.languages",
     "kernel": "bench.kernel",
     "queries": "bench.queries",
+    "load": "bench.load",
 }
 
 

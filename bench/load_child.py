@@ -1,0 +1,181 @@
+"""What the load benchmark does in a process of its own: `python -m bench.load_child VERB`.
+
+Each measurement starts with a fresh session and a fresh process, as a user's does, and says apart
+how long the session took to start.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.trips import SCHEMA
+
+CONF = {"spark.sql.shuffle.partitions": "4"}
+
+
+def start_session() -> dict[str, Any]:
+    """Start a Spark session and run the smallest job."""
+    began = time.perf_counter()
+    with _session() as spark:
+        spark.range(1).count()
+        return {"seconds": time.perf_counter() - began}
+
+
+def load(graph: str, source: str, engine: str, form: str) -> dict[str, Any]:
+    """Load both tables, from Parquet or as graph records, into a new graph."""
+    with _warm(engine), _memory() as memory:
+        opened = _open(graph)
+        began = time.perf_counter()
+        receipt = opened.load(
+            *_records(source, form), mode="append", engine=engine, **_tables(source, form)
+        )
+        seconds = time.perf_counter() - began
+    stages = {stage.name: round(stage.seconds, 2) for stage in receipt.stages}
+    rows = sum(entry.records_read for entry in (*receipt.nodes, *receipt.edges))
+    return {"seconds": seconds, "rows": rows, "stages": stages, "peak_mb": memory["peak_mb"]}
+
+
+def rewrite(source: str, target: str, form: str) -> dict[str, Any]:
+    """Read the same input with Spark and write it as Parquet: the least a Spark job must do."""
+    with _session() as spark:
+        spark.range(1).count()
+        began = time.perf_counter()
+        if form == "parquet":
+            for name in ("place", "trip"):
+                spark.read.parquet(f"{source}/{name}").write.parquet(f"{target}/{name}")
+        else:
+            spark.read.schema(_RECORD).json(source).write.parquet(f"{target}/records")
+        return {"seconds": time.perf_counter() - began}
+
+
+def copy_with_kuzu(source: str, target: str) -> dict[str, Any]:
+    """Load both tables into Kuzu."""
+    import kuzu
+
+    connection = kuzu.Connection(kuzu.Database(target))
+    connection.execute(
+        "CREATE NODE TABLE Place(code STRING PRIMARY KEY, title STRING, kind STRING,"
+        " height INT32, opened DATE)"
+    )
+    connection.execute(
+        "CREATE REL TABLE Trip(FROM Place TO Place, day DATE, riders INT32, note STRING)"
+    )
+    began = time.perf_counter()
+    connection.execute(f'COPY Place FROM "{source}/place/*.parquet"')
+    connection.execute(f'COPY Trip FROM "{source}/trip/*.parquet"')
+    return {"seconds": time.perf_counter() - began}
+
+
+def merge_with_lance(source: str, table: str) -> dict[str, Any]:
+    """Upsert places into a bare Lance table of places, in one process."""
+    import lance
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(source)
+    dataset = lance.dataset(table)
+    began = time.perf_counter()
+    (
+        dataset.merge_insert("code")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute(rows)
+    )
+    return {"seconds": time.perf_counter() - began}
+
+
+def upsert(graph: str, source: str, engine: str) -> dict[str, Any]:
+    """Upsert places into a graph."""
+    with _warm(engine):
+        opened = _open(graph)
+        began = time.perf_counter()
+        opened.load(nodes={"Place": source}, mode="merge", engine=engine)
+        return {"seconds": time.perf_counter() - began}
+
+
+_RECORD = (
+    "type STRING, edge STRING, `from` STRING, `to` STRING, data STRUCT<code: STRING, title: STRING,"
+    " kind: STRING, height: INT, opened: DATE, day: DATE, riders: INT, note: STRING>"
+)
+
+
+def _open(path: str) -> Any:
+    from omnigraph.graph import init, open_graph
+
+    return open_graph(path) if Path(path).exists() else init(path, SCHEMA)
+
+
+def _records(source: str, form: str) -> list[str]:
+    return [source] if form == "records" else []
+
+
+def _tables(source: str, form: str) -> dict[str, Any]:
+    if form == "records":
+        return {}
+    return {"nodes": {"Place": f"{source}/place"}, "edges": {"Trip": f"{source}/trip"}}
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    from omnigraph.pipeline.session import SessionSettings, spark_session
+
+    with spark_session(settings=SessionSettings(conf=CONF)) as spark:
+        yield spark
+
+
+@contextmanager
+def _warm(engine: str) -> Iterator[None]:
+    """A running session, if the engine needs one: its start is reported apart."""
+    if engine != "spark":
+        yield
+        return
+    with _session() as spark:
+        spark.range(1).count()
+        yield
+
+
+@contextmanager
+def _memory() -> Iterator[dict[str, float]]:
+    """The most memory this process and those it started hold together."""
+    import psutil
+
+    measured = {"peak_mb": 0.0}
+    done = threading.Event()
+
+    def watch() -> None:
+        own = psutil.Process()
+        while not done.wait(0.2):
+            total = 0
+            for process in (own, *own.children(recursive=True)):
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            measured["peak_mb"] = max(measured["peak_mb"], total / 2**20)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield measured
+    finally:
+        done.set()
+        watcher.join()
+
+
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "start_session": start_session,
+    "load": load,
+    "rewrite": rewrite,
+    "copy_with_kuzu": copy_with_kuzu,
+    "merge_with_lance": merge_with_lance,
+    "upsert": upsert,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(VERBS[sys.argv[1]](**json.load(sys.stdin))))

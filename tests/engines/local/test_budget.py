@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,7 +58,7 @@ def kept_in(budget: MemoryBudget, *names: str) -> list[str]:
     left: list[str] = []
     for name in names:
         left.append(name)
-        budget.keep(name, 10, lambda name=name: left.remove(name))
+        budget.keep(name, 10, partial(left.remove, name))
     return left
 
 

@@ -30,7 +30,7 @@ edge Moved: Purse -> Chest { coins: I32 }
 """
 PURSES, EACH = 4, 100
 TOTAL = 2 * PURSES * EACH
-READERS, TRANSFERS = 8, 6
+READERS, TRANSFERS = 8, 4
 
 TRANSFER = """query t($n: String, $p: I32, $c: I32) {
     update Purse set { coins: $p } where name = $n
@@ -93,6 +93,7 @@ class OtherProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=Path(__file__).parents[3],
         )
         assert self._hear() == "ready"
 
@@ -148,8 +149,8 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "memory_limit"),
-    [("auto", None), ("csr", None), ("indexed", None), ("csr", 2_000)],
-    ids=["auto", "csr", "indexed", "little memory"],
+    [("auto", None), ("indexed", None), ("csr", 2_000)],
+    ids=["auto", "indexed", "little memory"],
 )
 def test_every_answer_is_of_exactly_one_snapshot(
     graph: og.Graph, mode: Mode, memory_limit: int | None
@@ -170,7 +171,7 @@ def test_every_answer_is_of_exactly_one_snapshot(
     def read(number: int) -> None:
         seen = 0
         at = number
-        while writers_left[0] > 0 or at < number + 8:
+        while writers_left[0] > 0 or at < number + 4:
             text = (LEDGER, BALANCE, HOPS, PURSE_SUM)[at % 4]
             result = handle.query(text)
             found = result.to_pylist()
@@ -235,7 +236,7 @@ def test_a_reader_does_not_wait_for_a_writer_and_does_not_hold_one_up(graph: og.
 
 
 def test_a_query_that_stands_still_holds_up_no_writer(graph: og.Graph):
-    """A query is stopped in the middle; a writer commits; the query ends with what it began with."""
+    """A query is stopped in the middle, a writer commits, and the query ends as it began."""
     handle, engine = with_engine(graph, "csr")
     arrived, go_on = threading.Event(), threading.Event()
     real = engine.memory.rows

@@ -73,7 +73,8 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, float) and isinstance(right, float):
-        return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=1e-9)
+        both_nan = math.isnan(left) and math.isnan(right)
+        return both_nan or math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
     return bool(left == right)
 
 

@@ -45,6 +45,8 @@ QUERIES = [
     'match { $d: Doc $d.seen > datetime("2020-01-03T00:00:00Z") } return { $d.slug, $d.seen }',
     'match { $d: Doc { kind: "memo" } } return { $d.slug }',
     "match { $d: Doc $d.year in [1, 4, 99] } return { $d.slug }",
+    'match { $d: Doc $d.day in [date("2020-01-03"), date("2020-01-04")] } return { $d.slug }',
+    'match { $d: Doc any { all { $d.year < 2 } all { $d.kind = "note" } } } return { $d.slug }',
     "match { $d: Doc $d.year is null } return { $d.slug }",
     "match { $d: Doc $d.year != 3 } return { $d.slug }",
     'match { $d: Doc $d.tags contains "a" } return { $d.slug }',
@@ -66,10 +68,10 @@ QUERIES = [
     'match { $d: Doc $d.year > 1 } return { $d.slug } order { bm25($d.body, "lamp") } limit 4',
     "match { $d: Doc } return { $d.slug } order { nearest($d.vec, [1, 0, 0]) } limit 5",
     "match { $d: Doc { year: 2 } } return { $d.slug } order { nearest($d.vec, [0, 1, 1]) } limit 9",
-    'match { $t: Topic { name: "t0" } $d about $t } return { $d.slug } '
-    "order { nearest($d.vec, [0, 0, 0]) } limit 3",
-    "match { $d: Doc } return { $d.slug } "
-    'order { rrf(nearest($d.vec, [1, 1, 0]), bm25($d.body, "river")) } limit 7',
+    """match { $t: Topic { name: "t0" } $d about $t } return { $d.slug }
+    order { nearest($d.vec, [0, 0, 0]) } limit 3""",
+    """match { $d: Doc } return { $d.slug }
+    order { rrf(nearest($d.vec, [1, 1, 0]), bm25($d.body, "river")) } limit 7""",
     # order and groups
     "match { $d: Doc } return { $d.year, $d.slug } order { $d.year desc, $d.score } limit 8",
     "match { $d: Doc } return { $d.kind, count(*) as n, min($d.title) as x, sum($d.year) as y }",

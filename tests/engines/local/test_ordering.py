@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omnigraph.engines.local import ordering
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.ordering import ordered_rows, ranked_candidates
+from omnigraph.engines.local.ordering import TieBreaker, ordered_rows, ranked_candidates
 from tests.engines.local.columns import FLOATS, KINDS, LISTS, columns
 from tests.engines.local.examples import EXAMPLES
 from tests.support.reference.order import compare
@@ -44,6 +44,10 @@ def in_order(keys: list[tuple[list[Any], bool]], ties: list[list[Any]], count: i
     return sorted(range(count), key=cmp_to_key(difference))
 
 
+def taking(column: pa.Array) -> TieBreaker:
+    return lambda rows: column.take(pa.array(rows))
+
+
 @pytest.mark.parametrize("name", EVERY)
 @EXAMPLES
 @given(data=st.data())
@@ -54,9 +58,7 @@ def test_c_qry_057_one_key_with_a_tie_breaker_for_every_stop(name: str, data: st
     ids = pa.array(names, pa.string())
     wanted = in_order([(values, descending)], [list(names)], len(values))
     for stop in (None, *range(len(values) + 2)):
-        found = ordered_rows(
-            [(column, descending)], [lambda rows: ids.take(pa.array(rows))], len(values), stop
-        )
+        found = ordered_rows([(column, descending)], [taking(ids)], len(values), stop)
         assert found.tolist() == wanted[:stop]
 
 
@@ -72,7 +74,7 @@ def test_c_qry_058_several_keys_and_tie_breakers(data: st.DataObject):
     stop = data.draw(st.one_of(st.none(), st.integers(0, size + 1)))
     found = ordered_rows(
         [(column, down) for (column, _), down in zip(made, directions, strict=True)],
-        [lambda rows, column=column: column.take(pa.array(rows)) for column, _ in ties],
+        [taking(column) for column, _ in ties],
         size,
         stop,
     )

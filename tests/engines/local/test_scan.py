@@ -70,10 +70,9 @@ ANCHORED: list[tuple[str, dict[str, Any]]] = [
 def people(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     """Some have no age, some are gone, some were changed."""
     graph = new_graph(Path(tmp_path_factory.mktemp("anchors")))
+    bios = ["even", "odd", ""]
     everybody = [
-        person(
-            f"p{at:02}", age=at % 6 or None, bio=["even", "odd", ""][at % 3], tags=[f"t{at % 2}"]
-        )
+        person(f"p{at:02}", age=at % 6 or None, bio=bios[at % 3], tags=[f"t{at % 2}"])
         for at in range(30)
     ]
     load(graph, *everybody)

@@ -104,6 +104,15 @@ def test_a_snapshot_older_than_a_row_does_not_show_it(graph: og.Graph, mode: Mod
     new = 'match { $p: Person { name: "new" } } return { $p.name }'
     assert rows(handle, new, snapshot=before) == []
     assert rows(handle, new) == [("new",)]
+    # And a handle that knew the older version before there were such ids.
+    between = head_of(graph)
+    assert answers(handle, snapshot=between) == cold_answers(graph)
+    load(graph, person("newer"), knows("newer", "a1"))
+    newer = 'match { $p: Person { name: "newer" } } return { $p.name }'
+    assert rows(handle, newer) == [("newer",)]
+    for commit in (between, before):
+        assert rows(handle, newer, snapshot=commit) == []
+        assert answers(handle, snapshot=commit) == cold_answers(graph, snapshot=commit)
 
 
 @pytest.mark.parametrize("mode", MODES)

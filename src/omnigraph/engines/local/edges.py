@@ -188,8 +188,8 @@ class FetchedEdges:
         self._key = table_key
         self._sources = sources
         self._targets = targets
-        stored = reader.handle(table_key).schema.names
-        self._columns = [name for name in columns if name in stored and name not in _ENDS]
+        available = reader.available(table_key, columns)
+        self._columns = [name for name in available if name not in _ENDS]
         self._table: pa.Table | None = None
         self.fetched = 0
 

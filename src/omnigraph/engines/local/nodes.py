@@ -154,8 +154,7 @@ class FetchedNodes:
         self._spend = spend
         self._reader = reader
         self._key = table_key
-        stored = reader.handle(table_key).schema.names
-        self._stored = [name for name in columns if name in stored and name != ID]
+        self._stored = [name for name in reader.available(table_key, columns) if name != ID]
         self._chunks: dict[str, list[pa.Array]] = {name: [] for name in self._stored}
         self._count = 0
         self._rows = np.full(1, _UNASKED, np.int32)
@@ -173,6 +172,12 @@ class FetchedNodes:
         if property not in self._chunks:
             return pa.nulls(len(slots), type)
         return taken(self._column(property, type), rows)
+
+    def find(self, node_id: str) -> Slots:
+        """The slot of a node that was not met before; none if it does not exist."""
+        wanted = pa.array([node_id], pa.string())
+        rows = self._reader.rows_where_in(self._key, ID, wanted, self.columns)
+        return self.add(rows, paid=True)
 
     def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
         """Take in rows with their ids and all needed columns; ``paid`` if a scan found them."""

@@ -2,7 +2,8 @@
 
 A row is known by its *position*: its place in the files of a version, deleted rows counted. Two
 versions with the same files have the same layout and share everything that was read; a version that
-adds files reads only those. Which rows of a layout exist is a mask of the version.
+adds files reads only those. Which rows of a layout exist is a mask of the version. What a name
+means in a file depends on the columns of the version, so those belong to its layout as well.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -20,10 +22,12 @@ from omnigraph.engines.local.budget import MemoryBudget
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
     FragmentState,
+    columns_of,
     fragments_of,
     remaining_offsets,
     stored_rows,
 )
+from omnigraph.storage.stored_columns import SAME, StoredColumns
 
 Positions: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -86,7 +90,9 @@ class RowView:
         handle: Handle,
         fragments: Sequence[FragmentState],
         layout: Layout,
+        *,
         live: Mask | None,
+        columns: StoredColumns,
     ) -> None:
         self.handle = handle
         self.layout = layout
@@ -97,6 +103,7 @@ class RowView:
         self.made: dict[Hashable, Sized] = {}
         """What was computed for the rows of this very version: adjacency, row numbers."""
         self._table = table
+        self._columns = columns
         self._positions: Positions | None = None
         self._used_at = 0
 
@@ -127,12 +134,15 @@ class RowView:
         if known is not None:
             return known
 
+        stored = self._columns.name(name)
+
         def load(handle: Handle, fragments: Sequence[FragmentState]) -> pa.Array:
-            if name not in handle.schema.names:
+            if stored is None or stored not in handle.schema.names:
                 # The property was added to the schema after this version was written.
                 return pa.nulls(sum(fragment.rows for fragment in fragments), type)
-            chunks = [batch.column(0) for batch in stored_rows(handle, fragments, [name])]
-            return pa.chunked_array(chunks, handle.schema.field(name).type).combine_chunks()
+            chunks = [batch.column(0) for batch in stored_rows(handle, fragments, [stored])]
+            column = pa.chunked_array(chunks, handle.schema.field(stored).type).combine_chunks()
+            return self._columns.as_today(name, column)
 
         return self._table.column(self, name, load)
 
@@ -183,27 +193,29 @@ class TableRows:
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._lock = threading.RLock()
-        self._views: OrderedDict[tuple[str | None, int], RowView] = OrderedDict()
+        self._views: OrderedDict[tuple[str | None, int, StoredColumns], RowView] = OrderedDict()
         self._layouts: OrderedDict[tuple[tuple[str, ...], ...], Layout] = OrderedDict()
         self._remaining: OrderedDict[tuple[tuple[str, ...], str], npt.NDArray[np.int64]] = (
             OrderedDict()
         )
 
-    def known(self, ref: str | None, version: int) -> RowView | None:
+    def known(self, ref: str | None, version: int, columns: StoredColumns = SAME) -> RowView | None:
         """The view of a version, if it was looked at before."""
-        return self._views.get((ref, version))
+        return self._views.get((ref, version, columns))
 
     def has_column(self, name: Hashable) -> bool:
         """Whether some version has this column in memory, so that the next needs little."""
         return any(name in layout.columns for layout in tuple(self._layouts.values()))
 
-    def view(self, ref: str | None, version: int, handle: Handle) -> RowView:
+    def view(
+        self, ref: str | None, version: int, handle: Handle, columns: StoredColumns = SAME
+    ) -> RowView:
         """The view of a version."""
         with self._lock:
-            key = (ref, version)
+            key = (ref, version, columns)
             known = self._views.get(key)
             if known is None:
-                known = self._view(handle)
+                known = self._view(handle, columns)
                 self._views[key] = known
                 if len(self._views) > _VIEWS_MAX:
                     self._views.popitem(last=False)
@@ -253,8 +265,9 @@ class TableRows:
         ]
         return max(fitting, key=lambda other: other.size, default=None)
 
-    def _view(self, handle: Handle) -> RowView:
-        fragments = fragments_of(handle)
+    def _view(self, handle: Handle, columns: StoredColumns) -> RowView:
+        shape = f"{columns_of(handle)}{columns.differing or ''}"
+        fragments = [replace(each, files=(*each.files, shape)) for each in fragments_of(handle)]
         files = tuple(fragment.files for fragment in fragments)
         layout = self._layouts.get(files)
         if layout is None:
@@ -270,7 +283,7 @@ class TableRows:
                     live[start : start + rows] = False
                     live[start + self._remaining_in(handle, fragment)] = True
             live.setflags(write=False)  # what is counted for a mask may be remembered
-        return RowView(self, handle, fragments, layout, live)
+        return RowView(self, handle, fragments, layout, live=live, columns=columns)
 
     def _remaining_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
         assert fragment.deletions is not None

@@ -74,11 +74,11 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
     wanted = scalar_operand(entity_id, session.run.parameters, session.run.now).as_py()
     if wanted is None:
         return np.zeros(0, np.int32)
-    if isinstance(nodes, CachedNodes):
-        slot = nodes.space.find_one(wanted)
-        slots = np.array([slot] if slot != ABSENT else [], np.int32)
-    else:
-        slots = nodes.space.intern(pa.array([wanted], pa.string()))
+    slot = nodes.space.find_one(wanted)
+    if slot == ABSENT:
+        # Ids that nobody has are not remembered: there is no end of them.
+        return nodes.find(wanted) if isinstance(nodes, FetchedNodes) else np.zeros(0, np.int32)
+    slots = np.array([slot], np.int32)
     present = nodes.present(slots)
     return slots if present is None else slots[present]
 
@@ -133,7 +133,10 @@ def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
     if session.tables.has_in_memory(step.type_name):
         return None
     prepared = session.prepared
-    handle = session.tables.reader.handle(f"node:{step.type_name}")
+    reader = session.tables.reader
+    if not reader.columns(f"node:{step.type_name}").is_same:
+        return None
+    handle = reader.handle(f"node:{step.type_name}")
     for predicate in step.predicates:
         call = prepared.calls.get(predicate.name) if isinstance(predicate, ex.OutputValue) else None
         if isinstance(call, ex.TextMatch) and session.search.in_storage(call):

@@ -109,8 +109,8 @@ class Search:
         """Whether storage has an index that finds exactly what the call matches."""
         if call.function == "fuzzy" or not self.text(call.query):
             return False
-        handle = self._session.tables.reader.handle(f"node:{call.type_name}")
-        return has_text_index(handle, call.property)
+        reader, key = self._session.tables.reader, f"node:{call.type_name}"
+        return reader.columns(key).is_same and has_text_index(reader.handle(key), call.property)
 
     def scores(self, call: ex.Bm25, slots: Slots) -> Scores:
         """The BM25 score of each node; zero where no word is shared."""

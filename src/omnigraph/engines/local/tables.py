@@ -195,7 +195,7 @@ class SnapshotTables:
         if edges <= EDGES_ALWAYS_SORTED:
             return False
         rows = self.memory.rows(entry.location)
-        view = rows.known(entry.ref, entry.version)
+        view = rows.known(entry.ref, entry.version, self.reader.columns(entry.table_key))
         if view is not None and CachedEdges(view, sources, targets).is_sorted(step.direction):
             return False
         if edges * _EDGE_BYTES > self.memory.budget.limit:
@@ -281,10 +281,11 @@ class SnapshotTables:
 
     def _view(self, entry: TableEntry) -> RowView:
         rows = self.memory.rows(entry.location)
-        known = rows.known(entry.ref, entry.version)
+        columns = self.reader.columns(entry.table_key)
+        known = rows.known(entry.ref, entry.version, columns)
         if known is None:
             handle = self.reader.handle(entry.table_key)
-            known = rows.view(entry.ref, entry.version, handle)
+            known = rows.view(entry.ref, entry.version, handle, columns)
         known.note_use(self.memory.budget)
         return known
 

@@ -52,4 +52,5 @@ class Warming:
                 job()
             except Exception:  # whatever it is, a query that needs the table will meet it
                 LOGGER.debug("could not read %s ahead", key, exc_info=True)
+                continue  # it stays asked for: another try would end the same way
             self._asked.discard(key)

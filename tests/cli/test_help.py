@@ -25,7 +25,7 @@ def commands() -> list[str]:
 def test_c_cli_002_help_orders_by_capability_and_ends_with_the_legend(run):
     page = run("--help").out
     listed = page[page.index("Commands:") : page.index("Global flags")]
-    assert re.findall(r"^  (\w+(?: \w+)?)  ", listed, re.MULTILINE) == commands()
+    assert re.findall(r"^  ([\w-]+(?: [\w-]+)?)  ", listed, re.MULTILINE) == commands()
     legend = page[page.index(LEGEND) :].splitlines()
     assert legend[0] == "COMMANDS BY CAPABILITY"
     shown = [line.split()[0] for line in legend[1:] if not line.startswith("   ")]
@@ -125,7 +125,8 @@ def test_words_behind_a_double_dash_are_not_flags(run):
 def test_every_command_declares_its_capability():
     reads = ["snapshot", "export"]
     branches = ["branch create", "branch list", "branch delete"]
-    history = ["commit list", "commit show"]
+    branches += ["branch diff", "branch merge", "branch cherry-pick"]
+    history = ["commit list", "commit show", "commit revert", "commit changes"]
     direct = ["init", "lint", "index", "optimize", "recover"]
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [

@@ -259,7 +259,7 @@ def test_ids_are_minted_for_the_records_that_need_them():
     asked: list[tuple[str | None, list[int]]] = []
 
     def mint(source: str | None, numbers: Any) -> list[str]:
-        asked.append((source, list(numbers)))
+        asked.append((source, numbers.to_pylist()))
         return [f"{source}-{number}" for number in numbers]
 
     raw = lines(node("Note", text="a"), "", node("Note", text="b", id="n"), node("Note", text="c"))

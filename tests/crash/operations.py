@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from omnigraph.commit.kernel import Kernel
@@ -13,7 +14,9 @@ from omnigraph.commit.leases import Leases, LeaseSettings
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
+from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
+from omnigraph.model.cleaning import CleanupReceipt
 from omnigraph.model.receipts import LoadMode
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
 
@@ -31,6 +34,14 @@ query update($person: String, $city: String, $value: I32) {
     update Person set { age: $value } where name = $person
     update City set { size: $value } where name = $city
 }
+"""
+DESIRED_SCHEMA = """
+node Person { name: String @key  age: I64?  rank: I32 @default(5) }
+node City { name: String @key }
+node Planet { name: String @key }
+edge Knows: Person -> Person
+edge LivesIn: Person -> City
+edge Orbits: City -> Planet
 """
 DELETE = """
 query delete($person: String) { delete Person where name = $person }
@@ -202,6 +213,51 @@ def _optimize() -> Operation:
     return Operation(_on_graph(lambda graph: graph.optimize().graph_commit_id), lambda model: None)
 
 
+def _branch_merge() -> Operation:
+    """Branch `old` into main. Both have moved, and the branch deletes, updates and inserts."""
+
+    def apply(model: Model) -> None:
+        main = model.main
+        main.persons |= {"olga": 1, "ben": 7}
+        main.cities |= {"olga": 1, "rome": 7}
+        main.delete_person("ana")
+
+    return Operation(_on_graph(lambda graph: graph.merge_branch("old").to_dict()), apply)
+
+
+def _branch_merge_into() -> Operation:
+    """Main into branch `review`, which has written no table yet."""
+
+    def apply(model: Model) -> None:
+        model.branches["review"] = model.copy().main
+
+    return Operation(_on_graph(lambda graph: graph.merge_branch("main", "review").to_dict()), apply)
+
+
+def _cleanup() -> Operation:
+    """Nor this: what any branch shows stays. Returns the rows in which something failed."""
+
+    def run(graph: Graph) -> list[str]:
+        receipt = graph.cleanup(keep=1, confirm=True)
+        return [str(table.error) for table in receipt.tables if table.error is not None]
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
+def _clean_up_often(keep: str, times: str) -> Operation:
+    """Clean up again and again, whenever no write is under way; returns what failed."""
+
+    def run(graph: Graph) -> list[str]:
+        receipts: list[CleanupReceipt] = []
+        while len(receipts) < int(times):
+            with suppress(RecoveryRequired):
+                receipts.append(graph.cleanup(keep=int(keep), confirm=True))
+        tables = [table for receipt in receipts for table in receipt.tables]
+        return [table.error for table in tables if table.error is not None]
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
 def _recover() -> Operation:
     """Opening already recovers; what that means to the model depends on what was interrupted."""
     return Operation(
@@ -221,6 +277,24 @@ def _recover_patiently() -> Operation:
     return Operation(_on_graph(run), lambda model: None)
 
 
+def _schema_apply() -> Operation:
+    """To a schema the model does not know: its tests look at the graph themselves."""
+    return Operation(
+        _on_graph(lambda graph: graph.apply_schema(DESIRED_SCHEMA).to_dict()), lambda model: None
+    )
+
+
+def _schema_applies(count: str) -> Operation:
+    """One apply after the other, each with another type beside those of the model."""
+
+    def run(graph: Graph) -> int:
+        for at in range(int(count)):
+            graph.apply_schema(f"{SCHEMA}\nnode Type{at} {{ name: String @key }}\n")
+        return int(count)
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
 OPERATIONS = {
     "insert": _insert("main"),
     "first-touch": _insert("review"),
@@ -236,6 +310,10 @@ OPERATIONS = {
     "index": _index("main"),
     "index-branch": _index("review"),
     "optimize": _optimize(),
+    "schema-apply": _schema_apply(),
+    "cleanup": _cleanup(),
+    "branch-merge": _branch_merge(),
+    "branch-merge-into": _branch_merge_into(),
     "recover": _recover(),
     "recover-patiently": _recover_patiently(),
 }
@@ -244,7 +322,12 @@ OPERATIONS = {
 def operation(words: str) -> Operation:
     """An operation by its name, or by name and arguments."""
     name, *arguments = words.split()
-    return _insert_many(*arguments) if name == "insert-many" else OPERATIONS[name]
+    with_arguments = {
+        "insert-many": _insert_many,
+        "cleanup-often": _clean_up_often,
+        "schema-applies": _schema_applies,
+    }
+    return with_arguments[name](*arguments) if name in with_arguments else OPERATIONS[name]
 
 
 def passed_by(work: Callable[[], object]) -> list[str]:

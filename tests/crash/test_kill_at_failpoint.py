@@ -116,20 +116,20 @@ ELSEWHERE = {
     Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND: "test_kill_during_recovery",
     Failpoint.LEASE_AFTER_TAKEOVER: "test_kill_during_recovery",
     Failpoint.LEASE_BEFORE_RENEW: "test_owners",
+    Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE: "test_schema_apply",
+    Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE: "test_schema_apply",
+    Failpoint.SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT: "test_schema_apply",
+    Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT: "test_schema_apply",
+    Failpoint.SCHEMA_APPLY_AFTER_MANIFEST_COMMIT: "test_schema_apply",
     Failpoint.OPTIMIZE_BEFORE_COMPACT: "test_optimize",
     Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_optimize",
+    **{point: "test_merge" for point in Failpoint if point.startswith("branch_merge.")},
     Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT: "test_indices",
     Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_indices",
 }
 """Failpoints that are not on the way of an undisturbed operation: the file that kills there."""
 
 UNREACHABLE = {
-    **{
-        point: "there is no schema apply yet"
-        for point in Failpoint
-        if point.startswith("schema_apply.")
-    },
-    **{point: "there is no merge yet" for point in Failpoint if point.startswith("branch_merge.")},
     **{point: "there is no cleanup yet" for point in Failpoint if point.startswith("cleanup.")},
 }
 """Failpoints no code passes."""

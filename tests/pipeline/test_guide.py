@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from omnigraph.cli.main import main
-from tests.cli.test_guide import FILE, ROOT, SESSION, same_but_for_chance
+from tests.cli.conftest import ROOT
+from tests.cli.test_guide import FILE, SESSION, same_but_for_chance
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

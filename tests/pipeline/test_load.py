@@ -119,6 +119,7 @@ def test_c_pip_004_every_kind_of_bad_record_is_told_with_its_place(graph, load, 
     ]
     assert f"{path}:4: Knows.dst: dst 'nobody' not found in Person" in str(caught.value)
     assert graph.list_commits() == before
+    assert not list((tmp_path / "graph.omni").glob("*/*/data/*.lance")), "rows were left behind"
 
 
 def test_c_pip_004_records_are_counted_over_the_ranges_of_a_large_file(
@@ -462,7 +463,10 @@ def test_minted_ids_are_the_same_when_a_task_is_run_again():
     from omnigraph.pipeline.minting import Minting
 
     minting = Minting("01M7GT798FH8TVN8KZ6Q3YB5XC")
-    first = minting.ids(7, [1, 2, 10**9])
-    assert first == minting.ids(7, [1, 2, 10**9])
-    assert len({*first, *minting.ids(8, [1, 2])}) == 5
+    first = minting.ids(7, [1, 2, 10**9]).to_pylist()
+    assert first == minting.ids(7, pa.array([1, 2, 10**9])).to_pylist()
+    assert len({*first, *minting.ids(8, [1, 2]).to_pylist()}) == 5
     assert all(is_ulid(each) and each.startswith(minting.prefix) for each in first)
+    assert first == sorted(first)
+    with pytest.raises(OverflowError):
+        minting.ids(7, [32**6])

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import AlreadyExists, Conflict, InputError
 from omnigraph.model.ids import (
@@ -84,6 +85,8 @@ def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
     A writer that was waited out is fenced: it cannot be told of a success on a branch that is gone.
     Yields the lease of main, which holds the registry.
     """
+    kernel.manifest.main.refresh()
+    require_no_schema_apply(kernel, "changing branches")
     operation_id = kernel.ids.operation_id()
     with ExitStack() as held:
         held.enter_context(kernel.gates.whole_graph())
@@ -95,6 +98,8 @@ def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
         for name, lease in leases.items():
             if lease.was_taken_over:
                 kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
+        kernel.manifest.main.refresh()
+        require_no_schema_apply(kernel, "changing branches")
         yield leases[MAIN_BRANCH]
 
 

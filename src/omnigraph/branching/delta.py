@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.branching.table_rows import TableRows, same_rows
+from omnigraph.branching.table_rows import RowsAt, TableRows, same_rows
 from omnigraph.storage.row_places import (
     NOWHERE,
     Positions,
@@ -94,7 +94,8 @@ def table_delta(before: TableRows, after: TableRows) -> TableDelta:
         else:
             written = left.updated_at[partner] > new.version
         pairs = pairs.chosen(written)
-    pairs = pairs.chosen(~same_rows(before, pairs.before, after, pairs.after))
+    same = same_rows(RowsAt(before, pairs.before), RowsAt(after, pairs.after))
+    pairs = pairs.chosen(~same)
     gone, come = left.positions[~stays], right.positions[is_new]
     return TableDelta(
         before,
@@ -116,6 +117,4 @@ def _no_rows() -> ChangedRows:
     return ChangedRows(pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-_NO_PLACES = RowPlaces(
-    pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.uint64)
-)
+_NO_PLACES = RowPlaces(pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.uint64))

@@ -105,6 +105,17 @@ class TableRows:
                 row |= dict(zip(self.blob_columns, texts, strict=True))
                 yield self._image(row)
 
+    def image_of(self, entity_id: str) -> Image | None:
+        """One entity, found by its id; None if there is no such entity."""
+        ids = pa.array([entity_id])
+        found = rows_to_python(self.reader.rows_where_in(self.key, ID, ids, self.plain_columns))
+        for row in found:
+            for name in self.blob_columns:
+                data = self.reader.blobs(self.key, name, ids)[0].as_py()
+                row[name] = blob_text(None if data is None else data["data"])
+            return self._image(row)
+        return None
+
     def _image(self, row: dict[str, object]) -> Image:
         properties = {name: row[name] for name in self.type.properties}
         if isinstance(self.type, EdgeType):
@@ -118,59 +129,81 @@ class TableRows:
         return [Endpoints(source, target) for source, target in ends]
 
 
+@dataclass(frozen=True, eq=False)
+class RowsAt:
+    """Some rows of a type at one snapshot, in the order of their positions here."""
+
+    rows: TableRows
+    positions: Positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def at(self, places: npt.NDArray[np.int64]) -> RowsAt:
+        """Those at some places of this list."""
+        return RowsAt(self.rows, self.positions[places])
+
+    def chunks(self) -> Iterator[RowsAt]:
+        """As many at a time as are read at once."""
+        for positions in chunked(self.positions):
+            yield RowsAt(self.rows, positions)
+
+    def plain(self) -> pa.Table:
+        """The rows without their blobs."""
+        return self.rows.plain(self.positions)
+
+    def complete(self) -> pa.Table:
+        """The rows with everything."""
+        return self.rows.complete(self.positions)
+
+    def blobs(self, column: str) -> Iterator[bytes | BlobUri | None]:
+        """The values of a blob column, one after another."""
+        return self.rows.reader.blobs_at(self.rows.key, column, pa.array(self.positions))
+
+    def blob_content(self, column: str, place: int) -> bytes | None:
+        """The bytes of one blob, fetched from elsewhere if it stays outside."""
+        key, reader = self.rows.key, self.rows.reader
+        ids = reader.take(key, pa.array(self.positions[[place]]), [ID])[ID].combine_chunks()
+        data: bytes | None = reader.blobs(key, column, ids)[0]["data"].as_py()
+        return data
+
+
 def chunked(positions: Positions) -> Iterator[Positions]:
     """``positions``, as many at a time as are read at once."""
     for start in range(0, len(positions), ROWS_PER_READ):
         yield positions[start : start + ROWS_PER_READ]
 
 
-def same_rows(left: TableRows, at_left: Positions, right: TableRows, at_right: Positions) -> Mask:
+def same_rows(left: RowsAt, right: RowsAt) -> Mask:
     """Which rows hold the same values, pair by pair; blobs are compared by content."""
-    masks = [
-        _same_chunk(left, here, right, there)
-        for here, there in zip(chunked(at_left), chunked(at_right), strict=True)
-    ]
+    pairs = zip(left.chunks(), right.chunks(), strict=True)
+    masks = [_same_chunk(mine, theirs) for mine, theirs in pairs]
     return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
 
 
-def _same_chunk(left: TableRows, here: Positions, right: TableRows, there: Positions) -> Mask:
-    mine, theirs = left.plain(here), right.plain(there)
-    same = np.ones(len(here), np.bool_)
-    for name in left.plain_columns:
+def _same_chunk(left: RowsAt, right: RowsAt) -> Mask:
+    mine, theirs = left.plain(), right.plain()
+    same = np.ones(len(left), np.bool_)
+    for name in left.rows.plain_columns:
         same &= same_values(mine[name], theirs[name])
-    for name in left.blob_columns:
+    for name in left.rows.blob_columns:
         # Bytes are read only where nothing else tells the rows apart.
-        open_pairs = np.flatnonzero(same)
-        same[open_pairs] = same_blobs(left, here[open_pairs], right, there[open_pairs], name)
+        undecided = np.flatnonzero(same)
+        same[undecided] = same_blobs(left.at(undecided), right.at(undecided), name)
     return same
 
 
-def same_blobs(
-    left: TableRows, here: Positions, right: TableRows, there: Positions, column: str
-) -> Mask:
+def same_blobs(left: RowsAt, right: RowsAt, column: str) -> Mask:
     """Which blobs of one column have the same content, pair by pair."""
-    if not len(here):
+    if not len(left):
         return np.zeros(0, np.bool_)
-    mine = left.reader.blobs_at(left.key, column, pa.array(here))
-    theirs = right.reader.blobs_at(right.key, column, pa.array(there))
-    pairs = zip(mine, theirs, here, there, strict=True)
-    return np.array(
-        [
-            # A value that stays outside on one side only: what it holds decides.
-            _content(left, column, at_left, a) == _content(right, column, at_right, b)
-            if isinstance(a, BlobUri) != isinstance(b, BlobUri)
-            else a == b
-            for a, b, at_left, at_right in pairs
-        ],
-        np.bool_,
-    )
-
-
-def _content(
-    rows: TableRows, column: str, position: np.int64, value: bytes | BlobUri | None
-) -> bytes | None:
-    if not isinstance(value, BlobUri):
-        return value
-    ids = rows.reader.take(rows.key, pa.array([position]), [ID])[ID].combine_chunks()
-    data: bytes | None = rows.reader.blobs(rows.key, column, ids)[0]["data"].as_py()
-    return data
+    same = np.zeros(len(left), np.bool_)
+    pairs = zip(left.blobs(column), right.blobs(column), strict=True)
+    for place, (mine, theirs) in enumerate(pairs):
+        if isinstance(mine, BlobUri) == isinstance(theirs, BlobUri):
+            same[place] = mine == theirs
+        else:
+            # One of the two stays outside, and the other may be a copy of it.
+            contents = [side.blob_content(column, place) for side in (left, right)]
+            same[place] = contents[0] == contents[1]
+    return same

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from omnigraph.cli.changes import (
+    CHANGES_SHOWN,
+    KindOption,
+    LimitOption,
+    OpOption,
+    TypeOption,
+    conflicts_shown,
+    diff_lines,
+    show_plan,
+    show_replay,
+)
+from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import (
     Capability,
     DestructiveCommand,
@@ -16,10 +28,13 @@ from omnigraph.cli.help import (
 )
 from omnigraph.cli.options import DEFAULT_BRANCH, JsonFlag, UriOption, branch_name
 from omnigraph.cli.output import Styled, output_of
+from omnigraph.model.receipts import MergeReceipt
+from omnigraph.syntax.suggest import did_you_mean
 
 EXAMPLES = """
 omnigraph branch create review --uri team.omni
-omnigraph branch list --uri team.omni
+omnigraph branch diff main review --uri team.omni
+omnigraph branch merge review --uri team.omni --dry-run
 """
 CREATE_EXAMPLES = """
 omnigraph branch create review --uri team.omni
@@ -33,6 +48,19 @@ DELETE_EXAMPLES = """
 omnigraph branch delete review --uri team.omni
 omnigraph branch delete review --uri s3://lake/graphs/team.omni --yes
 """
+DIFF_EXAMPLES = """
+omnigraph branch diff main review --uri team.omni
+omnigraph branch diff main review --uri team.omni --type Person --op update --json
+"""
+MERGE_EXAMPLES = """
+omnigraph branch merge review --uri team.omni --dry-run
+omnigraph branch merge review --uri team.omni --delete-branch
+omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
+"""
+PICK_EXAMPLES = """
+omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
+omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --uri team.omni
+"""
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="what to call it")]
 OldName = Annotated[str, typer.Argument(metavar="NAME", help="which one")]
@@ -45,6 +73,54 @@ SourceOption = Annotated[
         callback=branch_name,
     ),
 ]
+BeforeArgument = Annotated[
+    str, typer.Argument(metavar="BEFORE", help="a branch or a commit to start from")
+]
+AfterArgument = Annotated[
+    str, typer.Argument(metavar="AFTER", help="a branch or a commit to arrive at")
+]
+ImagesFlag = Annotated[
+    bool, typer.Option("--images", help="with --json, show each entity before and after")
+]
+PickedCommit = Annotated[
+    str, typer.Argument(metavar="ID", help="a commit of any branch, as `commit list` shows it")
+]
+MergedName = Annotated[str, typer.Argument(metavar="SOURCE", help="the branch to merge")]
+IntoOption = Annotated[
+    str,
+    typer.Option(
+        "--into",
+        metavar="NAME",
+        help="the branch to merge into; main by default",
+        callback=branch_name,
+    ),
+]
+ConflictOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on-conflict",
+        metavar="[TYPE=]RULE",
+        help="fail, source or target: who wins where both sides changed an entity; fail by "
+        "default. Given again as TYPE=RULE, for one type",
+    ),
+]
+GranularityOption = Annotated[
+    str,
+    typer.Option(
+        "--granularity",
+        metavar="entity|property",
+        help="what both sides must not change: an entity, or a property of it; entity by default",
+    ),
+]
+DeleteFlag = Annotated[
+    bool, typer.Option("--delete-branch", help="delete the merged branch afterwards")
+]
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="show what would be merged, and change nothing")
+]
+
+RULES = ("fail", "source", "target")
+GRANULARITIES = ("entity", "property")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,6 +131,11 @@ def add_to(app: typer.Typer) -> None:
     group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
     group.command("delete", cls=DestructiveCommand, rich_help_panel=panel, epilog=DELETE_EXAMPLES)(
         delete
+    )
+    group.command("diff", cls=GraphCommand, rich_help_panel=panel, epilog=DIFF_EXAMPLES)(diff)
+    group.command("merge", cls=WriteCommand, rich_help_panel=panel, epilog=MERGE_EXAMPLES)(merge)
+    group.command("cherry-pick", cls=WriteCommand, rich_help_panel=panel, epilog=PICK_EXAMPLES)(
+        cherry_pick
     )
     app.add_typer(
         group,
@@ -67,7 +148,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def branch(ctx: typer.Context) -> None:
-    """Create, list and delete branches."""
+    """Create, list, compare, merge and delete branches."""
     if ctx.invoked_subcommand is None:
         raise subcommand_missing(ctx)
 
@@ -125,3 +206,131 @@ def delete(
         output.json(deleted.to_dict())
     else:
         output.line(Styled(f"deleted branch {deleted.name}", "bold green"))
+
+
+def diff(
+    ctx: typer.Context,
+    before: BeforeArgument,
+    after: AfterArgument,
+    *,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    limit: LimitOption = CHANGES_SHOWN,
+    images: ImagesFlag = False,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show the entities that differ between two branches or commits.
+
+    Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference.
+    """
+    from omnigraph.cli.opening import open_to_read
+
+    graph = open_to_read(ctx, uri)
+    found = graph.diff(before, after, kinds=kinds or (), types=types or (), ops=ops or ())
+    output = output_of(ctx)
+    if json:
+        output.json(found.to_dict(images=images))
+    else:
+        output.lines(diff_lines(found.types, found.changes(images=True), limit))
+
+
+def merge(
+    ctx: typer.Context,
+    source: MergedName,
+    *,
+    into: IntoOption = DEFAULT_BRANCH,
+    on_conflict: ConflictOption = None,
+    granularity: GranularityOption = "entity",
+    delete_branch: DeleteFlag = False,
+    dry_run: DryRunFlag = False,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Merge a branch into another, as one commit.
+
+    Both sides are compared with the commit they went apart at, entity by entity. If both changed
+    one and disagree, or the result would break the schema, nothing is merged, and the exit code is
+    1. `--on-conflict` lets one side win instead.
+    """
+    from omnigraph.cli.addressing import actor_of
+    from omnigraph.cli.opening import open_to_read, open_to_write
+
+    options: Any = _rules(on_conflict or [], granularity)
+    output = output_of(ctx)
+    if dry_run:
+        show_plan(output, open_to_read(ctx, uri).plan_merge(source, into, **options), json=json)
+        return
+    graph = open_to_write(ctx, "branch merge", uri)
+    with conflicts_shown(output, json=json):
+        receipt = graph.merge_branch(
+            source, into, **options, delete_branch=delete_branch, actor=actor_of(ctx)
+        )
+    if receipt.branch_delete_error is not None:
+        output.warning(f"branch {source} was not deleted: {receipt.branch_delete_error}")
+    if json:
+        output.json(receipt.to_dict())
+    else:
+        output.line(Styled(_merged(receipt), "bold green"))
+        if receipt.commit is not None:
+            output.line(f"commit {receipt.commit.graph_commit_id}")
+
+
+def cherry_pick(
+    ctx: typer.Context,
+    commit_id: PickedCommit,
+    *,
+    into: IntoOption = DEFAULT_BRANCH,
+    dry_run: DryRunFlag = False,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Do what one commit changed once more on another branch, as a commit there.
+
+    If the same entities are different there, nothing is done, and the exit code is 1.
+    """
+    from omnigraph.cli.addressing import actor_of
+    from omnigraph.cli.opening import open_to_read, open_to_write
+    from omnigraph.model.ids import normalize_commit_id
+
+    wanted = normalize_commit_id(commit_id)
+    output = output_of(ctx)
+    if dry_run:
+        show_plan(output, open_to_read(ctx, uri).plan_cherry_pick(wanted, into), json=json)
+        return
+    graph = open_to_write(ctx, "branch cherry-pick", uri)
+    with conflicts_shown(output, json=json):
+        receipt = graph.cherry_pick(wanted, into, actor=actor_of(ctx))
+    show_replay(output, receipt, json=json)
+
+
+def _merged(receipt: MergeReceipt) -> str:
+    if receipt.outcome == "already_up_to_date":
+        done = f"{receipt.target} already has everything of {receipt.source}"
+    else:
+        how = "" if receipt.outcome == "merged" else ", which had not moved"
+        done = f"merged {receipt.source} into {receipt.target}{how}"
+    return f"{done}; {receipt.source} is deleted" if receipt.branch_deleted else done
+
+
+def _rules(words: list[str], granularity: str) -> dict[str, Any]:
+    """The options of a merge from their words, refused before anything is opened."""
+    everywhere, of_types = "fail", {}
+    for word in words:
+        type_name, equals, rule = word.rpartition("=")
+        _require_word("--on-conflict", rule, RULES)
+        if equals:
+            of_types[type_name] = rule
+        else:
+            everywhere = rule
+    _require_word("--granularity", granularity, GRANULARITIES)
+    return {"on_conflict": everywhere, "on_conflict_of": of_types, "granularity": granularity}
+
+
+def _require_word(flag: str, word: str, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise UsageError(
+            f"`{flag}` takes {', '.join(allowed[:-1])} or {allowed[-1]}, not `{word}`",
+            hint=did_you_mean(word, allowed),
+        )

@@ -7,8 +7,20 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.changes import (
+    CHANGES_SHOWN,
+    KindOption,
+    LimitOption,
+    OpOption,
+    TypeOption,
+    conflicts_shown,
+    diff_lines,
+    history_lines,
+    show_plan,
+    show_replay,
+)
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, GraphCommand, Group, subcommand_missing
+from omnigraph.cli.help import Capability, GraphCommand, Group, WriteCommand, subcommand_missing
 from omnigraph.cli.moments import moment
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
@@ -28,10 +40,19 @@ omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 LIST_EXAMPLES = """
 omnigraph commit list team.omni --branch review
 omnigraph commit list team.omni --filter actor=act-ana --json
+omnigraph commit list team.omni --entity Person:ada
 """
 SHOW_EXAMPLES = """
 omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --json
+"""
+CHANGES_EXAMPLES = """
+omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --type Person --json
+"""
+REVERT_EXAMPLES = """
+omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
+omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 """
 
 FILTERS = ("actor",)
@@ -51,6 +72,24 @@ def _filter(value: str | None) -> str | None:
     return value
 
 
+def _entity(value: str | None) -> str | None:
+    if value is not None and not all(_entity_parts(value)):
+        raise UsageError(
+            f"`--entity` takes TYPE:ID, not `{value}`",
+            hint="write it as Person:ada, or as node:Person:ada",
+        )
+    return value
+
+
+def _entity_parts(value: str) -> tuple[str, str]:
+    """The type, with its kind if that was given, and the id, which may hold colons itself."""
+    first, _, rest = value.partition(":")
+    if first in ("node", "edge") and ":" in rest:
+        name, _, id = rest.partition(":")
+        return f"{first}:{name}", id
+    return first, rest
+
+
 FilterOption = Annotated[
     str | None,
     typer.Option(
@@ -59,6 +98,18 @@ FilterOption = Annotated[
         help="only commits this actor wrote or recovered",
         callback=_filter,
     ),
+]
+EntityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--entity",
+        metavar="TYPE:ID",
+        help="only commits that changed this entity, and what they did to it",
+        callback=_entity,
+    ),
+]
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="show what would be undone, and change nothing")
 ]
 CommitArgument = Annotated[
     str, typer.Argument(metavar="ID", help="a commit id, as `commit list` shows it")
@@ -71,6 +122,10 @@ def add_to(app: typer.Typer) -> None:
     panel = Capability.ANY.panel
     group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
     group.command("show", cls=GraphCommand, rich_help_panel=panel, epilog=SHOW_EXAMPLES)(show)
+    group.command("revert", cls=WriteCommand, rich_help_panel=panel, epilog=REVERT_EXAMPLES)(revert)
+    group.command("changes", cls=GraphCommand, rich_help_panel=panel, epilog=CHANGES_EXAMPLES)(
+        changes
+    )
     app.add_typer(
         group,
         name="commit",
@@ -91,7 +146,9 @@ def list_(
     ctx: typer.Context,
     uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
+    *,
     filter_: FilterOption = None,
+    entity: EntityOption = None,
     json: JsonFlag = False,
 ) -> None:
     """List the commits of a branch, newest first.
@@ -102,8 +159,17 @@ def list_(
     from omnigraph.cli.opening import open_to_read
 
     actor = filter_.partition("=")[2] if filter_ is not None else None
-    commits = open_to_read(ctx, uri).list_commits(branch, actor=actor)
+    graph = open_to_read(ctx, uri)
     output = output_of(ctx)
+    if entity is not None:
+        history = graph.entity_history(*_entity_parts(entity), branch=branch)
+        versions = [each for each in history if actor in (None, each.cause.actor_id)]
+        if json:
+            output.json({"commits": [each.to_dict() for each in versions]})
+        else:
+            output.lines(history_lines(versions))
+        return
+    commits = graph.list_commits(branch, actor=actor)
     if json:
         output.json({"commits": [found.to_dict() for found in commits]})
     else:
@@ -124,6 +190,65 @@ def show(
         output.json(found.to_dict())
     else:
         output.lines(_show_lines(found))
+
+
+def changes(
+    ctx: typer.Context,
+    commit_id: CommitArgument,
+    *,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    limit: LimitOption = CHANGES_SHOWN,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what one commit changed, against its first parent.
+
+    With `--json` every change is there, with the entity before and after.
+    """
+    from omnigraph.cli.opening import open_to_read
+    from omnigraph.model.ids import normalize_commit_id
+
+    graph = open_to_read(ctx, uri)
+    found = graph.commit_changes(
+        normalize_commit_id(commit_id), kinds=kinds or (), types=types or (), ops=ops or ()
+    )
+    output = output_of(ctx)
+    if json:
+        output.json(found.to_dict())
+    else:
+        output.lines(diff_lines(found.diff.types, iter(found), limit))
+
+
+def revert(
+    ctx: typer.Context,
+    commit_id: CommitArgument,
+    *,
+    branch: BranchOption = DEFAULT_BRANCH,
+    dry_run: DryRunFlag = False,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Undo what one commit changed, as a new commit.
+
+    What others changed since stays. If they changed the same entities, nothing is done, and the
+    exit code is 1.
+    """
+    from omnigraph.cli.addressing import actor_of
+    from omnigraph.cli.opening import open_to_read, open_to_write
+    from omnigraph.model.ids import normalize_commit_id
+
+    wanted = normalize_commit_id(commit_id)
+    output = output_of(ctx)
+    if dry_run:
+        plan = open_to_read(ctx, uri).plan_revert(wanted, branch=branch)
+        show_plan(output, plan, json=json)
+        return
+    graph = open_to_write(ctx, "commit revert", uri)
+    with conflicts_shown(output, json=json):
+        receipt = graph.revert(wanted, branch=branch, actor=actor_of(ctx))
+    show_replay(output, receipt, json=json)
 
 
 def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:

@@ -35,6 +35,7 @@ NO_FLAGS: frozenset[GlobalFlag] = frozenset()
 GRAPH_FLAGS = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
 WRITE_FLAGS = GRAPH_FLAGS | {GlobalFlag.ACTOR}
 DESTRUCTIVE_FLAGS = WRITE_FLAGS | {GlobalFlag.YES}
+DESTRUCTIVE_UPKEEP_FLAGS = GRAPH_FLAGS | {GlobalFlag.YES}
 
 
 @dataclass(frozen=True, slots=True)

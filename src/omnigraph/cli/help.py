@@ -21,6 +21,7 @@ from omnigraph import __version__
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.global_flags import (
     DESTRUCTIVE_FLAGS,
+    DESTRUCTIVE_UPKEEP_FLAGS,
     GRAPH_FLAGS,
     NO_FLAGS,
     WRITE_FLAGS,
@@ -91,6 +92,12 @@ class DestructiveCommand(Command):
     """A command that may remove what is in a graph."""
 
     takes = DESTRUCTIVE_FLAGS
+
+
+class DestructiveUpkeep(Command):
+    """A command that removes what nobody wrote, and has no author."""
+
+    takes = DESTRUCTIVE_UPKEEP_FLAGS
 
 
 class PayloadCommand(GraphCommand):

@@ -12,7 +12,9 @@ import typer.main
 from omnigraph import __version__
 from omnigraph.cli import (
     branch,
+    cleanup,
     commit,
+    doctor,
     export,
     index,
     init,
@@ -22,8 +24,10 @@ from omnigraph.cli import (
     optimize,
     query,
     recover,
+    repair,
     schema,
     snapshot,
+    stats,
     version,
 )
 from omnigraph.cli.exit_codes import ExitCode
@@ -46,6 +50,10 @@ COMMANDS = (
     lint,
     index,
     optimize,
+    repair,
+    cleanup,
+    stats,
+    doctor,
     recover,
     version,
 )

@@ -1,19 +1,32 @@
-"""`omnigraph schema …`: look at a schema, and at the way from one to another."""
+"""`omnigraph schema …`: look at a schema, plan the way from one to another, and go it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.help import Capability, Command, GraphCommand, Group, subcommand_missing
+from omnigraph.cli.help import (
+    Capability,
+    Command,
+    DestructiveCommand,
+    GraphCommand,
+    Group,
+    subcommand_missing,
+)
 from omnigraph.cli.options import JsonFlag, UriArgument
 from omnigraph.cli.output import output_of
+from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from omnigraph.schema.ir import SchemaIR
 
 EXAMPLES = """
 omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
+omnigraph schema plan team.omni --schema schema.pg
+omnigraph schema apply team.omni --schema schema.pg
 omnigraph schema show team.omni
 """
 CHECK_EXAMPLES = """
@@ -21,8 +34,13 @@ omnigraph schema check examples/library/schema.pg
 omnigraph schema check schema.pg --json
 """
 PLAN_EXAMPLES = """
+omnigraph schema plan team.omni --schema schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
+"""
+APPLY_EXAMPLES = """
+omnigraph schema apply team.omni --schema schema.pg
+omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
 """
 SHOW_EXAMPLES = """
 omnigraph schema show team.omni
@@ -31,7 +49,10 @@ omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
 
 CheckedFile = Annotated[Path, typer.Argument(metavar="FILE.pg", help="the schema to compile")]
 OldFile = Annotated[
-    Path, typer.Option("--from", metavar="OLD.pg", help="the schema as it is today")
+    Path | None,
+    typer.Option(
+        "--from", metavar="OLD.pg", help="the schema as it is today, instead of a graph's"
+    ),
 ]
 NewFile = Annotated[
     Path, typer.Option("--schema", metavar="NEW.pg", help="the schema as it should become")
@@ -50,8 +71,11 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(rich_markup_mode=None)
     panel = Capability.DIRECT.panel
     group.command("check", cls=Command, rich_help_panel=panel, epilog=CHECK_EXAMPLES)(check)
-    group.command("plan", cls=Command, rich_help_panel=panel, epilog=PLAN_EXAMPLES)(plan)
+    group.command("plan", cls=GraphCommand, rich_help_panel=panel, epilog=PLAN_EXAMPLES)(plan)
     anywhere = Capability.ANY.panel
+    group.command("apply", cls=DestructiveCommand, rich_help_panel=anywhere, epilog=APPLY_EXAMPLES)(
+        apply
+    )
     group.command("show", cls=GraphCommand, rich_help_panel=anywhere, epilog=SHOW_EXAMPLES)(show)
     group.command("get", cls=GraphCommand, rich_help_panel=anywhere, hidden=True)(show)
     app.add_typer(
@@ -65,7 +89,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def schema(ctx: typer.Context) -> None:
-    """Look at schemas and plan their changes."""
+    """Look at schemas, plan their changes and apply them."""
     if ctx.invoked_subcommand is None:
         raise subcommand_missing(ctx)
 
@@ -88,37 +112,79 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
         output.lines(summary_lines(compiled, file))
 
 
-def plan(
+def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     ctx: typer.Context,
-    old: OldFile,
     new: NewFile,
+    uri: UriArgument = None,
+    old: OldFile = None,
     allow_data_loss: DataLossFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """List the migration steps between two schemas.
+    """List the migration steps from the schema of a graph, or of a file, to another.
 
-    Nothing is read but the two files. Names are followed through `@rename_from`. A plan with
-    unsupported changes is still a plan, so the exit code is 0 whenever both files compile.
+    Nothing is changed. Names are followed through `@rename_from`. A plan with unsupported changes
+    is still a plan, so the exit code is 0 whenever both schemas compile.
     """
     from omnigraph.cli.schema_plan import plan_document, plan_lines
-    from omnigraph.cli.sources import (
-        compile_schema_file,
-        every_problem_of,
-        read_schema,
-        show_warnings,
-    )
+    from omnigraph.cli.sources import every_problem_of, read_schema, show_warnings
     from omnigraph.schema.migration import plan_change
 
     output = output_of(ctx)
-    accepted = compile_schema_file(old, output)
+    accepted, start = _accepted(ctx, uri, old)
     desired = read_schema(new)
     with every_problem_of(desired):
-        planned = plan_change(accepted.ir, desired, allow_data_loss=allow_data_loss)
+        planned = plan_change(accepted, desired, allow_data_loss=allow_data_loss)
     show_warnings(planned.compiled.warnings, output)
     if json:
-        output.json(plan_document(planned.plan, old))
+        output.json(plan_document(planned.plan, start, "uri" if old is None else "from"))
     else:
-        output.lines(plan_lines(planned.plan, old, new))
+        output.lines(plan_lines(planned.plan, start, new))
+
+
+def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[SchemaIR, str]:
+    """The schema to start from, and where it is."""
+    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.sources import compile_schema_file
+
+    if old is None:
+        graph = open_to_read(ctx, uri)
+        return graph.accepted_ir, graph.uri
+    if uri is not None:
+        raise InputError("a plan starts from a graph or from `--from`, not from both")
+    return compile_schema_file(old, output_of(ctx)).ir, str(old)
+
+
+def apply(
+    ctx: typer.Context,
+    new: NewFile,
+    uri: UriArgument = None,
+    allow_data_loss: DataLossFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Bring a graph to another schema, in one commit.
+
+    `schema plan` shows the steps before. A graph with branches other than main is refused, and so
+    is a plan with unsupported changes; the graph is then as it was. What is dropped stays readable
+    at older commits, unless `--allow-data-loss` says otherwise: then, on storage that others may
+    share, `--yes` or an answer at the terminal is needed.
+    """
+    from omnigraph.cli.addressing import actor_of
+    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.schema_plan import applied_lines
+    from omnigraph.cli.sources import every_problem_of, read_schema, show_warnings
+
+    output = output_of(ctx)
+    desired = read_schema(new)
+    loss = "schema apply --allow-data-loss" if allow_data_loss else None
+    graph = open_to_write(ctx, "schema apply", uri, destructive=loss)
+    with every_problem_of(desired):
+        planned = graph.plan_schema(desired, allow_data_loss=allow_data_loss)
+        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, actor=actor_of(ctx))
+    show_warnings(planned.compiled.warnings, output)
+    if json:
+        output.json(receipt.to_dict())
+    else:
+        output.lines(applied_lines(planned.plan, receipt, new))
 
 
 def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:

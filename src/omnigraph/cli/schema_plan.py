@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.cli.output import Line, Styled, counted
+from omnigraph.model.receipts import SchemaApplyReceipt
 from omnigraph.schema.migration import MigrationPlan
 from omnigraph.schema.steps import (
     AddConstraint,
@@ -19,26 +20,20 @@ from omnigraph.schema.steps import (
 )
 
 
-def plan_document(plan: MigrationPlan, old: Path) -> dict[str, Any]:
-    """`{from, supported, step_count, steps}`."""
+def plan_document(plan: MigrationPlan, start: str, origin: str) -> dict[str, Any]:
+    """`{uri, supported, step_count, steps}`, or `from` instead of `uri`: that is ``origin``."""
     form = plan.to_json()
     return {
-        "from": str(old),
+        origin: start,
         "supported": form["supported"],
         "step_count": len(plan.steps),
         "steps": form["steps"],
     }
 
 
-def plan_lines(plan: MigrationPlan, old: Path, new: Path) -> Iterator[Line]:
+def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
     """One line a step, marked like a diff, and what it amounts to."""
-    yield (Styled(f"{old} → {new}", "bold"),)
-    yield ()
-    for step in plan.steps:
-        mark, style = _look(step)
-        yield (Styled(f"  {mark} {step}", style),)
-    if plan.steps:
-        yield ()
+    yield from _step_lines(plan, start, new)
     steps = counted(len(plan.steps), "step")
     if not plan.steps:
         yield (Styled("nothing to do: both schemas mean the same", "bold green"),)
@@ -47,6 +42,25 @@ def plan_lines(plan: MigrationPlan, old: Path, new: Path) -> Iterator[Line]:
     else:
         refused = len(plan.unsupported)
         yield (Styled(f"{steps}, {refused} not supported: this cannot be applied", "bold red"),)
+
+
+def applied_lines(plan: MigrationPlan, receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
+    """One line a step, and that they were taken."""
+    yield from _step_lines(plan, receipt.uri, new)
+    if not receipt.applied:
+        yield (Styled("nothing to do: the graph has this schema already", "bold green"),)
+    else:
+        yield (Styled(f"{counted(len(receipt.steps), 'step')} applied", "bold green"),)
+
+
+def _step_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
+    yield (Styled(f"{start} → {new}", "bold"),)
+    yield ()
+    for step in plan.steps:
+        mark, style = _look(step)
+        yield (Styled(f"  {mark} {step}", style),)
+    if plan.steps:
+        yield ()
 
 
 def _look(step: Step) -> tuple[str, str]:

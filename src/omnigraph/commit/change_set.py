@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.storage.row_places import Positions
 from omnigraph.storage.table_upkeep import UpkeepStep
 
 
@@ -32,7 +33,9 @@ class GraphView(Protocol):
         ...
 
 
-ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "compact", "upkeep"]
+ChangeKind: TypeAlias = Literal[
+    "append", "upsert", "delete", "replace", "exchange", "compact", "upkeep"
+]
 
 UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"compact", "upkeep"})
 """Kinds that change how a table lies in storage, and nothing of its content."""
@@ -51,12 +54,23 @@ class WrittenRows:
     removed: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchanged:
+    """The committed rows that make room for those of an exchange."""
+
+    positions: Positions
+    """Where all of them lie in the version that was captured."""
+    deleted: pa.Array
+    """The ids among them that do not come back."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableChange:
     """One table's part of a write: exactly one Lance transaction, but for upkeep.
 
     ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
     become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
+    ``exchange`` rows replace the entity of their id, while others are deleted.
     ``compact`` and ``upkeep`` change no content and have no rows: the one rewrites small fragments,
     the other takes ``steps`` that are one transaction each.
     """
@@ -68,6 +82,8 @@ class TableChange:
     steps: tuple[UpkeepStep, ...] = ()
     written: WrittenRows | None = None
     """Rows that workers have written already, instead of ``rows``, which has none then."""
+    exchanged: Exchanged | None = None
+    """What an exchange takes out."""
 
     @property
     def ids(self) -> pa.ChunkedArray:

@@ -51,6 +51,11 @@ class Forks:
         self.lance.delete_ref(where)
         self.store.delete_prefix(self._prefix(where))
 
+    def reclaim(self, where: DatasetRef) -> None:
+        """Remove a fork that no live branch has a claim to."""
+        hit(Failpoint.CLEANUP_RECONCILE_FORK)
+        self.remove(where)
+
     def _make_again(
         self, where: DatasetRef, from_ref: str | None, version: int, failure: StorageError
     ) -> Handle:

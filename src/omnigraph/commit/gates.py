@@ -56,6 +56,25 @@ class Gates:
         self._guard = threading.Lock()
         self._schema = SharedGate()
         self._branches: dict[str, threading.Lock] = {}
+        self._streams = 0
+        self._streams_changed = threading.Condition()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """For a read that goes on while its caller does other things, such as an export."""
+        with self._streams_changed:
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self._streams_changed:
+                self._streams -= 1
+                self._streams_changed.notify_all()
+
+    def wait_for_streams(self, timeout_ms: int) -> bool:
+        """Wait until no such read is under way; False if one takes longer."""
+        with self._streams_changed:
+            return self._streams_changed.wait_for(lambda: not self._streams, timeout_ms / 1000)
 
     @contextmanager
     def write(self, branches: Iterable[str]) -> Iterator[None]:

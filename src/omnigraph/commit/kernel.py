@@ -89,9 +89,13 @@ class Kernel:
             MINT,
         )
 
-    def accepted_schema(self) -> AcceptedSchema:
-        """The schema contract in force, read from the store."""
-        return read_contract(self.store)
+    def accepted_schema(self, published: str | None = None) -> AcceptedSchema:
+        """The schema contract in force, read from the store.
+
+        ``published`` is the hash a branch's head names, for those who may meet a change of schema
+        that is published and about to be completed.
+        """
+        return read_contract(self.store, published)
 
     def capture(
         self, branch: ManifestBranch, schema_hash: str, state: ManifestState | None = None

@@ -21,9 +21,10 @@ import orjson
 from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
-from omnigraph.effects.os_lock import OsLock
+from omnigraph.effects.os_lock import OsLock, is_locked
 from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import InputError, StorageError, WriterBusy
+from omnigraph.model.statistics import LeaseHolder
 from omnigraph.storage.layout import LEASES
 
 log = logging.getLogger(__name__)
@@ -323,6 +324,21 @@ class Leases:
                     return None
                 seen = found[1]
             time.sleep(POLL_SECONDS)
+
+    def holders(self) -> list[LeaseHolder]:
+        """Who owns what right now, by scope; looks and changes nothing."""
+        held = []
+        for name in self._store.list(LEASES):
+            content = self._store.read_if_exists(name)
+            record = read_record(name, content) if content is not None else None
+            if record is None or record.state == "released":
+                continue
+            scope = name.removeprefix(f"{LEASES}/").removesuffix(".json")
+            is_alive = None
+            if self._os_lock_for is not None:
+                is_alive = is_locked(self._os_lock_for(scope).path)
+            held.append(LeaseHolder(scope, record.owner_id, record.operation_id, is_alive))
+        return held
 
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
         """Replace a record; the new token, or None if it had changed."""

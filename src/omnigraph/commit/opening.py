@@ -6,20 +6,29 @@ on the ones before it. For reading: the stamp and the state, and not one write.
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.schema_contract import accepted_tables
+from omnigraph.commit.schema_contract import (
+    accepted_tables,
+    promoted_contract,
+    staged_objects,
+)
 from omnigraph.commit.sidecar import UnreadableSidecar
-from omnigraph.errors import NotFound, RecoveryRequired, SchemaContractError
+from omnigraph.errors import NotFound, OmnigraphError, RecoveryRequired, SchemaContractError
 from omnigraph.storage.datasets import DatasetRef, Handle
-from omnigraph.storage.layout import MANIFEST, SCHEMA_OBJECTS, SCHEMA_SOURCE, STAGING_SUFFIX
+from omnigraph.storage.layout import MANIFEST, SCHEMA_SOURCE
 from omnigraph.storage.migrations import Migration
 from omnigraph.storage.moved_root import recorded_roots, require_unmoved
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import is_current
+
+PROMOTION_LOOKS = 20
+PROMOTION_PAUSE_SECONDS = 0.02
+"""Completing a published change of schema takes three renames."""
 
 _ADVICE = "open the graph read-write, or run `omnigraph recover`"
 
@@ -91,29 +100,39 @@ def _migrate(kernel: Kernel) -> None:
 
 
 def _require_promoted(kernel: Kernel, state: ManifestState) -> None:
-    """The accepted schema is the one the newest commit was made with."""
-    staged = [
-        f"{name}{STAGING_SUFFIX}"
-        for name in SCHEMA_OBJECTS
-        if kernel.store.exists(f"{name}{STAGING_SUFFIX}")
-    ]
+    """The accepted schema is the one the newest commit was made with.
+
+    A change of schema may be about to be completed beside us: it is looked for more than once.
+    """
+    looks = 0
+    while (obstacle := _promotion_obstacle(kernel, state)) is not None:
+        looks += 1
+        if looks >= PROMOTION_LOOKS:
+            raise obstacle
+        time.sleep(PROMOTION_PAUSE_SECONDS)
+        state = kernel.manifest.main.refresh()
+
+
+def _promotion_obstacle(kernel: Kernel, state: ManifestState) -> OmnigraphError | None:
+    staged = staged_objects(kernel.store)
     operation_id = _pending_schema_apply(kernel) if staged else None
     if staged and operation_id is None:
-        raise RecoveryRequired(
+        return RecoveryRequired(
             None, f"{', '.join(staged)} belongs to no schema change that is known", _ADVICE
         )
     try:
-        accepted = kernel.accepted_schema()
+        accepted = promoted_contract(kernel.store)
     except SchemaContractError as broken:
         if operation_id is None:
-            raise
-        raise RecoveryRequired(
+            return broken
+        return RecoveryRequired(
             operation_id, f"a schema change was interrupted: {broken.message}", _ADVICE
-        ) from broken
+        )
     if state.head_snapshot().commit.schema_hash != accepted.schema_hash:
-        raise RecoveryRequired(
+        return RecoveryRequired(
             operation_id, "a schema change was published but not completed", _ADVICE
         )
+    return None
 
 
 def _pending_schema_apply(kernel: Kernel) -> str | None:

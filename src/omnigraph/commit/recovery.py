@@ -18,15 +18,24 @@ from omnigraph.commit.forks import ForkState
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.late_effects import LateEffects
 from omnigraph.commit.leases import Lease, LeaseLost, branch_scope
+from omnigraph.commit.schema_contract import discard_staged, staged_objects
+from omnigraph.commit.schema_lock import (
+    release_lock,
+    remove_abandoned_lock,
+    require_no_schema_apply,
+)
+from omnigraph.commit.schema_recovery import SchemaRecovery, new_pins, registrations
 from omnigraph.commit.sidecar import (
     Authority,
     LeaseClaim,
+    SchemaDelta,
     Sidecar,
     SidecarTable,
     UnreadableSidecar,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import Conflict, NotFound, RecoveryRequired, StorageError, WriterBusy
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import (
     CommitLost,
     CommitNotOwned,
@@ -111,22 +120,29 @@ class Recoverer:
         """Settle what can be settled, oldest first; raises for a sidecar nobody can read."""
         settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
         if mode == "full":
+            self._remove_abandoned_staging()
+            remove_abandoned_lock(self._kernel)
             late = LateEffects(self._kernel, self._audit.rows())
             settled += [self._undo_late_effects(branch, late) for branch in late.branches()]
         return [settlement for settlement in settled if settlement is not None]
 
-    def barrier(self, branch: str) -> ManifestBranch:
+    def barrier(self, branch: str, operation: str = "writing") -> ManifestBranch:
         """Before a write to ``branch``: settle forward, and refuse while its own is unsettled.
 
         Returns the branch at its newest state. That is read while the sidecars are listed: a writer
-        proves later, as its owner, that it is still the newest.
+        proves later, as its owner, that it is still the newest. Raises `Conflict`, in the name of
+        ``operation``, while the schema is being changed.
         """
         with self._kernel.at_once() as side:
             names = side.start(self._kernel.sidecars.names)
             newest = side.here(partial(self._kernel.manifest.refreshed, branch))
-        if not self._pass(branch, names()):
-            return newest
-        return self._kernel.manifest.refreshed(branch)
+        if self._pass(branch, names()):
+            newest = self._kernel.manifest.refreshed(branch)
+        if SCHEMA_APPLY_LOCK in self._kernel.manifest.main.state.branches:
+            remove_abandoned_lock(self._kernel)
+            newest = self._kernel.manifest.refreshed(branch)
+            require_no_schema_apply(self._kernel, operation)
+        return newest
 
     def _pass(self, branch: str, names: list[str]) -> bool:
         """Settle the sidecars of a branch; whether there were any."""
@@ -162,7 +178,10 @@ class Recoverer:
                 return None
             branch = self._branch_of(current)
             if branch is not None:
-                return self._settle_owned(current, branch, lease, mode, force)
+                settled = self._settle_owned(current, branch, lease, mode, force)
+                if settled.is_settled and current.schema is not None:
+                    release_lock(self._kernel, lease)
+                return settled
         # What is left concerns main, whose gate and lease may not be waited for under another's.
         return self._discard(name, sidecar.operation_id)
 
@@ -185,14 +204,19 @@ class Recoverer:
             # and what is read below stays true.
             fence(branch, lease.epoch)
         state = branch.refresh()
+        schema = self._schema(sidecar)
         landed = state.commits.get(sidecar.lineage.commit_id)
         if landed is not None:
+            if schema is not None:
+                schema.complete()
             forward = tuple(
                 _outcome(t, t.expected_version, t.post_commit_pin) for t in sidecar.tables
             )
             return self._finish(sidecar, "RolledForward", landed.commit_id, "finished", forward)
         rolled_back = state.commits.get(sidecar.rollback_commit_id)
         if rolled_back is not None:
+            if schema is not None:
+                schema.undo()
             return self._finish(sidecar, "RolledBack", rolled_back.commit_id, "finished")
         if sidecar.versions_only:
             sidecar = self._with_identities(sidecar, branch)
@@ -288,24 +312,53 @@ class Recoverer:
                 f"{_describe(findings)}; "
                 "`omnigraph recover --force --confirm` rolls back through it",
             )
+        if sidecar.schema is not None:
+            return self._decide_schema(case, sidecar.schema, kinds, mode)
         has_forks = any(finding.is_idle_fork for finding in findings)
         if kinds <= {TableClass.NO_MOVEMENT} and not has_forks:
             return self._finish(sidecar, "RolledBack", None, "rolled_back")
         done = {TableClass.ALREADY_PUBLISHED, TableClass.NO_MOVEMENT}
         if TableClass.ALREADY_PUBLISHED in kinds and kinds <= done:
             return self._finish(sidecar, "RolledForward", None, "finished")
-        authority_holds = (
-            case.state.head.commit_id == sidecar.authority.head_commit_id
-            and self._kernel.accepted_schema().schema_hash == sidecar.authority.schema_hash
-        )
-        if kinds == {TableClass.ROLLED_PAST_EXPECTED} and authority_holds:
+        if kinds == {TableClass.ROLLED_PAST_EXPECTED} and self._authority_holds(case):
             return self._roll_forward(case)
         if mode == "forward":
             return Settlement(sidecar.operation_id, "deferred", _describe(findings))
         return self._roll_back(case)
 
+    def _decide_schema(
+        self, case: _Case, delta: SchemaDelta, kinds: set[TableClass], mode: Mode
+    ) -> Settlement:
+        """A change of schema is published only if its new tables and its contract are there."""
+        sidecar, schema = case.sidecar, SchemaRecovery(self._kernel, delta)
+        if schema.foreign:
+            return Settlement(
+                sidecar.operation_id,
+                "blocked",
+                f"somebody else has made a table for {', '.join(schema.foreign)}; move it away",
+            )
+        is_whole = kinds <= {TableClass.ROLLED_PAST_EXPECTED} and schema.is_ready()
+        if is_whole and self._authority_holds(case):
+            return self._roll_forward(case)
+        if mode == "forward":
+            reason = _describe(case.findings) or "only part of it was done"
+            return Settlement(sidecar.operation_id, "deferred", reason)
+        return self._roll_back(case)
+
+    def _schema(self, sidecar: Sidecar) -> SchemaRecovery | None:
+        return None if sidecar.schema is None else SchemaRecovery(self._kernel, sidecar.schema)
+
+    def _authority_holds(self, case: _Case) -> bool:
+        """Whether the graph is still the one the operation was prepared on."""
+        authority = case.sidecar.authority
+        return (
+            case.state.head.commit_id == authority.head_commit_id
+            and self._kernel.accepted_schema().schema_hash == authority.schema_hash
+        )
+
     def _roll_forward(self, case: _Case) -> Settlement:
         sidecar, findings = case.sidecar, case.findings
+        delta = sidecar.schema
         hit(Failpoint.RECOVERY_BEFORE_ROLL_FORWARD_PUBLISH)
         request = PublishRequest(
             commit=replace(
@@ -318,7 +371,17 @@ class Recoverer:
             pins=tuple(_pin(f, f.head) for f in findings),
             expected_table_versions={f.table.identity: f.table.expected_version for f in findings},
         )
+        if delta is not None:
+            request = replace(
+                request,
+                pins=(*new_pins(delta), *request.pins),
+                registrations=registrations(delta),
+                tombstones=delta.tombstones,
+            )
         commit = publish(case.branch, request)
+        schema = self._schema(sidecar)
+        if schema is not None:
+            schema.complete()
         outcomes = tuple(_outcome(f.table, f.table.expected_version, f.head) for f in findings)
         return self._finish(sidecar, "RolledForward", commit.commit_id, "rolled_forward", outcomes)
 
@@ -328,6 +391,9 @@ class Recoverer:
         restored = [self._restore(finding, case.lease) for finding in ahead]
         # Before the publish: once that is visible, recovery only finishes and looks no further.
         self._remove_idle_forks(sidecar, findings)
+        schema = self._schema(sidecar)
+        if schema is not None:
+            schema.undo()
         hit(Failpoint.RECOVERY_POST_TABLE_RESTORE_PRE_PUBLISH)
         commit_id: str | None = None
         if restored:
@@ -380,6 +446,21 @@ class Recoverer:
                 continue
             if other is not None:
                 yield other
+
+    def _remove_abandoned_staging(self) -> None:
+        """Remove a staged contract that no operation answers for."""
+        if not staged_objects(self._kernel.store):
+            return
+        operation_id = self._kernel.ids.operation_id()
+        with self._owned(MAIN, branch_scope(MAIN), operation_id) as lease:
+            if lease is None:
+                return
+            self._kernel.fence_if_taken_over(self._kernel.manifest.main, lease)
+            pending = (self._kernel.sidecars.read(name) for name in self._kernel.sidecars.names())
+            if not any(
+                found is not None and found.writer_kind == "SchemaApply" for found in pending
+            ):
+                discard_staged(self._kernel.store)
 
     # --- late effects -----------------------------------------------------------------------------
 

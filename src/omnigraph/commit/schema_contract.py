@@ -1,4 +1,9 @@
-"""Reading and writing the accepted schema contract of a root."""
+"""Reading and writing the accepted schema contract of a root.
+
+A change of schema lays the three objects of the new contract beside the old ones, and moves them
+over these once the change is published. While they are moved, the new contract is what is moved
+already together with what is still to be moved, so that readers never have to wait.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,96 @@ from functools import partial
 
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.effects.side_by_side import side_by_side
+from omnigraph.errors import SchemaContractError
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
-from omnigraph.storage.layout import SCHEMA_IR, SCHEMA_SOURCE, SCHEMA_STATE
+from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity
 
 
-def read_contract(store: ObjectStore) -> AcceptedSchema:
-    """The verified contract: three reads, and nothing to verify when the texts are known."""
+def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedSchema:
+    """The verified contract: three reads, and nothing to verify when the texts are known.
+
+    ``published`` is the hash that the head of the graph names. Between the publish of a change of
+    schema and its completion, the contract that has this hash still lies beside the other.
+    """
+    try:
+        accepted = promoted_contract(store)
+    except SchemaContractError:
+        found = staged_contract(store)
+        if found is None:
+            raise
+        return found
+    if published in (None, accepted.schema_hash):
+        return accepted
+    found = staged_contract(store)
+    return found if found is not None and found.schema_hash == published else accepted
+
+
+def promoted_contract(store: ObjectStore) -> AcceptedSchema:
+    """The contract under its proper names alone."""
     with side_by_side(threads=not store.root.is_local) as side:
         source, ir, state = (
-            side.start(partial(store.read_if_exists, name))
-            for name in (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
+            side.start(partial(store.read_if_exists, name)) for name in SCHEMA_OBJECTS
         )
     return open_contract(_text(source()), _text(ir()), _text(state()))
+
+
+def staged_contract(store: ObjectStore) -> AcceptedSchema | None:
+    """The contract a change of schema leads to: what is staged, and what is promoted already.
+
+    None if that is not a contract. Objects are only ever moved from the one place to the other, so
+    one that is not staged any more is found where it belongs.
+    """
+    texts = [_text(_staged_or_promoted(store, name)) for name in SCHEMA_OBJECTS]
+    try:
+        return open_contract(*texts)
+    except SchemaContractError:
+        return None
+
+
+def _staged_or_promoted(store: ObjectStore, name: str) -> bytes | None:
+    staged = store.read_if_exists(f"{name}{STAGING_SUFFIX}")
+    return store.read_if_exists(name) if staged is None else staged
+
+
+def staged_objects(store: ObjectStore) -> list[str]:
+    """The objects of a change of schema that are not promoted."""
+    with side_by_side(threads=not store.root.is_local) as side:
+        asked = [
+            (name, side.start(partial(store.exists, f"{name}{STAGING_SUFFIX}")))
+            for name in SCHEMA_OBJECTS
+        ]
+    return [f"{name}{STAGING_SUFFIX}" for name, is_there in asked if is_there()]
+
+
+def stage_contract(store: ObjectStore, contract: SchemaContract) -> None:
+    """Lay a contract beside the accepted one."""
+    for name, text in contract.objects().items():
+        store.write(f"{name}{STAGING_SUFFIX}", text.encode())
+
+
+def promote_contract(store: ObjectStore, target_hash: str) -> None:
+    """Make the staged contract the accepted one; may be repeated after any interruption.
+
+    Raises `SchemaContractError` if what there is does not make the contract that was published.
+    """
+    found = staged_contract(store)
+    if found is None or found.schema_hash != target_hash:
+        raise SchemaContractError(
+            "the objects of a published schema change are missing or damaged",
+            hint="restore the schema objects from a copy of this graph; the data is still there",
+        )
+    for name in SCHEMA_OBJECTS:
+        if store.exists(f"{name}{STAGING_SUFFIX}"):
+            store.rename(f"{name}{STAGING_SUFFIX}", name)
+
+
+def discard_staged(store: ObjectStore) -> None:
+    """Remove what a change of schema laid beside the accepted contract."""
+    for name in SCHEMA_OBJECTS:
+        store.delete(f"{name}{STAGING_SUFFIX}")
 
 
 def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:

@@ -18,6 +18,7 @@ from omnigraph.errors import RecoveryRequired
 from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.layout import MAIN, RECOVERY, sidecar_name
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
+from omnigraph.storage.publisher import Registration, TablePin
 
 SIDECAR_VERSION = 2
 VERSIONS_ONLY = 1
@@ -68,6 +69,28 @@ class SidecarTable:
 
 
 @dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table the operation creates."""
+
+    identity: TableIdentity
+    table_key: str
+    location: str
+    uuid: str
+    """Of the transaction that creates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDelta:
+    """What a change of schema does to the registry of tables, and the contract it leads to."""
+
+    target_hash: str
+    registrations: tuple[NewTable, ...] = ()
+    renames: tuple[Registration, ...] = ()
+    """Tables that get another alias."""
+    tombstones: tuple[TablePin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseClaim:
     """The lease under which the write runs."""
 
@@ -101,6 +124,8 @@ class Sidecar:
     """The fixed commit; its position is filled in when it is published."""
     rollback_commit_id: str
     tables: tuple[SidecarTable, ...]
+    schema: SchemaDelta | None = None
+    """Only of a change of schema."""
     versions_only: bool = False
     """Of the older shape: judged by versions, its identities still to be found."""
 
@@ -143,10 +168,7 @@ class Sidecar:
                 },
                 "rollback_commit_id": self.rollback_commit_id,
                 "tables": [_table_json(table) for table in self.tables],
-                "registrations": [],
-                "renames": [],
-                "tombstones": [],
-                "schema_staging": None,
+                **_delta_json(self.schema),
             },
             option=orjson.OPT_INDENT_2,
         )
@@ -155,8 +177,7 @@ class Sidecar:
 def _table_json(table: SidecarTable) -> dict[str, Any]:
     touch = table.first_touch
     return {
-        "stable_table_id": table.identity.type_id,
-        "table_incarnation_id": table.identity.incarnation_id,
+        **_identity_json(table.identity),
         "table_key": table.table_key,
         "location": table.location,
         "table_branch": table.ref,
@@ -169,6 +190,42 @@ def _table_json(table: SidecarTable) -> dict[str, Any]:
         "first_touch": None
         if touch is None
         else {"from_branch": touch.from_ref, "from_version": touch.from_version},
+    }
+
+
+def _delta_json(delta: SchemaDelta | None) -> dict[str, Any]:
+    if delta is None:
+        return {"registrations": [], "renames": [], "tombstones": [], "schema_staging": None}
+    return {
+        "registrations": [
+            {**_named_table_json(new), "transaction_uuid": new.uuid} for new in delta.registrations
+        ],
+        "renames": [_named_table_json(renamed) for renamed in delta.renames],
+        "tombstones": [
+            {
+                **_identity_json(pin.identity),
+                "version": pin.version,
+                "table_branch": pin.ref,
+                "row_count": pin.row_count,
+            }
+            for pin in delta.tombstones
+        ],
+        "schema_staging": delta.target_hash,
+    }
+
+
+def _identity_json(identity: TableIdentity) -> dict[str, int]:
+    return {
+        "stable_table_id": identity.type_id,
+        "table_incarnation_id": identity.incarnation_id,
+    }
+
+
+def _named_table_json(table: NewTable | Registration) -> dict[str, Any]:
+    return {
+        **_identity_json(table.identity),
+        "table_key": table.table_key,
+        "location": table.location,
     }
 
 
@@ -242,13 +299,39 @@ def _decode(record: Mapping[str, Any]) -> Sidecar:
         lineage=commit,
         rollback_commit_id=record["rollback_commit_id"],
         tables=tuple(_decode_table(table) for table in record["tables"]),
+        schema=_decode_delta(record),
     )
+
+
+def _decode_delta(record: Mapping[str, Any]) -> SchemaDelta | None:
+    target = record["schema_staging"]
+    if target is None:
+        return None
+    return SchemaDelta(
+        target,
+        tuple(
+            NewTable(_identity(new), new["table_key"], new["location"], new["transaction_uuid"])
+            for new in record["registrations"]
+        ),
+        tuple(
+            Registration(_identity(renamed), renamed["table_key"], renamed["location"])
+            for renamed in record["renames"]
+        ),
+        tuple(
+            TablePin(_identity(gone), gone["version"], gone["table_branch"], gone["row_count"])
+            for gone in record["tombstones"]
+        ),
+    )
+
+
+def _identity(record: Mapping[str, Any]) -> TableIdentity:
+    return TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
 
 
 def _decode_table(record: Mapping[str, Any]) -> SidecarTable:
     touch = record["first_touch"]
     return SidecarTable(
-        TableIdentity(record["stable_table_id"], record["table_incarnation_id"]),
+        _identity(record),
         record["table_key"],
         record["location"],
         record["table_branch"],

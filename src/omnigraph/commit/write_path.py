@@ -111,7 +111,7 @@ class WritePath:
             try:
                 if not attempt:
                     return self._beside_others(request, prepare, captured)
-                manifest = self._recoverer.barrier(branch)
+                manifest = self._recoverer.barrier(branch, kind)
                 attempt_id = self._kernel.ids.operation_id()
                 with self._kernel.own_branch(manifest, attempt_id) as lease:
                     return self._owned(lease, request, prepare, captured)
@@ -133,7 +133,7 @@ class WritePath:
             line = NO_LINE
             if request.kind == "mutation":
                 line = until_owned.enter_context(self._kernel.leases.in_line(request.branch))
-            manifest = self._recoverer.barrier(request.branch)
+            manifest = self._recoverer.barrier(request.branch, request.kind)
             if line.is_crowded and not request.may_prepare_again:
                 # Prepared beside others, it would only be refused: somebody is about to publish.
                 attempt_id = self._kernel.ids.operation_id()
@@ -199,7 +199,9 @@ class WritePath:
         of schema is a commit: as long as the head names the schema that is known, none happened.
         """
         published = state.head_snapshot().commit.schema_hash
-        accepted = known if known.schema_hash == published else self._kernel.accepted_schema()
+        if known.schema_hash == published:
+            return known
+        accepted = self._kernel.accepted_schema(published)
         if accepted.schema_hash != published:
             raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
         return accepted

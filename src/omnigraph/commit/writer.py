@@ -52,6 +52,7 @@ from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.manifest_upkeep import maintain_manifest
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
 from omnigraph.storage.restaging import holds_any, restage_new_rows
+from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import UpkeepStep, stage_ahead
 from omnigraph.storage.written import (
@@ -123,6 +124,8 @@ class Intent:
     operation_id: str | None = None
     """The caller's name for the write."""
     receipt: Mapping[str, Any] | None = None
+    merged_parent: str | None = None
+    """The commit whose content a merge brings in."""
 
 
 class EffectFreeConflict(Conflict):
@@ -305,6 +308,10 @@ class WriteAttempt:
                 table.staged = tables.stage_delete(handle, rows["id"].combine_chunks(), uuid)
             case "replace":
                 table.staged = tables.stage_replace(handle, rows, uuid)
+            case "exchange":
+                assert table.change.exchanged is not None
+                gone = table.change.exchanged.positions
+                table.staged = stage_exchange(handle, rows, gone, uuid)
             case "compact":
                 table.staged = stage_compaction(handle, uuid, COMPACTED_ROWS)
             case "upkeep":
@@ -369,7 +376,7 @@ class WriteAttempt:
             manifest_version=0,
             commit_seq=0,
             parent_commit_id=capture.snapshot.commit_id,
-            merged_parent_commit_id=None,
+            merged_parent_commit_id=intent.merged_parent,
             actor_id=intent.actor_id,
             kind=intent.commit_kind,
             schema_hash=capture.schema_hash,
@@ -398,7 +405,7 @@ class WriteAttempt:
     def _effects(self, sidecar: Sidecar, lease: Lease) -> CommitRow:
         """Phases B and C. After the first commit there is no way back in place."""
         try:
-            hit(Failpoint.MUTATION_POST_SIDECAR_PRE_FORK)
+            self._passed_sidecar()
             for table in self._tables:
                 self._commit_table(table, lease)
                 self._passed_table()
@@ -410,9 +417,17 @@ class WriteAttempt:
         except (OmnigraphError, OSError, ValueError) as error:
             return self._published_after_all(sidecar, error)
 
+    def _passed_sidecar(self) -> None:
+        if self._intent.writer_kind == "BranchMerge":
+            hit(Failpoint.BRANCH_MERGE_POST_SIDECAR_PRE_FORK)
+        else:
+            hit(Failpoint.MUTATION_POST_SIDECAR_PRE_FORK)
+
     def _passed_table(self) -> None:
         if self._intent.writer_kind == "EnsureIndices":
             hit(Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT)
+        elif self._intent.writer_kind == "BranchMerge":
+            hit(Failpoint.BRANCH_MERGE_BETWEEN_CHUNKS)
         else:
             hit(Failpoint.MUTATION_POST_TABLE_COMMIT)
 
@@ -421,6 +436,8 @@ class WriteAttempt:
             hit(Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT)
         elif self._intent.writer_kind == "Optimize":
             hit(Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT)
+        elif self._intent.writer_kind == "BranchMerge":
+            hit(Failpoint.BRANCH_MERGE_POST_PHASE_B_PRE_MANIFEST_COMMIT)
         else:
             hit(Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER)
 

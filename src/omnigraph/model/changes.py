@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from omnigraph.errors import InputError
 from omnigraph.model.ids import EntityKind
 
 ChangeOp = Literal["insert", "update", "delete"]
 CHANGE_OPS: tuple[ChangeOp, ...] = ("insert", "update", "delete")
+ENTITY_KINDS: tuple[EntityKind, ...] = ("node", "edge")
+
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,14 @@ class TypeCounts:
     deleted: int
 
     @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Inserted, updated, deleted."""
+        return self.inserted, self.updated, self.deleted
+
+    @property
     def total(self) -> int:
         """All of them."""
-        return self.inserted + self.updated + self.deleted
+        return sum(self.numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -132,6 +141,18 @@ class CommitCause:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityVersion:
+    """A commit that changed an entity, and what it did."""
+
+    cause: CommitCause
+    change: EntityChange
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"cause": self.cause.to_dict(), "change": self.change.to_commit_dict()}
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeFilter:
     """Which changes are wanted; an empty part wants all."""
 
@@ -140,6 +161,17 @@ class ChangeFilter:
     """Type names."""
     ops: frozenset[ChangeOp] = frozenset()
 
+    @classmethod
+    def of(
+        cls, kinds: Iterable[str] = (), types: Iterable[str] = (), ops: Iterable[str] = ()
+    ) -> ChangeFilter:
+        """A filter from words; raises `InputError` for a kind or an operation there is not."""
+        return cls(
+            frozenset(_known(kinds, ENTITY_KINDS)),
+            frozenset(types),
+            frozenset(_known(ops, CHANGE_OPS)),
+        )
+
     def wants_type(self, kind: EntityKind, name: str) -> bool:
         """Whether changes of a type are wanted at all."""
         return (not self.kinds or kind in self.kinds) and (not self.types or name in self.types)
@@ -147,3 +179,12 @@ class ChangeFilter:
     def wanted_ops(self) -> Iterator[ChangeOp]:
         """The operations that are wanted."""
         return (op for op in CHANGE_OPS if not self.ops or op in self.ops)
+
+
+def _known(words: Iterable[str], allowed: tuple[Word, ...]) -> list[Word]:
+    found = []
+    for word in words:
+        if word not in allowed:
+            raise InputError(f"'{word}' is not one of {', '.join(allowed)}")
+        found.append(allowed[allowed.index(word)])
+    return found

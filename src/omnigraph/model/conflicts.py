@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from omnigraph.model.changes import Image
 from omnigraph.model.ids import EntityKind, TableKey
+
+ConflictPolicy: TypeAlias = Literal["fail", "source", "target"]
+"""What a conflict about an entity leads to: nothing is merged, or one side wins."""
+
+MergeGranularity: TypeAlias = Literal["entity", "property"]
+"""What both sides must not have changed: one entity, or one property of it."""
 
 
 class ConflictKind(StrEnum):
@@ -58,3 +65,27 @@ class MergeConflict:
             "kind": self.kind.value,
             "message": self.message,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class RowConflict(MergeConflict):
+    """A conflict about one entity, and what each side makes of it.
+
+    An entity that a side does not have has no image there. Of very many conflicts, only the first
+    have images at all.
+    """
+
+    base: Image | None = None
+    source: Image | None = None
+    target: Image | None = None
+    properties: tuple[str, ...] = ()
+    """The properties, and the ends of an edge as `from` and `to`, that the sides disagree about."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, with the images there are."""
+        images = {"base": self.base, "source": self.source, "target": self.target}
+        shown = {name: image.to_dict() for name, image in images.items() if image is not None}
+        out = MergeConflict.to_dict(self) | shown
+        if self.properties:
+            out["properties"] = list(self.properties)
+        return out

@@ -213,10 +213,7 @@ def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
 # --- reading --------------------------------------------------------------------------------------
 
 
-@dataclass
 class _Part(InputPartition):
-    fragment_ids: tuple[int, ...]
-
     def __init__(self, fragment_ids: tuple[int, ...]) -> None:
         super().__init__(None)
         self.fragment_ids = fragment_ids

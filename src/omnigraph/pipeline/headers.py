@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.reading import csv_header, mapped_columns
 from omnigraph.pipeline.sources import Found, Plan, corrupt, type_of
 from omnigraph.schema.catalog import Catalog
 
 
-def check_headers(plan: Plan, catalog: Catalog, *, ignore_unknown: bool) -> None:
+def check_headers(plan: Plan, catalog: Catalog, files: Files, *, ignore_unknown: bool) -> None:
     """Raise `InputError` for the first column that no row of its type may have, or that lacks.
 
     Formats without a header (JSON) are looked at when they are read.
@@ -17,7 +18,7 @@ def check_headers(plan: Plan, catalog: Catalog, *, ignore_unknown: bool) -> None
     for found in plan.files:
         if found.table_key is None or not found.size:
             continue
-        schema = _schema(found)
+        schema = _schema(found, files)
         if schema is not None:
             mapped_columns(
                 schema,
@@ -40,27 +41,30 @@ def check_headers(plan: Plan, catalog: Catalog, *, ignore_unknown: bool) -> None
         )
 
 
-def _schema(found: Found) -> pa.Schema | None:
+def _schema(found: Found, files: Files) -> pa.Schema | None:
     try:
         match found.format:
             case "parquet":
                 import pyarrow.parquet as pq
 
-                return pq.read_schema(found.path)
+                with files.open(found.path) as stream:
+                    return pq.read_schema(stream)
             case "csv":
-                return pa.schema([(name, pa.string()) for name in csv_header(found.path)])
+                return pa.schema([(name, pa.string()) for name in csv_header(found.path, files)])
             case "orc":
                 from pyarrow import orc
 
-                return orc.ORCFile(found.path).schema
+                with files.open(found.path) as stream:
+                    return orc.ORCFile(stream).schema
             case "arrow":
-                with pa.memory_map(found.path) as source:
+                with files.open(found.path) as source:
                     return pa.ipc.open_file(source).schema
             case "lance":
                 import lance
 
-                return lance.dataset(found.path).schema
+                options = dict(files.s3) or None
+                return lance.dataset(found.path, storage_options=options).schema
             case _:
                 return None
     except (OSError, ValueError) as error:
-        raise corrupt(found.path, error) from error
+        raise corrupt(found.shown, error) from error

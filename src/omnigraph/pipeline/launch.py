@@ -139,7 +139,10 @@ def start_jvm(
                 **settings,
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
                 "SPARK_CONNECT_MODE": "0",
-                "SPARK_HOME": settings.get("SPARK_HOME", str(_home())),
+                "SPARK_HOME": _home_for(conf, settings, directory),
+                "JAVA_HOME": str(java.executable.resolve().parents[1]),
+                # Otherwise executors on this machine are looked for in a build of Spark.
+                "SPARK_SCALA_VERSION": _scala_version(settings),
                 "SPARK_LOCAL_IP": settings.get("SPARK_LOCAL_IP", "127.0.0.1"),
                 "PYSPARK_PYTHON": settings.get("PYSPARK_PYTHON", sys.executable),
             },
@@ -176,6 +179,24 @@ def _await(jvm: Jvm, connection: Path) -> None:
 def _home() -> Path:
     assert pyspark.__file__ is not None
     return Path(pyspark.__file__).parent
+
+
+def _home_for(conf: Mapping[str, str], settings: Mapping[str, str], directory: Path) -> str:
+    """Spark's own folder; for executors on this machine a double, which they may write to."""
+    home = Path(settings.get("SPARK_HOME") or _home())
+    if not conf["spark.master"].startswith("local-cluster"):
+        return str(home)
+    double = directory / "home"
+    double.mkdir()
+    for name in ("bin", "jars", "python"):
+        if (home / name).exists():
+            (double / name).symlink_to(home / name)
+    return str(double)
+
+
+def _scala_version(environment: Mapping[str, str]) -> str:
+    core = next(name for name in map(Path, _class_path(environment)) if "spark-core_" in name.name)
+    return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
 def _class_path(environment: Mapping[str, str]) -> list[str]:

@@ -16,10 +16,11 @@ is repeated against its new head; what was read and written stays good.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -33,21 +34,22 @@ from omnigraph.commit.load_input import LoadInput
 from omnigraph.commit.load_problems import checked_plan
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, repeated_load
 from omnigraph.commit.records.findings import MAX_ERRORS, Findings
-from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, unit_of
-from omnigraph.commit.records.rows import ambiguous_rename
+from omnigraph.commit.records.problems import Grammar, Place, Problem, unit_of
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
-from omnigraph.errors import InputError, NotFound, ReadSetChanged, SourceChanged
+from omnigraph.errors import InputError, OmnigraphError, ReadSetChanged, RecoveryRequired
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
 from omnigraph.pipeline.checks import broken_keys, explain
 from omnigraph.pipeline.claims import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
 from omnigraph.pipeline.jobs import Jobs, Watch
 from omnigraph.pipeline.merging import MergeRows
 from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import (
+    FileSource,
     Piece,
     Plan,
     Source,
@@ -56,6 +58,7 @@ from omnigraph.pipeline.sources import (
     plan_sources,
     type_of,
 )
+from omnigraph.pipeline.staged import Staged, renames_of, taken
 from omnigraph.pipeline.staging import (
     ANSWERS,
     StageJob,
@@ -67,13 +70,15 @@ from omnigraph.pipeline.staging import (
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import DatasetRef
-from omnigraph.storage.written import TablePlace, fragment_rows
+from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCRATCH = "__load"
 """Below the root: rows of loads that are not written where they will stay."""
+
+MERGE_POOL_BYTES = 2 << 30
 
 PART_ROWS = 1_000_000
 """Committed rows that one task of the check reads."""
@@ -118,23 +123,6 @@ def bulk_load(
     return _BulkLoad(kernel, request, spark, limits, watch).run(path, ensure_branch, drop_branch)
 
 
-@dataclass(slots=True)
-class _Staged:
-    """What the first pass gave back."""
-
-    fragments: dict[str, list[str]] = field(default_factory=dict)
-    """By type key, in the order of the input."""
-    records: dict[int, int] = field(default_factory=dict)
-    """How many records each piece has."""
-    problems: list[dict[str, Any]] = field(default_factory=list)
-    counts: Counter[ProblemKind] = field(default_factory=Counter)
-    refused: dict[str, list[str]] = field(default_factory=dict)
-    renamed: list[dict[str, Any]] = field(default_factory=list)
-
-    def rows(self, table_key: str) -> int:
-        return sum(map(fragment_rows, self.fragments.get(table_key, ())))
-
-
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """What a prepared load will say about itself."""
@@ -167,11 +155,14 @@ class _BulkLoad:
             request.mode,
             Minting(operation),
             request.ignore_unknown,
+            Files.of_environment(
+                [each.path for each in request.sources if isinstance(each, FileSource)]
+            ),
         )
         self._stages: dict[str, LoadStage] = {}
         self._plan = Plan((), ())
         self._places: dict[str, TablePlace] = {}
-        self._staged: _Staged | None = None
+        self._staged: Staged | None = None
         self._pieces: dict[int, Piece] = {}
         self._firsts: dict[int, int] = {}
         self._order: dict[str, int] = {}
@@ -193,7 +184,12 @@ class _BulkLoad:
             slots=self._spark.sparkContext.defaultParallelism,
             lines_only=request.grammar == "strict",
         )
-        check_headers(self._plan, self._catalog, ignore_unknown=request.ignore_unknown)
+        check_headers(
+            self._plan,
+            self._catalog,
+            self._reading.files,
+            ignore_unknown=request.ignore_unknown,
+        )
         if request.operation_id is not None:
             if self._plan.frames:
                 raise InputError(
@@ -207,9 +203,12 @@ class _BulkLoad:
             return self._run(path, branch_created)
         except AlreadyWritten as earlier:
             return repeated_load(earlier, request.operation_id, self._digest)
+        except RecoveryRequired:
+            raise
         except BaseException:
             if branch_created:
-                drop_branch()
+                with suppress(OmnigraphError):
+                    drop_branch()
             raise
         finally:
             self._kernel.store.delete_prefix(self._scratch)
@@ -274,7 +273,7 @@ class _BulkLoad:
         )
         return Prepared(changes, outcome, intent)
 
-    def _changes(self, staged: _Staged) -> tuple[ChangeSet, _Outcome]:
+    def _changes(self, staged: Staged) -> tuple[ChangeSet, _Outcome]:
         kind: ChangeKind = "append" if self._request.mode == "append" else "replace"
         counts: dict[str, LoadedType] = {}
         changes: dict[str, TableChange] = {}
@@ -287,8 +286,10 @@ class _BulkLoad:
             counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
         return ChangeSet(changes), _outcome(counts)
 
-    def _merged(self, capture: Capture, staged: _Staged) -> tuple[ChangeSet, _Outcome]:
+    def _merged(self, capture: Capture, staged: Staged) -> tuple[ChangeSet, _Outcome]:
         """An upsert: what workers have read meets the committed rows here, as any other write's."""
+        # With an index on the ids, Lance joins in a pool that is too small for many rows.
+        os.environ.setdefault("LANCE_MEM_POOL_SIZE", str(MERGE_POOL_BYTES))
         started = perf_counter()
         if self._loaded is None:
             records = any(found.format == "records" for found in self._plan.files)
@@ -318,7 +319,7 @@ class _BulkLoad:
 
     # --- read ---
 
-    def _stage(self, capture: Capture) -> _Staged:
+    def _stage(self, capture: Capture) -> Staged:
         if self._staged is not None:
             return self._staged
         started = perf_counter()
@@ -326,7 +327,7 @@ class _BulkLoad:
         staged = self._read()
         if staged.renamed:
             # Edges may name nodes by their older ids, and may have been read before the nodes.
-            self._reading = replace(self._reading, renames=_renames(staged.renamed))
+            self._reading = replace(self._reading, renames=renames_of(staged.renamed))
             staged = self._read()
         self._staged = staged
         self._pieces = self._plan.pieces
@@ -335,7 +336,7 @@ class _BulkLoad:
         self._note("read", self._rows, started)
         return staged
 
-    def _read(self) -> _Staged:
+    def _read(self) -> Staged:
         job = self._stage_job(self._plan.tasks)
         return self._read_frames(self._sorted(self._read_files(job), job))
 
@@ -355,8 +356,9 @@ class _BulkLoad:
         ref = capture.branch.where.ref
         address = DatasetRef(self._kernel.table_uri(entry.location), ref).address
         if self._uses_scratch:
-            address = self._kernel.root.join(self._scratch, entry.location.replace("/", "-"))
-        replaces = self._uses_scratch or self._request.mode == "overwrite"
+            name = entry.location.replace("/", "-")
+            return TablePlace(self._kernel.root.join(self._scratch, name))
+        replaces = self._request.mode == "overwrite"
         return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
 
     @property
@@ -397,13 +399,13 @@ class _BulkLoad:
             ),
         )
 
-    def _sorted(self, answers: Sequence[Any], job: StageJob) -> _Staged:
+    def _sorted(self, answers: Sequence[Any], job: StageJob) -> Staged:
         """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
         not_on_lines = {
             json.loads(row["payload"])["path"] for row in answers if row["kind"] == "not_on_lines"
         }
         if not not_on_lines:
-            return _taken(answers, _Staged())
+            return taken(answers, Staged())
         again = [
             task for task in job.tasks if any(piece.path in not_on_lines for piece in task.pieces)
         ]
@@ -416,13 +418,13 @@ class _BulkLoad:
                 piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
             )
         second = [replace(task, index=i) for i, task in enumerate(whole.values())]
-        staged = _taken([row for row in answers if row["task"] in kept_numbers], _Staged())
-        staged = _taken(self._read_files(self._stage_job(tuple(second))), staged)
+        staged = taken([row for row in answers if row["task"] in kept_numbers], Staged())
+        staged = taken(self._read_files(self._stage_job(tuple(second))), staged)
         tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
         self._plan = replace(self._plan, tasks=tuple(tasks))
         return staged
 
-    def _read_frames(self, staged: _Staged) -> _Staged:
+    def _read_frames(self, staged: Staged) -> Staged:
         first = self._plan.first_frame
         job = self._stage_job(())
         for source in self._plan.frames:
@@ -433,11 +435,11 @@ class _BulkLoad:
                 rows: list[Any] = frame.mapInArrow(function, ANSWERS).collect()
                 return rows
 
-            staged = _taken(self._jobs.run("read", source.name, collect), staged)
+            staged = taken(self._jobs.run("read", source.name, collect), staged)
             first += frame.rdd.getNumPartitions()
         return staged
 
-    def _first_records(self, staged: _Staged) -> dict[int, int]:
+    def _first_records(self, staged: Staged) -> dict[int, int]:
         """How many records of its file come before each piece."""
         firsts: dict[int, int] = {}
         so_far: dict[str, int] = {}
@@ -455,7 +457,7 @@ class _BulkLoad:
 
     # --- check ---
 
-    def _check(self, capture: Capture, staged: _Staged) -> None:
+    def _check(self, capture: Capture, staged: Staged) -> None:
         """Stop here if anything is wrong with the input, alone or together with the graph."""
         started = perf_counter()
         job = self._check_job(capture, staged)
@@ -471,12 +473,25 @@ class _BulkLoad:
         self._explain_records(staged, findings)
         if broken and job is not None:
             self._explain_checks(job, findings)
+        self._discard(staged)
         findings.raise_if_any()
+
+    def _discard(self, staged: Staged) -> None:
+        """Remove rows that will not be committed: no transaction names them, or ever will."""
+        if self._uses_scratch:
+            return
+        root = f"{self._kernel.root.uri}/"
+        for key, fragments in staged.fragments.items():
+            for file in data_files(self._places[key], fragments):
+                name = file.removeprefix(root)
+                self._kernel.store.delete(name)
+                # Blobs too large for the file lie in a directory of its name.
+                self._kernel.store.delete_prefix(name.removesuffix(".lance"))
 
     def _findings(self) -> Findings:
         return Findings(self._request.max_errors, self._request.errors_out)
 
-    def _check_job(self, capture: Capture, staged: _Staged) -> CheckJob | None:
+    def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
         mode = self._request.mode
         written = sorted({*staged.fragments, *staged.refused})
         replaced = sorted({*written, *self._request.replace_types}) if mode == "overwrite" else []
@@ -496,7 +511,7 @@ class _BulkLoad:
             plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
         )
 
-    def _explain_records(self, staged: _Staged, findings: Findings) -> None:
+    def _explain_records(self, staged: Staged, findings: Findings) -> None:
         findings.counts.update(staged.counts)
         is_complete = len(staged.problems) == staged.counts.total()
         for payload in staged.problems:
@@ -553,48 +568,6 @@ class _BulkLoad:
         seconds = perf_counter() - started + (known.seconds if known is not None else 0.0)
         self._stages[stage] = LoadStage(stage, rows, seconds)
         self._jobs.finished(stage, rows, seconds)
-
-
-def _taken(answers: Sequence[Any], staged: _Staged) -> _Staged:
-    """What workers answered, by kind; a failure to read is raised."""
-    for row in answers:
-        kind, payload = row["kind"], json.loads(row["payload"])
-        match kind:
-            case "fragment":
-                staged.fragments.setdefault(payload["table"], []).append(payload["fragment"])
-            case "piece":
-                staged.records[payload["piece"]] = payload["records"]
-            case "problem":
-                staged.problems.append(payload)
-            case "counts":
-                staged.counts.update(payload)
-            case "refused":
-                staged.refused.setdefault(payload["table"], []).extend(payload["ids"])
-            case "renamed":
-                staged.renamed.append(payload)
-            case "failure":
-                raise _failure(payload)
-    return staged
-
-
-def _renames(noted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By node type, the canonical id of each id that was given in an older spelling."""
-    renames: dict[str, dict[str, str]] = {}
-    for each in noted:
-        known = renames.setdefault(each["table"].partition(":")[2], {})
-        for old, (canonical, _) in each["ids"].items():
-            if known.setdefault(old, canonical) != canonical:
-                raise InputError(
-                    ambiguous_rename(old, known[old], canonical),
-                    hint="give these nodes their canonical ids",
-                )
-    return renames
-
-
-def _failure(payload: Mapping[str, Any]) -> Exception:
-    error = {"not_found": NotFound, "changed": SourceChanged}.get(payload["kind"], InputError)
-    failure: Exception = error(payload["message"], hint=payload["hint"], details=payload["details"])
-    return failure
 
 
 def _outcome(counts: Mapping[str, LoadedType]) -> _Outcome:

@@ -11,13 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+import numpy as np
+import pyarrow as pa
+
+_LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _PREFIX_CHARACTERS = 16
 """Ten of time and six of chance."""
 _PIECE_CHARACTERS = 4
 _NUMBER_CHARACTERS = 6
 
+_CHARACTERS = _PREFIX_CHARACTERS + _PIECE_CHARACTERS + _NUMBER_CHARACTERS
+
 PIECES_MAX = 32**_PIECE_CHARACTERS
+NUMBERS_MAX = 32**_NUMBER_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +38,20 @@ class Minting:
         """What all ids of this operation start with, and no other id does."""
         return self.operation_id[:_PREFIX_CHARACTERS]
 
-    def ids(self, piece: int, numbers: Sequence[int]) -> list[str]:
+    def ids(self, piece: int, numbers: Sequence[int] | pa.Int64Array) -> pa.StringArray:
         """The ids of some records of one piece of the input."""
-        start = self.prefix + _spelled(piece, _PIECE_CHARACTERS)
-        return [start + _spelled(number, _NUMBER_CHARACTERS) for number in numbers]
-
-
-def _spelled(value: int, characters: int) -> str:
-    if value >= 32**characters:
-        raise OverflowError(f"{value} does not fit {characters} characters")
-    return "".join([_ALPHABET[(value >> 5 * i) & 31] for i in range(characters - 1, -1, -1)])
+        given = np.asarray(numbers, np.int64)
+        if piece >= PIECES_MAX or (len(given) and int(given.max()) >= NUMBERS_MAX):
+            raise OverflowError(f"record {given.max()} of piece {piece} has no room in an id")
+        start = np.frombuffer(self.prefix.encode(), np.uint8)
+        letters = np.empty((len(given), _CHARACTERS), np.uint8)
+        letters[:, : len(start)] = start
+        # Both numbers in base 32, the most significant digit first.
+        at = len(start)
+        for value, digits in ((np.int64(piece), _PIECE_CHARACTERS), (given, _NUMBER_CHARACTERS)):
+            for place in range(digits):
+                letters[:, at] = _LETTERS[(value >> 5 * (digits - 1 - place)) & 31]
+                at += 1
+        offsets = np.arange(len(given) + 1, dtype=np.int32) * np.int32(_CHARACTERS)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+        return pa.Array.from_buffers(pa.string(), len(given), buffers)

@@ -28,6 +28,7 @@ from omnigraph.model.arrow_columns import accepts, column_from_arrow
 from omnigraph.model.columns import spell_column
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.sources import Piece, corrupt, type_of
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -35,6 +36,7 @@ from omnigraph.schema.contract import SchemaContract, open_contract
 from omnigraph.schema.table_schema import table_schema
 
 BATCH_ROWS = 65_536
+_LINE_BYTES = 4_096
 _ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
 _TEXT = ValueType(Scalar.STRING, nullable=True)
 
@@ -48,6 +50,8 @@ class Reading:
     mode: LoadMode
     minting: Minting
     ignore_unknown: bool = False
+    files: Files = field(default_factory=Files)
+    """The way to the files of the input."""
     renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node type, the canonical ids of nodes that the input names in an older way."""
 
@@ -73,25 +77,24 @@ class PieceReader:
         Raises `InputError` naming the file if it cannot be read, and `framing.NotOnLines`.
         """
         self.records = 0
-        require_unchanged(piece)
+        require_unchanged(piece, self.reading.files)
         if piece.format == "records":
             yield from self._records(piece)
         else:
             type = type_of(piece.table_key or "", self.reading.catalog)
             try:
-                batches = _table_batches(piece)
-                for batch in batches:
+                for batch in _table_batches(piece, self.reading.files):
                     yield self.table_rows(batch, type, piece)
             except (OSError, pa.ArrowException) as error:
-                raise corrupt(piece.path, error) from error
-        require_unchanged(piece)
+                raise corrupt(piece.shown, error) from error
+        require_unchanged(piece, self.reading.files)
 
     # --- graph records ---
 
     def _records(self, piece: Piece) -> Iterator[tuple[TypedRows, list[Problem]]]:
         grammar = self.reading.grammar
         envelopes = EnvelopeReader(self.reading.catalog, grammar)
-        source = RecordSource(piece.shown, lambda: _blocks(piece))
+        source = RecordSource(piece.shown, lambda: _blocks(piece, self.reading.files))
         for chunk in self._chunks(source, piece):
             self.records = max(self.records, chunk.numbers[-1] if len(chunk.numbers) else 0)
             groups, problems = envelopes.sort(chunk, piece.shown)
@@ -114,7 +117,7 @@ class PieceReader:
 
     def _counting_lines(self, piece: Piece) -> Iterator[bytes]:
         ends_open = False
-        for block in _blocks(piece):
+        for block in _blocks(piece, self.reading.files):
             self.records += block.count(b"\n")
             ends_open = not block.endswith(b"\n")
             yield block
@@ -225,78 +228,101 @@ def _no_rows(catalog: Catalog, source: str) -> TypedRows:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-def require_unchanged(piece: Piece) -> None:
+def require_unchanged(piece: Piece, files: Files) -> None:
     """Refuse a file that is not the one the load was planned with."""
-    try:
-        status = Path(piece.path).stat()
-    except OSError as error:
-        raise NotFound(
-            f"{piece.path} vanished while it was loaded", details={"file": piece.path}
-        ) from error
-    if piece.stamp is not None and piece.stamp != (status.st_size, status.st_mtime_ns):
+    if piece.stamp is None:
+        return
+    found = files.stat(piece.path)
+    if found is None:
+        raise NotFound(f"{piece.shown} vanished while it was loaded", details={"file": piece.path})
+    if found != piece.stamp:
         raise SourceChanged(
-            f"{piece.path} changed while it was loaded",
+            f"{piece.shown} changed while it was loaded",
             hint="load a file once its writer is done with it",
             details={"file": piece.path},
         )
 
 
-def _blocks(piece: Piece) -> Iterator[bytes]:
+def _blocks(piece: Piece, files: Files) -> Iterator[bytes]:
     """The bytes of a piece: of a range, the lines that start in it."""
-    if piece.end is None:
-        yield from RecordSource.file(piece.path).blocks()
-        return
-    with Path(piece.path).open("rb") as stream:
-        if piece.start:
-            stream.seek(piece.start - 1)
-            stream.readline()
-        while (left := piece.end - stream.tell()) > 0:
-            block = stream.read(min(left, CHUNK_BYTES))
-            if not block:
-                return
-            yield block if block.endswith(b"\n") or len(block) < left else block + stream.readline()
+    try:
+        if piece.end is None:
+            with files.stream(piece.path) as stream:
+                while block := stream.read(CHUNK_BYTES):
+                    yield block
+            return
+        with files.open(piece.path) as stream:
+            yield from _range(stream, piece.start, piece.end)
+    except OSError as error:
+        raise corrupt(piece.shown, error) from error
+
+
+def _range(stream: Any, start: int, end: int) -> Iterator[bytes]:
+    if start:
+        stream.seek(start - 1)
+        start += len(_line(stream)) - 1
+    while start < end:
+        stream.seek(start)
+        block = stream.read(min(end - start, CHUNK_BYTES))
+        if not block:
+            return
+        start += len(block)
+        if start == end and not block.endswith(b"\n"):
+            block += _line(stream)
+        yield block
+
+
+def _line(stream: Any) -> bytes:
+    """What is left of a line."""
+    held: list[bytes] = []
+    while block := stream.read(_LINE_BYTES):
+        end = block.find(b"\n") + 1
+        if end:
+            return b"".join([*held, block[:end]])
+        held.append(block)
+    return b"".join(held)
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _table_batches(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _table_batches(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     match piece.format:
         case "parquet":
-            return _parquet(piece)
+            return _parquet(piece, files)
         case "csv":
-            return _csv(piece)
+            return _csv(piece, files)
         case "json":
-            return _json_rows(piece)
+            return _json_rows(piece, files)
         case "orc":
-            return _orc(piece)
+            return _orc(piece, files)
         case "avro":
-            return _avro(piece)
+            return _avro(piece, files)
         case "lance":
-            return _lance(piece)
+            return _lance(piece, files)
         case "arrow":
-            return _arrow(piece)
+            return _arrow(piece, files)
         case _:
             raise AssertionError(piece.format)
 
 
-def _parquet(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _parquet(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(piece.path) as file:
+    with files.open(piece.path) as stream, pq.ParquetFile(stream) as file:
         yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=list(piece.parts))
 
 
-def _orc(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _orc(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
-    file = orc.ORCFile(piece.path)
+    file = orc.ORCFile(files.open(piece.path))
     for stripe in range(file.nstripes):
         yield from _sliced(file.read_stripe(stripe))
 
 
-def _arrow(piece: Piece) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(piece.path) as source:
+def _arrow(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
+    with files.open(piece.path) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
             yield from _sliced(reader.get_batch(number))
@@ -307,19 +333,20 @@ def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, BATCH_ROWS)
 
 
-def _lance(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _lance(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import lance
 
-    dataset = lance.dataset(piece.path, version=piece.start)
+    options = dict(files.s3) or None
+    dataset = lance.dataset(piece.path, version=piece.start, storage_options=options)
     wanted = set(piece.parts)
     chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
     yield from dataset.scanner(fragments=chosen, blob_handling="all_binary").to_batches()
 
 
-def _avro(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _avro(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import fastavro
 
-    with Path(piece.path).open("rb") as stream:
+    with files.open(piece.path) as stream:
         try:
             rows: list[Any] = []
             for row in fastavro.reader(stream):
@@ -330,40 +357,41 @@ def _avro(piece: Piece) -> Iterator[pa.RecordBatch]:
             if rows:
                 yield pa.RecordBatch.from_pylist(rows)
         except (ValueError, EOFError, KeyError) as error:
-            raise corrupt(piece.path, error) from error
+            raise corrupt(piece.shown, error) from error
 
 
-def _json_rows(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _json_rows(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     """Objects on lines, each the properties of one entity."""
     import pyarrow.json as paj
 
-    source = RecordSource(piece.path, lambda: _blocks(piece))
+    source = RecordSource(piece.shown, lambda: _blocks(piece, files))
     for block in line_blocks(source):
         if block.strip():
             yield from paj.read_json(pa.BufferReader(block)).combine_chunks().to_batches()
 
 
-def csv_header(path: str) -> list[str]:
+def csv_header(path: str, files: Files) -> list[str]:
     """The column names of a CSV file."""
     import pyarrow.csv as pac
 
     options = pac.ParseOptions(delimiter="\t" if ".tsv" in Path(path).suffixes else ",")
     try:
-        first = next(iter(line_blocks(RecordSource.file(path), 1)), b"").split(b"\n")[0] + b"\n"
+        with files.stream(path) as stream:
+            first = _line(stream)
         return list(pac.read_csv(pa.BufferReader(first), parse_options=options).column_names)
     except pa.ArrowInvalid as error:
         raise corrupt(path, error) from error
 
 
-def _csv(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _csv(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import pyarrow.csv as pac
 
-    names = csv_header(piece.path)
+    names = csv_header(piece.path, files)
     stream: Any
     if piece.end is None:
-        stream = pa.input_stream(piece.path, compression="detect")
+        stream = files.stream(piece.path)
     else:
-        with Path(piece.path).open("rb") as file:
+        with files.open(piece.path) as file:
             file.seek(piece.start)
             stream = pa.BufferReader(file.read(piece.end - piece.start))
     reader = pac.open_csv(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.write_path import WritePath
+from omnigraph.errors import InputError
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.pipeline.engine import frame_sources
 from omnigraph.pipeline.jobs import Watch
@@ -35,6 +36,11 @@ def run_bulk_load(
     watch: Watch | None = None,
 ) -> LoadReceipt:
     """Find or build a session and load; see `load.bulk_load`."""
+    if kernel.root.scheme == "memory":
+        raise InputError(
+            "a graph in memory cannot be loaded on Spark: its workers are other processes",
+            hint="use the local engine, or a graph on disk",
+        )
     settings = SessionSettings.of(os.environ, master=master, conf=conf)
     with (
         spark_session(spark, settings) as session,

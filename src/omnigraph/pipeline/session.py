@@ -120,6 +120,8 @@ def spark_session(
     given = spark if spark is not None else _active()
     if given is not None:
         _require_classic(given)
+        if not (given.sparkContext.master or "").startswith("local["):
+            require_same_versions(given)
         yield given
         return
     built = build_session(settings or SessionSettings.of(os.environ))

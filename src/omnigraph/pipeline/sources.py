@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from glob import glob, has_magic
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -22,7 +21,9 @@ import pyarrow.parquet as pq
 
 from omnigraph.commit.records.envelope import TableType
 from omnigraph.commit.records.hints import name_hint
+from omnigraph.commit.records.source import RecordSource
 from omnigraph.errors import InputError, NotFound
+from omnigraph.pipeline.files import COMPRESSED, S3, Files, Stamp
 from omnigraph.pipeline.minting import PIECES_MAX
 from omnigraph.schema.catalog import Catalog
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
 
-COMPRESSED = (".gz", ".zst", ".bz2", ".lz4")
 _SUFFIXES: dict[str, Format] = {
     ".jsonl": "records",
     ".ndjson": "records",
@@ -102,7 +102,7 @@ class Piece:
     """Row groups of Parquet, fragments of Lance; none for all."""
     first: int = 0
     """Records of the file before this piece, as far as they were known when it was planned."""
-    stamp: tuple[int, int] | None = None
+    stamp: Stamp | None = None
     """Size and time of the file when the load began."""
     name: str | None = None
 
@@ -133,7 +133,7 @@ class Found:
     format: Format
     table_key: str | None
     size: int
-    stamp: tuple[int, int]
+    stamp: Stamp
     name: str | None = None
 
     @property
@@ -144,7 +144,7 @@ class Found:
     @property
     def is_compressed(self) -> bool:
         """Whether its name says so."""
-        return self.path.endswith(COMPRESSED)
+        return self.path.endswith(tuple(COMPRESSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,20 +221,20 @@ def unknown_type(table_key: str, catalog: Catalog) -> InputError:
 # --- finding files --------------------------------------------------------------------------------
 
 
-def find_files(source: FileSource) -> list[Found]:
+def find_files(source: FileSource, files: Files | None = None) -> list[Found]:
     """The files a path, a directory or a pattern names, in the order of their names."""
-    path = str(Path(source.path).expanduser())
-    if not has_magic(path):
-        names = [path]
-    else:
-        names = sorted(glob(path, recursive=True))  # noqa: PTH207 - of absolute patterns too
-        if not names:
-            raise NotFound(
-                f"no file matches {source.path}",
-                hint="quote the pattern if your shell should not expand it",
-                details={"file": source.path},
-            )
-    found = [each for name in names for each in _found(Path(name), source)]
+    files = files or Files.of_environment([source.path])
+    path = source.path
+    if not path.startswith(S3):
+        path = str(Path(path).expanduser())
+    names = files.matching(path)
+    if not names:
+        raise NotFound(
+            f"no file matches {source.path}",
+            hint="quote the pattern if your shell should not expand it",
+            details={"file": source.path},
+        )
+    found = [each for name in names for each in _found(name, source, files)]
     if not found:
         raise NotFound(
             f"there is nothing to load in {source.path}",
@@ -244,17 +244,17 @@ def find_files(source: FileSource) -> list[Found]:
     return found
 
 
-def _found(path: Path, source: FileSource) -> Iterator[Found]:
-    format = source.format or format_of(path.name, source.table_key)
-    if path.is_dir() and format != "lance":
-        for child in sorted(path.rglob("*")):
-            below = child.relative_to(path).parts
+def _found(path: str, source: FileSource, files: Files) -> Iterator[Found]:
+    name = PurePosixPath(path).name
+    format = source.format or format_of(name, source.table_key)
+    if format != "lance" and files.is_directory(path):
+        for child, below in files.below(path):
             # As everywhere in a lake: such names are notes of whoever wrote the directory.
-            if any(part.startswith(("_", ".")) for part in below) or not child.is_file():
+            if any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts):
                 continue
-            known = source.format or format_of(child.name, source.table_key)
+            known = source.format or format_of(PurePosixPath(child).name, source.table_key)
             if known is not None:
-                yield _file(child, known, source)
+                yield _file(child, known, source, files)
         return
     if format is None and source.table_key is None:
         # Graph records need no particular name, as on the command line they never did.
@@ -263,9 +263,9 @@ def _found(path: Path, source: FileSource) -> Iterator[Found]:
         raise InputError(
             f"{path} does not say what it is",
             hint=f"names end in {', '.join(_SUFFIXES)}, or name a format",
-            details={"file": str(path)},
+            details={"file": path},
         )
-    yield _file(path, format, source)
+    yield _file(path, format, source, files)
 
 
 def format_of(name: str, table_key: str | None) -> Format | None:
@@ -276,7 +276,7 @@ def format_of(name: str, table_key: str | None) -> Format | None:
     return "json" if format == "records" and table_key is not None else format
 
 
-def _file(path: Path, format: Format, source: FileSource) -> Found:
+def _file(path: str, format: Format, source: FileSource, files: Files) -> Found:
     table_key = source.table_key
     if (table_key is None) != (format == "records"):
         raise InputError(
@@ -286,39 +286,56 @@ def _file(path: Path, format: Format, source: FileSource) -> Found:
             hint=f"--node Type={path} or --edge Type={path}"
             if table_key is None
             else f"--data {path}",
-            details={"file": str(path)},
+            details={"file": path},
         )
-    try:
-        status = path.stat()
-    except FileNotFoundError as error:
-        raise NotFound(f"no such file: {path}", details={"file": str(path)}) from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}", details={"file": str(path)}) from error
-    size = sum(each.stat().st_size for each in path.rglob("*.lance")) if path.is_dir() else None
-    stamp = (status.st_size, status.st_mtime_ns)
-    bytes = status.st_size if size is None else size
-    return Found(str(path), format, table_key, bytes, stamp, source.name)
+    if format == "lance":
+        # A version of a dataset is pinned by its number, whoever goes on writing to it.
+        sizes = [files.stat(child) for child, _ in files.below(path)]
+        stamp: Stamp | None = (sum(size[0] for size in sizes if size), 0)
+    else:
+        try:
+            stamp = files.stat(path)
+        except OSError as error:
+            raise corrupt(path, error) from error
+    if stamp is None:
+        raise NotFound(f"no such file: {path}", details={"file": path})
+    # Workers have directories of their own; messages show what the user wrote.
+    absolute = path if path.startswith(S3) else str(Path(path).absolute())
+    return Found(absolute, format, table_key, stamp[0], stamp, source.name or path)
 
 
-def input_digest(files: Sequence[Found]) -> str:
+def input_digest(inputs: Sequence[Found]) -> str:
     """A digest of everything in some files, whatever they are called."""
     digest = hashlib.sha256()
-    for found in files:
+    for found in inputs:
         digest.update(f"{found.format}:{found.table_key}:{found.size}\n".encode())
-        path = Path(found.path)
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
-                with file.open("rb") as stream:
-                    while block := stream.read(1 << 20):
-                        digest.update(block)
+        files = Files.of_environment([found.path])
+        is_folder = files.is_directory(found.path)
+        paths = [path for path, _ in files.below(found.path)] if is_folder else [found.path]
+        for path in paths:
+            with files.open(path) as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
     return digest.hexdigest()
+
+
+def record_source(found: Found) -> RecordSource:
+    """A file of graph records for a load in process."""
+    if not found.path.startswith(S3):
+        return RecordSource(found.shown, RecordSource.file(found.path).blocks)
+
+    def blocks() -> Iterator[bytes]:
+        with Files.of_environment([found.path]).stream(found.path) as stream:
+            while block := stream.read(1 << 20):
+                yield block
+
+    return RecordSource(found.shown, blocks)
 
 
 # --- cutting --------------------------------------------------------------------------------------
 
 
 def _pieces(found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
-    # A version of a dataset is pinned by its number, whoever goes on writing to it.
     stamp = None if found.format == "lance" else found.stamp
     whole = Piece(0, found.path, found.format, found.table_key, stamp=stamp, name=found.name)
     if found.is_compressed:
@@ -347,7 +364,7 @@ def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
     A place lies within quotes if there is an odd number of them before it.
     """
     start = first = rows = quotes = 0
-    with Path(whole.path).open("rb") as stream:
+    with Files.of_environment([whole.path]).open(whole.path) as stream:
         while block := stream.read(1 << 20):
             position = stream.tell() - len(block)
             ends = _row_ends(block, quotes)
@@ -373,7 +390,8 @@ def _row_ends(block: bytes, quotes_before: int) -> npt.NDArray[np.int64]:
 
 def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
     try:
-        footer = pq.read_metadata(whole.path)
+        with Files.of_environment([whole.path]).open(whole.path) as stream:
+            footer = pq.read_metadata(stream)
     except (OSError, pa.ArrowInvalid) as error:
         raise corrupt(whole.path, error) from error
     parts: list[int] = []
@@ -394,7 +412,8 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
     import lance
 
     try:
-        dataset = lance.dataset(whole.path)
+        options = dict(Files.of_environment([whole.path]).s3) or None
+        dataset = lance.dataset(whole.path, storage_options=options)
     except (OSError, ValueError) as error:
         raise corrupt(whole.path, error) from error
     # Pinned to the version seen now: numbers of fragments mean nothing without it.

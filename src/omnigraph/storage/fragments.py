@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,14 @@ def fragments_of(handle: LanceDataset) -> list[FragmentState]:
     ]
 
 
+def columns_of(handle: LanceDataset) -> str:
+    """The columns of a version, with the ids by which its files know them.
+
+    As long as this is the same, a name means the same in every file.
+    """
+    return " ".join(f"{field.name()}={field.id()}" for field in handle.lance_schema.fields())
+
+
 def stored_rows(
     handle: LanceDataset, fragments: Sequence[FragmentState], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -89,3 +98,38 @@ def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDAr
     addresses = found[_ROW_ADDRESS].combine_chunks().to_numpy()
     offsets: npt.NDArray[np.int64] = (addresses & np.uint64(_OFFSET_MASK)).astype(np.int64)
     return offsets
+
+
+def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
+    """The places within a fragment of its deleted rows, in ascending order.
+
+    Read from the deletion file if that lies at hand and lists them: of a large fragment with few
+    deleted rows, that is much less than what remains.
+    """
+    if fragment.deletions is None:
+        return np.zeros(0, np.int64)
+    listed = _listed_deletions(handle, fragment.deletions)
+    if listed is not None:
+        return listed
+    is_deleted = np.ones(fragment.rows, np.bool_)
+    is_deleted[remaining_offsets(handle, fragment)] = False
+    return np.flatnonzero(is_deleted)
+
+
+def _listed_deletions(handle: LanceDataset, name: str) -> npt.NDArray[np.int64] | None:
+    """What a deletion file on local disk lists; its name is used only once, wherever it lies."""
+    if "://" in handle.uri or not name.endswith(".arrow"):
+        return None
+    own = Path(handle.uri)
+    # A branch lists files of the one it was forked from; most lie at the root of the table.
+    root = own.parent.parent if own.parent.name == "tree" else own
+    for place in (own, root):
+        try:
+            with pa.ipc.open_file(str(place / name)) as file:
+                (column,) = file.read_all().columns
+        except (OSError, ValueError):
+            continue
+        count("lance", "read_deletions", handle.uri)
+        found: npt.NDArray[np.int64] = np.sort(column.to_numpy().astype(np.int64))
+        return found
+    return None

@@ -188,6 +188,10 @@ class OlderGraph:
         numbered = [replace(row, commit_seq=following + at) for at, row in enumerate(added)]
         return sorted([*known.values(), *numbered], key=lambda row: row.commit_seq)
 
+    def recorded_commits(self, branch: str) -> list[CommitRow]:
+        """What the retired datasets say about the line of a branch, oldest first."""
+        return self._line(branch)
+
     def _line(self, branch: str) -> list[CommitRow]:
         """The recorded commits a branch reaches, oldest first, numbered from 0."""
         if branch != MAIN and branch not in self.forks():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ from omnigraph.model.values import BlobUri
 from omnigraph.storage import blobs, tables
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.storage.snapshot import Snapshot, TableEntry
+from omnigraph.storage.stored_columns import SAME, StoredColumns
 
 
 class SnapshotReader:
@@ -35,6 +36,15 @@ class SnapshotReader:
             known = self._lance.open(self.where(entry), entry.version)
             self._handles[table_key] = known
         return known
+
+    def columns(self, table_key: str) -> StoredColumns:
+        """How the columns of the pinned version differ from those a caller names."""
+        return SAME
+
+    def available(self, table_key: str, columns: Iterable[str]) -> list[str]:
+        """Those of ``columns`` that the pinned version has."""
+        stored, names = self.columns(table_key), self.handle(table_key).schema.names
+        return [column for column in columns if stored.name(column) in names]
 
     def is_empty(self, table_key: str) -> bool:
         """Whether the pinned table has no rows, known without opening it."""

@@ -21,8 +21,9 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.fragments import FragmentState, fragments_of, remaining_offsets
+from omnigraph.storage.fragments import FragmentState, deleted_offsets, fragments_of
 from omnigraph.storage.tables import ID, take
+from omnigraph.storage.written import field_ids
 
 Positions = npt.NDArray[np.int64]
 
@@ -65,12 +66,10 @@ def unshared_rows(handle: LanceDataset, other: LanceDataset) -> RowPlaces:
         if twin is None:
             whole.append(placed)
         elif twin.deletions != placed.state.deletions:
-            mine = _offsets(handle, placed.state)
-            is_theirs = np.zeros(placed.state.rows, np.bool_)
-            is_theirs[_offsets(other, twin)] = True
-            alone = np.flatnonzero(~is_theirs[mine])
+            mine = deleted_offsets(handle, placed.state)
+            alone = np.setdiff1d(deleted_offsets(other, twin), mine, assume_unique=True)
             if len(alone):
-                parts.append(_chosen(handle, placed, alone))
+                parts.append(_chosen(handle, placed, _places(alone, mine)))
     if whole:
         parts.append(_all_of(handle, whole))
     return _joined(parts)
@@ -85,11 +84,11 @@ def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset
         twin = theirs.get(placed.state.files)
         if twin is None or not among.any():
             continue
-        offsets = _offsets(handle, placed.state)[positions[among] - placed.start]
-        place = np.full(placed.state.rows, NOWHERE, np.int64)
-        their_offsets = _offsets(other, twin.state)
-        place[their_offsets] = twin.start + np.arange(len(their_offsets))
-        found[among] = place[offsets]
+        mine = deleted_offsets(handle, placed.state)
+        theirs_deleted = deleted_offsets(other, twin.state)
+        offsets = _offsets(positions[among] - placed.start, mine)
+        now = twin.start + _places(offsets, theirs_deleted)
+        found[among] = np.where(np.isin(offsets, theirs_deleted), NOWHERE, now)
     return found
 
 
@@ -105,7 +104,7 @@ def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: 
             among = gone[(gone >= placed.start) & (gone < placed.start + placed.remaining)]
             if not len(among):
                 continue
-            offsets = _offsets(handle, placed.state)[among - placed.start]
+            offsets = _offsets(among - placed.start, deleted_offsets(handle, placed.state))
             left = placed.fragment.delete_rows(offsets.tolist())
             if left is None:
                 removed.append(placed.state.fragment_id)
@@ -119,6 +118,8 @@ def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: 
         updated_fragments=updated,
         new_fragments=list(written),
         fields_modified=[],
+        # Every column may hold other values: no index covers the new rows before it is built.
+        fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
         update_mode="rewrite_rows",
     )
     return Transaction(handle.version, operation, uuid=uuid)
@@ -132,10 +133,17 @@ def _placed(handle: LanceDataset) -> Iterator[_Placed]:
         start += remaining
 
 
-def _offsets(handle: LanceDataset, fragment: FragmentState) -> Positions:
-    if fragment.deletions is None:
-        return np.arange(fragment.rows, dtype=np.int64)
-    return remaining_offsets(handle, fragment)
+def _places(offsets: Positions, deleted: Positions) -> Positions:
+    """Where rows of a fragment come among those that remain of it, by their offsets in its files."""
+    places: Positions = offsets - np.searchsorted(deleted, offsets)
+    return places
+
+
+def _offsets(places: Positions, deleted: Positions) -> Positions:
+    """The opposite of `_places`."""
+    skipped = np.searchsorted(deleted - np.arange(len(deleted)), places, side="right")
+    offsets: Positions = places + skipped
+    return offsets
 
 
 def _chosen(handle: LanceDataset, placed: _Placed, within: Positions) -> RowPlaces:

@@ -182,16 +182,25 @@ class ManifestState:
             )
         history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
         pins = _fold_pins({}, (row for row in history if row.commit_seq <= commit.commit_seq))
-        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(pins))
+        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(pins, past=True))
 
-    def _entries(self, pins: Mapping[TableIdentity, VersionRow]) -> Mapping[str, TableEntry]:
-        """The pins joined with their registrations, by type key."""
+    def _entries(
+        self, pins: Mapping[TableIdentity, VersionRow], *, past: bool = False
+    ) -> Mapping[str, TableEntry]:
+        """The pins joined with their registrations, by type key.
+
+        In the past, a type that was dropped since may have the name another one has today: there,
+        the name means the one that lives.
+        """
         entries: dict[str, TableEntry] = {}
         for identity, pin in pins.items():
             registration = self.tables.get(identity)
             if registration is None:
                 raise InternalError(f"table {identity} is pinned but not registered")
-            if registration.table_key in entries:
+            other = entries.get(registration.table_key)
+            if other is not None and past and identity not in self.pins:
+                continue
+            if other is not None and not (past and other.identity not in self.pins):
                 raise InternalError(f"two live tables are called {registration.table_key}")
             entries[registration.table_key] = TableEntry(
                 identity,

@@ -256,3 +256,8 @@ def _task(handle: LanceDataset, group: Sequence[int], options: object) -> Compac
     }
     made: CompactionTask = CompactionTask.from_json(json.dumps(task))  # type: ignore[attr-defined]
     return made
+
+
+def rewrite_everything(handle: LanceDataset) -> Rewrite:
+    """Every fragment anew, so that values of columns that are gone are left behind."""
+    return Rewrite(tuple((fragment.fragment_id,) for fragment in handle.get_fragments()))

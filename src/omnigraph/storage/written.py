@@ -36,6 +36,8 @@ class TablePlace:
     mode: Literal["append", "overwrite", "create"] = "create"
     field_ids: tuple[int, ...] = ()
     """The columns of the table, nested ones included, by Lance's numbers; none to count from 0."""
+    columns: tuple[str, ...] = ()
+    """The order in which columns are written, which Lance counts them by; none for any."""
 
     @classmethod
     def of(cls, handle: LanceDataset, address: str, *, replaces: bool) -> TablePlace:
@@ -44,22 +46,25 @@ class TablePlace:
         ``replaces`` says that they will be all there is of the table.
         """
         exists = handle.uri == address
+        columns = tuple(handle.schema.names)
         if replaces:
             # A replaced table gets a schema of its own, whose columns are counted anew.
-            return cls(address, "overwrite" if exists else "create")
+            return cls(address, "overwrite" if exists else "create", columns=columns)
         if exists:
-            return cls(address, "append")
-        return cls(address, "create", tuple(_field_ids(handle.lance_schema.fields())))
+            return cls(address, "append", columns=columns)
+        numbers = tuple(field_ids(handle.lance_schema.fields()))
+        return cls(address, "create", numbers, columns)
 
     def data_file(self, name: str) -> str:
         """The address of one data file."""
         return f"{self.address}/data/{name}"
 
 
-def _field_ids(fields: Iterable[Any]) -> Iterable[int]:
+def field_ids(fields: Iterable[Any]) -> Iterable[int]:
+    """Lance's numbers of columns, nested ones included."""
     for field in fields:
         yield field.id()
-        yield from _field_ids(field.children())
+        yield from field_ids(field.children())
 
 
 def write_rows(
@@ -72,10 +77,13 @@ def write_rows(
     """Write rows into data files no version lists; their fragments, in the JSON form of Lance."""
     count("lance", "stage", place.address)
     failed: list[BaseException] = []
+    order = list(place.columns or schema.names)
+    schema = pa.schema([schema.field(name) for name in order])
 
     def guarded() -> Iterable[pa.RecordBatch]:
         try:
-            yield from batches
+            for batch in batches:
+                yield batch.select(order)
         except BaseException as error:
             # Lance would give it back as a text of its own.
             failed.append(error)
@@ -120,14 +128,20 @@ def read_written(
     batch_rows: int = 65_536,
 ) -> Iterable[pa.RecordBatch]:
     """Columns of rows that `write_rows` wrote, before any version lists them."""
-    for file in json.loads(fragment)["files"]:
-        address = place.data_file(file["path"])
+    for address in data_files(place, [fragment]):
         count("lance", "scan", address)
         try:
             reader = LanceFileReader(address, storage_options, columns=list(columns))
             yield from reader.read_all(batch_size=batch_rows).to_batches()
         except (OSError, ValueError) as error:
             raise lance_failure(address, error) from error
+
+
+def data_files(place: TablePlace, fragments: Iterable[str]) -> list[str]:
+    """The addresses of the data files of written fragments."""
+    return [
+        place.data_file(file["path"]) for text in fragments for file in json.loads(text)["files"]
+    ]
 
 
 def fragment_rows(fragment: str) -> int:
@@ -165,6 +179,8 @@ def stage_written_upsert(
         updated_fragments=_decoded(updated),
         new_fragments=_decoded(fragments),
         fields_modified=[],
+        # Every column may hold other values: no index covers the new rows before it is built.
+        fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
         update_mode="rewrite_rows",
     )
     return Transaction(handle.version, operation, uuid=uuid)
@@ -176,16 +192,13 @@ def _decoded(fragments: Sequence[str]) -> list[FragmentMetadata]:
 
 def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
     """Refuse files that are gone: a commit would succeed, and nobody could read it."""
-    place = TablePlace(handle.uri)
-    for text in fragments:
-        for file in json.loads(text)["files"]:
-            address = place.data_file(file["path"])
-            try:
-                LanceFileReader(address, handle._storage_options).metadata()
-            except (OSError, ValueError) as error:
-                raise StorageError(
-                    f"{address} was removed while the load was running", hint="repeat the load"
-                ) from error
+    for address in data_files(TablePlace(handle.uri), fragments):
+        try:
+            LanceFileReader(address, handle._storage_options).metadata()
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{address} was removed while the load was running", hint="repeat the load"
+            ) from error
 
 
 def committed_batches(

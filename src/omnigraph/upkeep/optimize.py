@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
-from omnigraph.errors import ReadSetChanged, RecoveryRequired
+from omnigraph.errors import ReadSetChanged
 from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
@@ -27,6 +27,7 @@ from omnigraph.storage.manifest_upkeep import compact_manifest, keep_manifest_ve
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import TableWork, work_on
 from omnigraph.upkeep.indices import NO_ROWS, types_in_order
+from omnigraph.upkeep.pending import require_nothing_pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,9 @@ def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
     recovery.
     """
     started = kernel.clock.monotonic_us()
-    _require_nothing_pending(kernel)
+    require_nothing_pending(kernel, "optimized")
     branch = kernel.manifest.refreshed(MAIN)
+    require_no_schema_apply(kernel, "optimize")
     published = branch.state.head_snapshot().commit.schema_hash
     if accepted.schema_hash != published:
         raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
@@ -114,7 +116,7 @@ def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
     attempt = WriteAttempt(kernel, capture, plan.changes, intent)
     attempt.stage()
     with attempt.owned_branch() as lease:
-        _require_nothing_pending(kernel)
+        require_nothing_pending(kernel, "optimized")
         keep_manifest_versions(branch, kernel.ids.ulid())
         commit = None if plan.changes.is_empty else attempt.commit(lease)
         removed, added = compact_manifest(branch, kernel.ids.ulid())
@@ -127,19 +129,6 @@ def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
         None if commit is None else commit.commit_id,
         (kernel.clock.monotonic_us() - started) / 1_000_000,
     )
-
-
-def _require_nothing_pending(kernel: Kernel) -> None:
-    """Upkeep of this kind interprets nothing: what was interrupted has to be settled first."""
-    for name in kernel.sidecars.names():
-        sidecar = kernel.sidecars.read(name)
-        if sidecar is not None:
-            raise RecoveryRequired(
-                sidecar.operation_id,
-                f"operation {sidecar.operation_id} on {sidecar.branch} is unfinished, and nothing "
-                "is optimized before it is settled",
-                RECOVER_ADVICE,
-            )
 
 
 def _result(plan: TablePlan, after: Capture) -> OptimizedTable:

@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.spelling import spell
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import WrongType, scalar_value
 
-MintIds = Callable[[str | None, Sequence[int]], Sequence[str]]
+MintIds = Callable[[str | None, pa.Int64Array], Sequence[str] | pa.StringArray]
 """New ids for the records of a source with these numbers.
 
 A worker that may be run again derives them from its arguments, so that the second run repeats the

@@ -13,6 +13,7 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -131,7 +132,7 @@ class RowBuilder:
         self, columns: dict[str, pa.Array], given: pa.StringArray, batch: _Batch
     ) -> tuple[TypedRows, list[Problem]]:
         """Rows of the records without problems, once their ids are known."""
-        numbers = pa.array(batch.numbers, pa.int64())
+        numbers = _int64(batch.numbers)
         refused = pa.nulls(0, pa.string())
         if batch.bad:
             kept = pa.array([i not in batch.bad for i in range(len(numbers))])
@@ -141,7 +142,7 @@ class RowBuilder:
         renamed: dict[str, tuple[str, int]] = {}
         if self._key:
             ids = self._derived_ids(columns, given, numbers, batch, renamed)
-            minted = pa.array([False] * len(ids), pa.bool_())
+            minted = pa.array(np.zeros(len(ids), bool))
         else:
             ids, minted = self._chosen_ids(batch.source, given, numbers)
         columns[ID] = ids
@@ -250,8 +251,12 @@ class RowBuilder:
     ) -> tuple[pa.StringArray, pa.BooleanArray]:
         missing = given.is_null()
         if given.null_count:
-            new = self._mint(source, numbers.filter(missing).to_pylist())
-            given = pc.replace_with_mask(given, missing, pa.array(new, pa.string()))
+            new = self._mint(source, numbers.filter(missing))
+            if not isinstance(new, pa.StringArray):
+                new = pa.array(new, pa.string())
+            # Most inputs have ids for all records or for none.
+            all_new = given.null_count == len(given)
+            given = new if all_new else pc.replace_with_mask(given, missing, new)
         return given, missing
 
     def _ids_of_refused(
@@ -291,6 +296,12 @@ class RowBuilder:
             hint = f"leave out 'id': it follows from {', '.join(self._key)}"
             batch.add_at(number, "bad_id", message, ID, hint)
         return ids
+
+
+def _int64(numbers: Sequence[int]) -> pa.Int64Array:
+    if isinstance(numbers, range):
+        return pa.array(np.arange(numbers.start, numbers.stop, numbers.step))
+    return pa.array(numbers, pa.int64())
 
 
 class _Absent:

@@ -49,7 +49,11 @@ class ResultGraph:
     def removed(self, table_key: str) -> pa.Array:
         """The ids that are deleted one by one; those a replacement drops are not known."""
         change = self._changes.get(table_key)
-        return self._ids(table_key) if change is not None and change.kind == "delete" else NO_IDS
+        if change is None:
+            return NO_IDS
+        if change.exchanged is not None:
+            return change.exchanged.deleted
+        return self._ids(table_key) if change.kind == "delete" else NO_IDS
 
     def kept(self, table_key: str, columns: Sequence[str]) -> pa.Table | None:
         """The id and ``columns`` of all committed rows that stay, None if there are none."""
@@ -78,8 +82,9 @@ class ResultGraph:
 
     def absent(self, table_key: str, ids: pa.Array) -> pa.Array:
         """Those of ``ids`` that no row of the result has."""
-        if self.written(table_key) is not None:
-            ids = _minus(ids, self._ids(table_key))
+        written = self.written(table_key)
+        if written is not None:
+            ids = _minus(ids, written[ID])
         if self._is_empty(table_key):
             return ids
         candidates = _minus(ids, self.removed(table_key))
@@ -94,7 +99,10 @@ class ResultGraph:
     def _ids(self, table_key: str) -> pa.Array:
         known = self._changed_ids.get(table_key)
         if known is None:
-            known = pc.unique(self._changes[table_key].ids)
+            change = self._changes[table_key]
+            known = pc.unique(change.ids)
+            if change.exchanged is not None:
+                known = pa.concat_arrays([known, change.exchanged.deleted])
             self._changed_ids[table_key] = known
         return known
 
@@ -104,5 +112,5 @@ class ResultGraph:
         return rows if rows.num_rows else None
 
 
-def _minus(ids: pa.Array, others: pa.Array) -> pa.Array:
+def _minus(ids: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
     return ids.filter(pc.invert(pc.is_in(ids, value_set=others))) if len(others) else ids

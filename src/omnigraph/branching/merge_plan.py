@@ -1,0 +1,211 @@
+"""Planning a merge: what it would do to the target, type by type, and what is in its way.
+
+Planning changes nothing. The executor writes exactly the change set that comes out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.branching.conflict_rules import ConflictRules
+from omnigraph.branching.diff import ordered_types
+from omnigraph.branching.table_rows import TableRows
+from omnigraph.branching.three_way import (
+    DELETE,
+    INSERT,
+    Contested,
+    TypeMerge,
+    merge_type,
+)
+from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.limits import Budget, WriteLimits
+from omnigraph.commit.validation import validate
+from omnigraph.errors import Conflict
+from omnigraph.model.changes import Image
+from omnigraph.model.conflicts import ConflictKind, MergeConflict, RowConflict
+from omnigraph.model.merging import PlannedType
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.snapshot import Snapshot
+
+CONFLICT_IMAGES_MAX = 1_000
+"""Conflicts of one type that are shown with what each side has."""
+
+
+@dataclass(frozen=True, eq=False)
+class MergedTypes:
+    """A three-way merge of all types: what a plan says of it, and the write that carries it out."""
+
+    types: tuple[PlannedType, ...]
+    conflicts: tuple[MergeConflict, ...]
+    changes: ChangeSet
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The three snapshots of a merge, and what to call the two sides."""
+
+    base: SnapshotReader
+    source: SnapshotReader
+    target: Capture
+    source_name: str
+    target_name: str
+
+
+def merge_types(
+    kernel: Kernel, catalog: Catalog, sides: Sides, rules: ConflictRules, limits: WriteLimits
+) -> MergedTypes:
+    """Merge every type, and hold the result against the schema if the rows go together.
+
+    Raises `LimitExceeded` for more changes than one write may hold.
+    """
+    _require_one_schema(sides, catalog)
+    with kernel.at_once() as side:
+        merges = [
+            side.start(
+                partial(
+                    merge_type,
+                    TableRows(sides.base, type),
+                    TableRows(sides.source, type),
+                    TableRows(sides.target.reader, type),
+                    rules,
+                )
+            )
+            for type in ordered_types(catalog)
+        ]
+    found = [merge() for merge in merges]
+    conflicts: list[MergeConflict] = [
+        conflict for merge in found for conflict in _row_conflicts(merge, sides)
+    ]
+    conflicts.sort(key=lambda conflict: conflict.sort_key)
+    changes = ChangeSet()
+    if not conflicts:
+        changes = ChangeSet(
+            {merge.target.key: _change(merge, limits) for merge in found if not merge.is_empty}
+        )
+        conflicts += validate(changes, catalog, sides.target.reader, collect=True)
+    planned = tuple(_planned(merge, conflicts) for merge in found)
+    return MergedTypes(
+        tuple(each for each in planned if _is_worth_showing(each)), tuple(conflicts), changes
+    )
+
+
+def _require_one_schema(sides: Sides, catalog: Catalog) -> None:
+    """Types pair by identity: a table of the same name may be another one."""
+    snapshots: list[Snapshot] = [reader.snapshot for reader in (sides.base, sides.source)]
+    for snapshot in (*snapshots, sides.target.snapshot):
+        same = {key: each.identity for key, each in snapshot.tables.items()}
+        known = {key: each.identity for key, each in sides.target.snapshot.tables.items()}
+        if snapshot.commit.schema_hash != catalog.schema_hash or same != known:
+            raise Conflict(
+                f"{sides.source_name} and {sides.target_name} went apart before the schema changed",
+                hint="create the branch again from a commit with the present schema",
+                details={"graph_commit_id": snapshot.commit_id},
+            )
+
+
+def _change(merge: TypeMerge, limits: WriteLimits) -> TableChange:
+    budget = Budget(limits, merge.target.key)
+    budget.charge(rows=merge.written + merge.deleted)
+    rows = merge.source.complete(merge.taken)
+    if merge.mixed is not None:
+        rows = pa.concat_tables([rows, merge.mixed])
+    budget.charge(bytes=rows.nbytes)
+    gone = np.concatenate([merge.replaced, merge.removed])
+    return TableChange(
+        merge.target.key, "exchange", rows, exchanged=Exchanged(gone, merge.removed_ids)
+    )
+
+
+def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedType:
+    return PlannedType(
+        merge.target.kind,
+        merge.target.type.name,
+        merge.is_adopted,
+        merge.inserted,
+        merge.updated,
+        merge.deleted,
+        sum(conflict.table_key == merge.target.key for conflict in conflicts),
+        merge.resolved,
+    )
+
+
+def _is_worth_showing(each: PlannedType) -> bool:
+    return any((each.inserted, each.updated, each.deleted, each.conflicts, each.resolved))
+
+
+# --- conflicts ------------------------------------------------------------------------------------
+
+
+def _row_conflicts(merge: TypeMerge, sides: Sides) -> Iterator[RowConflict]:
+    contested = merge.conflicts
+    if contested is None:
+        return
+    images = _images(merge, contested)
+    kinds = list(contested.kinds())
+    deleted_by_source = contested.source.ops == DELETE
+    for at, id in enumerate(contested.source.ids.to_pylist()):
+        base, source, target = images[at] if at < len(images) else (None, None, None)
+        yield RowConflict(
+            merge.target.kind,
+            merge.target.type.name,
+            id,
+            kinds[at],
+            _message(merge, id, kinds[at], bool(deleted_by_source[at]), sides),
+            base,
+            source,
+            target,
+            _disputed(source, target),
+        )
+
+
+def _message(
+    merge: TypeMerge, id: str, kind: ConflictKind, deleted_by_source: bool, sides: Sides
+) -> str:
+    subject = f"{merge.target.type.name} '{id}' was"
+    source, target = sides.source_name, sides.target_name
+    if kind is ConflictKind.DIVERGENT_INSERT:
+        return f"{subject} inserted differently on {source} and on {target}"
+    if kind is ConflictKind.DIVERGENT_UPDATE:
+        return f"{subject} updated differently on {source} and on {target}"
+    if deleted_by_source:
+        return f"{subject} deleted on {source} and updated on {target}"
+    return f"{subject} updated on {source} and deleted on {target}"
+
+
+def _images(
+    merge: TypeMerge, contested: Contested
+) -> list[tuple[Image | None, Image | None, Image | None]]:
+    """What base, source and target have of the first conflicts."""
+    source, target = contested.source, contested.target
+    shown = slice(CONFLICT_IMAGES_MAX)
+    there = (
+        (merge.base, source.base[shown], source.ops[shown] != INSERT),
+        (merge.source, source.now[shown], source.ops[shown] != DELETE),
+        (merge.target, target.now[shown], target.ops[shown] != DELETE),
+    )
+    columns: list[list[Image | None]] = []
+    for rows, positions, is_there in there:
+        images = rows.images(positions[is_there])
+        columns.append([next(images) if has else None for has in is_there])
+    return list(zip(*columns, strict=True))
+
+
+def _disputed(source: Image | None, target: Image | None) -> tuple[str, ...]:
+    """The names of what two images disagree about."""
+    if source is None or target is None:
+        return ()
+    mine, theirs = _values(source), _values(target)
+    return tuple(name for name in mine if repr(mine[name]) != repr(theirs[name]))
+
+
+def _values(image: Image) -> dict[str, Any]:
+    ends = image.endpoints.to_dict() if image.endpoints is not None else {}
+    return {**ends, **image.properties}

@@ -1,0 +1,189 @@
+"""Diffs, changes and merge plans for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from omnigraph.cli.moments import moment
+from omnigraph.cli.output import Line, Output, Styled
+from omnigraph.cli.tables import table
+from omnigraph.errors import MergeConflicts
+from omnigraph.model.changes import EntityChange, EntityVersion, Image, TypeCounts
+from omnigraph.model.merging import MergePlan
+from omnigraph.model.replays import ReplayReceipt
+from omnigraph.model.text_table import cell_text, one_line
+
+CHANGES_SHOWN = 50
+CONFLICTS_SHOWN = 20
+VALUE_WIDTH = 40
+"""Longer values are cut; `--json` has them whole."""
+
+MARKS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="node|edge", help="only nodes, or only edges"),
+]
+TypeOption = Annotated[
+    list[str] | None,
+    typer.Option("--type", metavar="NAME", help="only this type; may be given again"),
+]
+OpOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--op", metavar="insert|update|delete", help="only this operation; may be given again"
+    ),
+]
+LimitOption = Annotated[
+    int,
+    typer.Option("--limit", metavar="N", min=0, help="how many changes to list; not with --json"),
+]
+
+
+def diff_lines(
+    types: Sequence[TypeCounts], changes: Iterator[EntityChange], limit: int
+) -> Iterator[Line]:
+    """How much of each type differs, then the first changes one by one."""
+    if not types:
+        yield ("no differences",)
+        return
+    rows = [(f"{each.kind} {each.type_name}", *each.numbers) for each in types]
+    yield from table(("type", "inserted", "updated", "deleted"), rows)
+    yield from _change_lines(changes, sum(each.total for each in types), limit)
+
+
+def _change_lines(changes: Iterator[EntityChange], total: int, limit: int) -> Iterator[Line]:
+    """One line a change: what happened, to whom, and for an update how the values differ."""
+    if limit:
+        yield ()
+    for change in islice(changes, limit):
+        mark, style = MARKS[change.op]
+        ends = change.endpoints
+        between = f" ({ends.source} → {ends.target})" if ends is not None else ""
+        subject = one_line(f" {change.kind} {change.type_name} {change.id}{between}")
+        yield Styled(mark, style), subject, Styled(_difference(change), "dim")
+    if total > limit:
+        left = f"{total - limit} of {total} changes"
+        yield (f"… {left} are not listed; `--limit` or `--json` shows more",)
+
+
+def _difference(change: EntityChange) -> str:
+    if change.before is None or change.after is None:
+        return ""
+    before, after = _values(change.before), _values(change.after)
+    parts = [
+        f"{name} {_short(before.get(name))} → {_short(after[name])}"
+        for name in after
+        if repr(before.get(name)) != repr(after[name])
+    ]
+    return "  " + ", ".join(parts)
+
+
+def _values(image: Image) -> dict[str, Any]:
+    ends = image.endpoints.to_dict() if image.endpoints is not None else {}
+    return {**ends, **image.properties}
+
+
+def _short(value: Any) -> str:
+    text = one_line(cell_text(value))
+    return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"
+
+
+def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
+    """Who changed an entity, when, and how."""
+    if not versions:
+        yield ("no commit changed it",)
+    for each in versions:
+        cause, change = each.cause, each.change
+        mark, style = MARKS[change.op]
+        by = cause.actor_id or "-"
+        yield Styled(mark, style), f" {cause.graph_commit_id}  {moment(cause.authored_at)}  {by}"
+        image = change.after or change.before
+        assert image is not None
+        shown = _difference(change) if change.op == "update" else "  " + _spelled(image)
+        yield (Styled(f"  {shown}", "dim"),)
+
+
+def _spelled(image: Image) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in _values(image).items())
+
+
+def plan_lines(plan: MergePlan) -> Iterator[Line]:
+    """What a merge would do, type by type, then what is in its way."""
+    outcome = plan.outcome.replace("_", " ")
+    style = "bold red" if plan.conflicts else "bold green"
+    yield (Styled(f"{plan.source} into {plan.target}: {outcome}", style),)
+    if plan.types:
+        yield ()
+        headers = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolved")
+        rows = [
+            (
+                f"{each.kind} {each.type_name}",
+                "adopted" if each.is_adopted else "merged",
+                *(each.inserted, each.updated, each.deleted, each.conflicts, each.resolved),
+            )
+            for each in plan.types
+        ]
+        yield from table(headers, rows)
+    if plan.conflicts:
+        yield ()
+        yield from conflict_lines([conflict.to_dict() for conflict in plan.conflicts])
+
+
+def show_plan(output: Output, plan: MergePlan, *, json: bool) -> None:
+    """Write what would be done."""
+    if json:
+        output.json(plan.to_dict())
+    else:
+        output.lines(plan_lines(plan))
+
+
+def show_replay(output: Output, receipt: ReplayReceipt, *, json: bool) -> None:
+    """Write what became of a commit that was done again or undone."""
+    if json:
+        output.json(receipt.to_dict())
+        return
+    done = {"revert": "reverted", "cherry-pick": "picked"}[receipt.verb]
+    if receipt.commit is None:
+        output.line(f"{receipt.branch} needs nothing of it: there is nothing to change")
+        return
+    counts = f"{receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted"
+    output.line(Styled(f"{done} {receipt.of_commit_id} on {receipt.branch}", "bold green"))
+    output.line(counts)
+    output.line(f"commit {receipt.commit.graph_commit_id}")
+
+
+@contextmanager
+def conflicts_shown(output: Output, *, json: bool) -> Iterator[None]:
+    """List the conflicts of a merge for people before its failure is told."""
+    try:
+        yield
+    except MergeConflicts as refused:
+        if not json:
+            output.notes(conflict_lines(refused.details["merge_conflicts"]))
+        raise
+
+
+def conflict_lines(conflicts: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    """One line a conflict, as far as they can be read."""
+    for conflict in conflicts[:CONFLICTS_SHOWN]:
+        yield Styled(conflict["kind"], "red"), f"  {one_line(conflict['message'])}"
+        if "source" in conflict or "target" in conflict:
+            yield from (_side_line(conflict, side) for side in ("base", "source", "target"))
+    if (more := len(conflicts) - CONFLICTS_SHOWN) > 0:
+        yield (f"… and {more} more; `--json` lists them all",)
+
+
+def _side_line(conflict: dict[str, Any], side: str) -> Line:
+    image = conflict.get(side)
+    if image is None:
+        return (Styled(f"    {side:<6}  -", "dim"),)
+    values = {**image.get("endpoints", {}), **image["properties"]}
+    shown = conflict.get("properties") or values
+    text = ", ".join(f"{name} {_short(values[name])}" for name in shown)
+    return (Styled(f"    {side:<6}  {text}", "dim"),)

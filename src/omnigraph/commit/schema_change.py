@@ -1,0 +1,125 @@
+"""What a change of schema means for the tables of a graph.
+
+Types and properties are followed by id. What only the contract knows (enum values, indexes that are
+wanted, descriptions) changes no table, and the new name of a type only its entry in the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.values import property_value
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
+from omnigraph.storage.manifest_rows import TableIdentity
+from omnigraph.storage.past_reader import TableToday
+from omnigraph.storage.publisher import Registration, TablePin
+from omnigraph.storage.snapshot import Snapshot, TableEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTable:
+    """A table whose columns change."""
+
+    entry: TableEntry
+    change: ColumnsChange
+    drops: bool
+    """Whether a column of it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """Everything that happens to tables and their registrations."""
+
+    created: tuple[NodeType | EdgeType, ...] = ()
+    changed: tuple[ChangedTable, ...] = ()
+    renamed: tuple[Registration, ...] = ()
+    dropped: tuple[TableEntry, ...] = ()
+
+    @property
+    def tombstones(self) -> tuple[TablePin, ...]:
+        """What hides the dropped tables from now on."""
+        return tuple(TablePin(e.identity, e.version, e.ref, e.row_count) for e in self.dropped)
+
+
+def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChange:
+    """The way of a graph, as ``snapshot`` shows it, from one catalog to another."""
+    before, after = _types(old), _types(new)
+    created, changed, renamed = [], [], []
+    for ref, desired in after.items():
+        known = before.get(ref)
+        if known is None:
+            created.append(desired)
+            continue
+        entry = snapshot.table(known.table_key)
+        if known.table_key != desired.table_key:
+            renamed.append(Registration(entry.identity, desired.table_key, entry.location))
+        if not table_schema(known).equals(table_schema(desired), check_metadata=True):
+            changed.append(_changed(entry, known, desired))
+    dropped = [snapshot.table(t.table_key) for ref, t in before.items() if ref not in after]
+    return SchemaChange(tuple(created), tuple(changed), tuple(renamed), tuple(dropped))
+
+
+def identity_of(type: NodeType | EdgeType) -> TableIdentity:
+    """The identity of a type's table."""
+    return TableIdentity(type.type_id, type.incarnation_id)
+
+
+def tables_today(catalog: Catalog) -> dict[str, TableToday]:
+    """What older snapshots are seen through: every type, by type key."""
+    return {
+        type.table_key: TableToday(identity_of(type), table_schema(type))
+        for type in _types(catalog).values()
+    }
+
+
+def types_at(catalog: Catalog, snapshot: Snapshot) -> Catalog:
+    """The types of a catalog that a snapshot has."""
+    return replace(
+        catalog,
+        nodes={n: t for n, t in catalog.nodes.items() if t.table_key in snapshot.tables},
+        edges={n: t for n, t in catalog.edges.items() if t.table_key in snapshot.tables},
+    )
+
+
+def _types(catalog: Catalog) -> dict[tuple[EntityKind, int], NodeType | EdgeType]:
+    nodes = {("node", t.type_id): t for _, t in sorted(catalog.nodes.items())}
+    edges = {("edge", t.type_id): t for _, t in sorted(catalog.edges.items())}
+    return {**nodes, **edges}  # type: ignore[dict-item]
+
+
+def _changed(entry: TableEntry, old: NodeType | EdgeType, new: NodeType | EdgeType) -> ChangedTable:
+    stored = {prop.property_id: prop for prop in old.properties.values()}
+    wanted = {prop.property_id for prop in new.properties.values()}
+    types = table_schema(old)
+    columns = tuple(
+        _column(field, new.properties.get(field.name), stored, types) for field in table_schema(new)
+    )
+    return ChangedTable(entry, ColumnsChange(columns), drops=not wanted >= stored.keys())
+
+
+def _column(
+    field: pa.Field, prop: Property | None, stored: Mapping[int, Property], types: pa.Schema
+) -> TargetColumn:
+    if prop is None:
+        return TargetColumn(field, field.name)  # `id` and the ends of an edge
+    known = stored.get(prop.property_id)
+    if known is None:
+        return TargetColumn(field, None, None if prop.default is None else _default(field, prop))
+    if types.field(known.name).type == field.type:
+        return TargetColumn(field, known.name)
+    return TargetColumn(field, known.name, _widened(field, known.name))
+
+
+def _default(field: pa.Field, prop: Property) -> Fill:
+    value = pa.scalar(property_value(prop.default, prop.type, prop.name, strict=True), field.type)
+    return lambda batch: pa.repeat(value, batch.num_rows)
+
+
+def _widened(field: pa.Field, stored: str) -> Fill:
+    return lambda batch: batch.column(stored).cast(field.type)

@@ -1,0 +1,80 @@
+"""The lock of a running schema apply: a hidden entry of the branch registry.
+
+Leases already keep writers apart. The entry tells those who would wait for one why they would, and
+it outlives a process that dies: until recovery has settled what that left, nobody goes on as if the
+old schema were still sure.
+"""
+
+from __future__ import annotations
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.errors import Conflict
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import BranchRow
+from omnigraph.storage.registry import register_branch, unregister_branch
+
+SCHEMA_APPLY = "schema apply"
+
+
+def take_lock(kernel: Kernel, lease: Lease, operation_id: str, actor_id: str | None) -> None:
+    """Enter the lock, as the owner of main."""
+    row = BranchRow(
+        name=SCHEMA_APPLY_LOCK,
+        ref=operation_id,
+        source_branch=MAIN,
+        source_commit_id=kernel.manifest.main.state.head.commit_id,
+        created_at=kernel.clock.wall_us(),
+        actor_id=actor_id,
+    )
+    register_branch(kernel.manifest, row, lease.epoch)
+
+
+def release_lock(kernel: Kernel, lease: Lease) -> None:
+    """Remove the lock, as the owner of main; one that is not there is fine."""
+    row = kernel.manifest.main.refresh().branches.get(SCHEMA_APPLY_LOCK)
+    if row is not None:
+        unregister_branch(kernel.manifest, row, lease.epoch)
+
+
+def require_no_schema_apply(kernel: Kernel, operation: str) -> None:
+    """Refuse ``operation`` if main, as it was last read, shows a schema apply in progress."""
+    if SCHEMA_APPLY_LOCK not in kernel.manifest.main.state.branches:
+        return
+    if operation == SCHEMA_APPLY:
+        message = "schema apply is already in progress"
+    else:
+        message = f"{operation} is unavailable while schema apply is in progress"
+    raise Conflict(
+        message,
+        hint="try again when it is done; if its process has died, run `omnigraph recover`",
+    )
+
+
+def remove_abandoned_lock(kernel: Kernel) -> None:
+    """Remove a lock whose owner died without leaving anything to settle."""
+    if SCHEMA_APPLY_LOCK not in kernel.manifest.main.state.branches:
+        return
+    operation_id = kernel.ids.operation_id()
+    with kernel.gates.write([MAIN]):
+        whole = kernel.leases.try_hold(GRAPH_SCOPE, operation_id)
+        if whole is None:
+            return
+        try:
+            lease = kernel.leases.try_hold(branch_scope(MAIN), operation_id)
+            if lease is None:
+                return
+            try:
+                kernel.fence_if_taken_over(kernel.manifest.main, lease)
+                if not _has_schema_apply(kernel):
+                    release_lock(kernel, lease)
+            finally:
+                lease.release()
+        finally:
+            whole.release()
+
+
+def _has_schema_apply(kernel: Kernel) -> bool:
+    pending = (kernel.sidecars.read(name) for name in kernel.sidecars.names())
+    return any(found is not None and found.writer_kind == "SchemaApply" for found in pending)

@@ -1,0 +1,118 @@
+"""The plan of a merge, as people and programs read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.errors import MergeConflicts
+from omnigraph.model.conflicts import MergeConflict, RowConflict
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.receipts import MergeOutcome
+from omnigraph.model.text_table import TextTable
+
+CONFLICTS_PRINTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedType:
+    """What a merge does to one type of the target."""
+
+    kind: EntityKind
+    type_name: str
+    is_adopted: bool
+    """Whether only the source changed the type since the base."""
+    inserted: int
+    updated: int
+    deleted: int
+    conflicts: int
+    resolved: int
+    """Conflicts that a rule has settled."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "kind": self.kind,
+            "type_name": self.type_name,
+            "adopted": self.is_adopted,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "conflicts": self.conflicts,
+            "resolved": self.resolved,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """What a merge would do. Printed, it is a table of types and the list of conflicts."""
+
+    source: str
+    target: str
+    outcome: MergeOutcome
+    base_commit_id: str
+    source_commit_id: str
+    target_commit_id: str
+    types: tuple[PlannedType, ...]
+    """Of the types that the merge changes or that have conflicts."""
+    conflicts: tuple[MergeConflict, ...]
+
+    def require_no_conflicts(self) -> None:
+        """Raise `MergeConflicts` if anything is in the way."""
+        if self.conflicts:
+            count = len(self.conflicts)
+            error = MergeConflicts(
+                f"{self.source} cannot be merged into {self.target}: "
+                f"{count} conflict{'' if count == 1 else 's'}, the first is: "
+                f"{self.conflicts[0].message}",
+                [conflict.to_dict() for conflict in self.conflicts],
+            )
+            error.hint = _way_out(self.conflicts)
+            raise error
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "outcome": self.outcome,
+            "base_commit_id": self.base_commit_id,
+            "source_commit_id": self.source_commit_id,
+            "target_commit_id": self.target_commit_id,
+            "types": [planned.to_dict() for planned in self.types],
+            "merge_conflicts": [conflict.to_dict() for conflict in self.conflicts],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.source} into {self.target}: {self.outcome.replace('_', ' ')}"
+        if self.types:
+            yield ""
+            headers = ("type", "inserted", "updated", "deleted", "conflicts", "resolved", "how")
+            yield from TextTable().lines(
+                headers, [_cells(each) for each in self.types], (False, *(True,) * 5, False)
+            )
+        if self.conflicts:
+            yield ""
+        for conflict in self.conflicts[:CONFLICTS_PRINTED]:
+            yield f"{conflict.kind.value}: {conflict.message}"
+        if (more := len(self.conflicts) - CONFLICTS_PRINTED) > 0:
+            yield f"… and {more} more"
+
+
+def _cells(each: PlannedType) -> list[str]:
+    numbers = (each.inserted, each.updated, each.deleted, each.conflicts, each.resolved)
+    how = "adopted" if each.is_adopted else "merged"
+    return [f"{each.kind} {each.type_name}", *map(str, numbers), how]
+
+
+def _way_out(conflicts: Sequence[MergeConflict]) -> str:
+    if isinstance(conflicts[0], RowConflict):
+        return (
+            "nothing was merged; change one of the branches, or let one side win with "
+            "`--on-conflict source` or `--on-conflict target`"
+        )
+    return "nothing was merged; the merged graph would break the schema: change one of the branches"

@@ -1,0 +1,365 @@
+"""Removing old versions of tables, and what deleted branches and interrupted writes left behind.
+
+Everything that is needed is known before anything goes: as the owner of the graph and of every
+branch, each branch is resolved and each table looked at. If that fails, nothing is removed. From
+then on every table is for itself: what fails is noted in its row, and another run continues there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from omnigraph.commit.drift import uncovered_drift
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.commit.schema_contract import accepted_tables
+from omnigraph.errors import Busy, Conflict, NotFound, OmnigraphError, StorageError
+from omnigraph.model.cleaning import CleanedTable, CleanupPolicy, CleanupReceipt
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.storage.datasets import DatasetRef, latest_version
+from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.manifest_rows import TableIdentity, TableRow
+from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.reclaiming import (
+    holds_unlisted_files,
+    live_states,
+    reclaim,
+    reclaimable,
+    stored_versions,
+)
+from omnigraph.storage.retired import remove_retired, require_folded, retired_datasets
+from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.table_sizes import version_count
+from omnigraph.upkeep.concurrency import maintenance_concurrency
+from omnigraph.upkeep.pending import require_nothing_pending
+from omnigraph.upkeep.retention import Retention
+
+STREAM_WAIT_MS = 30_000
+"""How long exports of this process are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefPlan:
+    """Old versions of a table on one ref."""
+
+    where: DatasetRef
+    remove: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What is to go of one dataset."""
+
+    type_key: str
+    refs: tuple[RefPlan, ...] = ()
+    orphans: tuple[DatasetRef, ...] = ()
+    """Forks that nobody has a claim to, in the order they can go."""
+    error: str | None = None
+    """Why it could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPlan:
+    """Everything that may go. Making one changes nothing."""
+
+    tables: tuple[TablePlan, ...]
+    retired: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines()) or "nothing is old"
+
+    def _lines(self) -> Iterator[str]:
+        for table in self.tables:
+            if table.error is not None:
+                yield f"{table.type_key}: left alone: {table.error}"
+            for ref in table.refs:
+                if ref.remove:
+                    yield f"{table.type_key}: remove versions {', '.join(map(str, ref.remove))}"
+            for orphan in table.orphans:
+                yield f"{table.type_key}: remove ref {orphan.ref}"
+        yield from (f"remove {name}" for name in self.retired)
+
+
+def cleanup(kernel: Kernel, policy: CleanupPolicy, *, confirm: bool = False) -> CleanupReceipt:
+    """Remove what ``policy`` calls old and no live branch needs; without ``confirm``, only look.
+
+    Raises `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table that
+    was changed behind the graph's back and `StorageError` for a branch that cannot be resolved;
+    nothing was removed then.
+    """
+    started = kernel.clock.monotonic_us()
+    require_nothing_pending(kernel, "cleaned up")
+    if confirm:
+        if not kernel.gates.wait_for_streams(STREAM_WAIT_MS):
+            raise Busy(
+                "an export of this process is still running",
+                hint="read it to its end, or close it, and run cleanup again",
+            )
+        with _whole_graph(kernel) as lease:
+            require_nothing_pending(kernel, "cleaned up")
+            rows = _carried_out(kernel, *_planned(kernel, policy), lease)
+    else:
+        rows = _previewed(kernel, *_planned(kernel, policy))
+    seconds = (kernel.clock.monotonic_us() - started) / 1_000_000
+    return CleanupReceipt(policy, not confirm, tuple(rows), seconds)
+
+
+@contextmanager
+def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
+    """Nobody writes to any branch, and no branch comes or goes. Yields the lease of the graph."""
+    operation_id = kernel.ids.operation_id()
+    with ExitStack() as held:
+        held.enter_context(kernel.gates.whole_graph())
+        whole = held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
+        registered = kernel.manifest.main.refresh().branches.keys() - {SCHEMA_APPLY_LOCK}
+        for name in sorted({MAIN, *registered}):
+            lease = held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
+            if lease.was_taken_over:
+                kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
+        yield whole
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+def _planned(kernel: Kernel, policy: CleanupPolicy) -> tuple[CleanupPlan, dict[str, ManifestState]]:
+    if SCHEMA_APPLY_LOCK in kernel.manifest.main.refresh().branches:
+        raise Conflict(
+            "cleanup is unavailable while schema apply is in progress",
+            hint="try again when it is done; if its process has died, run `omnigraph recover`",
+        )
+    states = live_states(kernel.manifest)
+    return plan_cleanup(kernel, policy, states), states
+
+
+def plan_cleanup(
+    kernel: Kernel, policy: CleanupPolicy, states: Mapping[str, ManifestState]
+) -> CleanupPlan:
+    """What may go, given every live branch; raises if what they need cannot be told."""
+    for state in states.values():
+        _require_tables(kernel, state)
+    looker = _Looker.of(kernel, policy, states)
+    tables: dict[TableIdentity, TableRow] = {}
+    for state in states.values():
+        for row in state.tables.values():
+            tables.setdefault(row.identity, row)
+    plans = [looker.table(row) for row in sorted(tables.values(), key=_in_order)]
+    return CleanupPlan((*plans, looker.manifest()), tuple(retired_datasets(kernel.store)))
+
+
+def _in_order(row: TableRow) -> tuple[bool, str]:
+    """Nodes first, each kind by name."""
+    return row.table_key.startswith("edge:"), row.table_key
+
+
+def _require_tables(kernel: Kernel, state: ManifestState) -> None:
+    """Every table of a branch can be opened, and those of its own stand where it publishes them."""
+    snapshot = state.head_snapshot()
+    reader = SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
+    for entry in snapshot.tables.values():
+        try:
+            handle = reader.handle(entry.table_key)
+        except (NotFound, StorageError) as error:
+            raise StorageError(
+                f"{entry.table_key} of {state.branch} cannot be opened: {error.message}",
+                hint=error.hint or "nothing was removed; restore the table from a copy",
+            ) from error
+        if entry.ref != state.ref:
+            continue
+        head = latest_version(handle)
+        if head != entry.version:
+            raise uncovered_drift(kernel, state.branch, entry, head)
+        where = reader.where(entry)
+        if entry.ref is not None and entry.ref not in kernel.lance.refs(where):
+            # Lance keeps what a fork shares only as long as it lists the fork.
+            raise StorageError(
+                f"the fork of {entry.table_key} on {state.branch} is not listed in {where.uri}",
+                hint="nothing was removed; restore its ref file from a copy of the graph",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Looker:
+    """Finds what is old, dataset by dataset."""
+
+    kernel: Kernel
+    policy: CleanupPolicy
+    retention: Retention
+    live: frozenset[str]
+    """The physical refs of live branches."""
+    now: float
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, policy: CleanupPolicy, states: Mapping[str, ManifestState]
+    ) -> _Looker:
+        live = frozenset(state.ref for state in states.values() if state.ref is not None)
+        now = kernel.clock.wall_us() / 1_000_000
+        return cls(kernel, policy, Retention.of(states), live, now)
+
+    def table(self, row: TableRow) -> TablePlan:
+        """What may go of a table."""
+        identity = row.identity
+        dataset = DatasetRef(self.kernel.table_uri(row.location))
+        owned = {ref for table, ref in self.retention.owned if table == identity and ref}
+        try:
+            listed = self.kernel.lance.refs(dataset)
+        except NotFound:
+            # A type that was dropped for good has no files any more.
+            return TablePlan(row.table_key)
+        except OmnigraphError as error:
+            return TablePlan(row.table_key, error=error.message)
+        refs = [
+            RefPlan(
+                dataset.on(ref),
+                tuple(
+                    number
+                    for number in self._old(dataset.on(ref))
+                    if not self.retention.needs((identity, ref), number)
+                ),
+            )
+            for ref in self._in_order(listed, owned)
+        ]
+        return TablePlan(row.table_key, tuple(refs), self._orphans(dataset, listed, owned))
+
+    def manifest(self) -> TablePlan:
+        """What may go of the manifests. History is rows: only versions stay that may be open."""
+        dataset = self.kernel.manifest.main.where
+        listed = self.kernel.lance.refs(dataset)
+        refs = [
+            RefPlan(dataset.on(ref), self._old(dataset.on(ref), VERSIONS_KEPT))
+            for ref in self._in_order(listed, self.live)
+        ]
+        return TablePlan(MANIFEST, tuple(refs), self._orphans(dataset, listed, self.live))
+
+    def _old(self, where: DatasetRef, kept: int = 1) -> tuple[int, ...]:
+        """The versions the policy gives away, but for the newest ``kept``."""
+        versions = stored_versions(self.kernel.lance.open(where))
+        return tuple(
+            version.number
+            for place, version in enumerate(versions)
+            if place >= kept and self.policy.allows(place, self.now - version.created_at)
+        )
+
+    def _in_order(self, listed: Mapping[str, Any], owned: Set[str]) -> list[str | None]:
+        """The refs of live branches, children first, and main.
+
+        Lance keeps what a fork still shares: what it does not share any more can go after it.
+        """
+        return [
+            *_children_first({r: listed[r]["parent_branch"] for r in owned & listed.keys()}),
+            None,
+        ]
+
+    def _orphans(
+        self, dataset: DatasetRef, listed: Mapping[str, Any], owned: Set[str]
+    ) -> tuple[DatasetRef, ...]:
+        """Forks of branches that are gone, and those that a live branch never published."""
+        dead = {ref: found["parent_branch"] for ref, found in listed.items() if ref not in owned}
+        # A branch that is gone may also have left a part of a fork, which no list shows.
+        tree = f"{dataset.uri.removeprefix(f'{self.kernel.root.uri}/')}/tree"
+        names = (name.removeprefix(f"{tree}/") for name in self.kernel.store.list(tree))
+        parts = {name.partition("/")[0] for name in names}
+        known = {ref.partition("/")[0] for ref in (*listed, *self.live, *owned)}
+        dead |= dict.fromkeys(parts - known)
+        found = [dataset.on(ref) for ref in _children_first(dead)]
+        return tuple(ref for ref in found if ref.ref not in self.live or self._is_idle(ref))
+
+    def _is_idle(self, where: DatasetRef) -> bool:
+        """Whether a fork on a live branch has no files that a write on its way may have staged."""
+        try:
+            return not holds_unlisted_files(self.kernel.store, self.kernel.lance.open(where))
+        except NotFound:
+            return True
+
+
+def _children_first(parents: Mapping[str, str | None]) -> list[str]:
+    """Refs in an order in which each comes before the one it was forked from."""
+    left, in_order = dict(parents), list[str]()
+    while left:
+        leaves = sorted(left.keys() - set(left.values()))
+        in_order += leaves
+        left = {ref: parent for ref, parent in left.items() if ref not in leaves}
+    return in_order
+
+
+# --- carrying it out ------------------------------------------------------------------------------
+
+
+def _previewed(
+    kernel: Kernel, plan: CleanupPlan, states: Mapping[str, ManifestState]
+) -> list[CleanedTable]:
+    rows = []
+    for table in plan.tables:
+        found = [reclaimable(kernel.lance.open(ref.where), ref.remove) for ref in table.refs]
+        rows.append(
+            CleanedTable(
+                table.type_key,
+                sum(each.bytes for each in found),
+                sum(each.versions for each in found),
+                tuple(str(orphan.ref) for orphan in table.orphans),
+                table.error,
+            )
+        )
+    error = _unfolded(kernel, states) if plan.retired else None
+    return rows + [_retired_row(kernel, name, error) for name in plan.retired]
+
+
+def _carried_out(
+    kernel: Kernel, plan: CleanupPlan, states: Mapping[str, ManifestState], lease: Lease
+) -> list[CleanedTable]:
+    with ThreadPoolExecutor(maintenance_concurrency()) as pool:
+        rows = list(pool.map(partial(_clean, kernel, lease), plan.tables))
+    error = _unfolded(kernel, states) if plan.retired else None
+    for name in plan.retired:
+        row = _retired_row(kernel, name, error)
+        if error is None:
+            lease.require_life()
+            remove_retired(kernel.store, name)
+        rows.append(row)
+    return rows
+
+
+def _clean(kernel: Kernel, lease: Lease, plan: TablePlan) -> CleanedTable:
+    """Remove what is due of one table; what fails is told in its row, and stops nobody else."""
+    row = CleanedTable(plan.type_key, error=plan.error)
+    try:
+        for orphan in plan.orphans:
+            lease.require_life()
+            kernel.forks.reclaim(orphan)
+            row = replace(row, orphan_refs_removed=(*row.orphan_refs_removed, str(orphan.ref)))
+        for ref in plan.refs:
+            lease.require_life()
+            gone = reclaim(kernel.lance.open(ref.where), ref.remove)
+            row = replace(
+                row,
+                bytes_removed=row.bytes_removed + gone.bytes,
+                old_versions_removed=row.old_versions_removed + gone.versions,
+            )
+    except (OmnigraphError, OSError) as error:
+        reason = error.message if isinstance(error, OmnigraphError) else str(error)
+        return replace(row, error=reason)
+    return row
+
+
+def _unfolded(kernel: Kernel, states: Mapping[str, ManifestState]) -> str | None:
+    """Why the datasets of an older shape have to stay."""
+    try:
+        accepted = accepted_tables(kernel.accepted_schema())
+        require_folded(kernel.lance, kernel.root.uri, accepted, states)
+    except OmnigraphError as error:
+        return error.message
+    return None
+
+
+def _retired_row(kernel: Kernel, name: str, error: str | None) -> CleanedTable:
+    if error is not None:
+        return CleanedTable(name, error=error)
+    versions = version_count(kernel.store, DatasetRef(kernel.table_uri(name)))
+    return CleanedTable(name, old_versions_removed=versions)

@@ -1,0 +1,241 @@
+"""Publishing what somebody did to tables behind the graph's back, where that can be vouched for.
+
+Only pins are moved, to versions that exist already, all in one publish. No data is rewritten, so a
+run that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from omnigraph.commit.audit import RecoveryAudit
+from omnigraph.commit.drift import RECOVER_ADVICE
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.leases import Lease
+from omnigraph.commit.writer import UPKEEP_ACTOR
+from omnigraph.errors import InputError, ReadSetChanged
+from omnigraph.model.repairing import (
+    Classification,
+    RepairAction,
+    RepairedTable,
+    RepairReceipt,
+)
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.datasets import Handle, row_count
+from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.publisher import PublishRequest, TablePin, publish
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.table_history import (
+    PRESERVING,
+    TableOperation,
+    has_columns_of,
+    operations_since,
+)
+from omnigraph.upkeep.pending import require_nothing_pending
+
+
+@dataclass(frozen=True, slots=True)
+class TableDrift:
+    """How far the newest version of a table is from the published one, and why."""
+
+    entry: TableEntry
+    head: int
+    handle: Handle | None = None
+    """At the newest version; None for a table that the branch shares with another."""
+    operations: tuple[TableOperation, ...] = ()
+    obstacle: str | None = None
+    """Why nobody may adopt the newest version, whatever they vouch for."""
+
+    @property
+    def type_key(self) -> str:
+        """The type of the table."""
+        return self.entry.table_key
+
+    @property
+    def classification(self) -> Classification:
+        """What the operations amount to."""
+        if self.head == self.entry.version:
+            return "no_drift"
+        names = {operation.name for operation in self.operations}
+        if not names or None in names:
+            return "unverifiable"
+        return "verified_maintenance" if names <= PRESERVING else "suspicious"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations as they are shown."""
+        return tuple(operation.name or "unreadable" for operation in self.operations)
+
+    def action(self, *, confirm: bool, force: bool) -> RepairAction:
+        """What is to be done about it."""
+        kind = self.classification
+        if kind == "no_drift":
+            return "no_op"
+        if not confirm:
+            return "preview"
+        if self.obstacle is not None:
+            return "refused"
+        if kind == "verified_maintenance":
+            return "healed"
+        return "forced" if force else "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """The drift of a branch. Making one changes nothing."""
+
+    branch: str
+    tables: tuple[TableDrift, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines()) or f"{self.branch}: no table has drifted"
+
+    def _lines(self) -> Iterator[str]:
+        for table in self.tables:
+            if table.classification != "no_drift":
+                operations = ", ".join(table.names)
+                yield f"{table.type_key}: {table.classification} ({operations})"
+
+
+def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
+    """How the tables of a branch stand to what it publishes."""
+    with kernel.at_once() as side:
+        found = [
+            side.start(partial(_drift_of, kernel, capture, entry))
+            for entry in capture.snapshot.tables.values()
+        ]
+    tables = [table() for table in found]
+    if any(table.operations for table in tables):
+        rows = RecoveryAudit(kernel.lance, kernel.root.uri).rows()
+        retired = frozenset(uuid for row in rows for uuid in row.retired_uuids)
+        tables = [_judged(table, retired) for table in tables]
+    return RepairPlan(capture.branch.branch, tuple(tables))
+
+
+def _drift_of(kernel: Kernel, capture: Capture, entry: TableEntry) -> TableDrift:
+    if entry.ref != capture.branch.where.ref:
+        # What the branch sees of a table it shares is fixed, wherever its owner goes.
+        return TableDrift(entry, entry.version)
+    handle = kernel.lance.open(capture.reader.where(entry))
+    obstacle = None
+    if handle.version < entry.version:
+        obstacle = "the published version is gone; restore the table from a copy of the graph"
+    elif not has_columns_of(handle, entry.version):
+        obstacle = "its columns are not those of the schema any more; restore them first"
+    operations = operations_since(handle, entry.version)
+    return TableDrift(entry, handle.version, handle, tuple(operations), obstacle)
+
+
+def _judged(table: TableDrift, retired: frozenset[str]) -> TableDrift:
+    """Commits of operations that were undone are known for what they are, and undone as well."""
+    uuids = {operation.uuid for operation in table.operations}
+    if not uuids or None in uuids or not uuids <= retired:
+        return table
+    return replace(table, obstacle=f"an operation that was undone came too late; {RECOVER_ADVICE}")
+
+
+def repair(
+    kernel: Kernel,
+    accepted: AcceptedSchema,
+    branch: str,
+    *,
+    confirm: bool = False,
+    force: bool = False,
+) -> RepairReceipt:
+    """Publish the newest versions of tables that ran ahead; without ``confirm``, only look.
+
+    Versions that are known to change no row are published. ``force`` adopts others as well, whose
+    content the caller vouches for. What may not be published is listed as refused, and does not
+    keep the rest from being. Raises `RecoveryRequired` while any operation is unsettled.
+    """
+    if force and not confirm:
+        raise InputError("`force` needs `confirm`", hint="give both, or neither")
+    started = kernel.clock.monotonic_us()
+    require_nothing_pending(kernel, "repaired")
+    manifest = kernel.manifest.refreshed(branch)
+    commit: CommitRow | None = None
+    if confirm:
+        # What is found as the owner of the branch stays true until it is published.
+        with kernel.own_branch(manifest, kernel.ids.operation_id()) as lease:
+            require_nothing_pending(kernel, "repaired")
+            capture = _captured(kernel, accepted, branch)
+            plan = plan_repair(kernel, capture)
+            commit = _publish(kernel, capture, plan, lease, force=force)
+    else:
+        capture = _captured(kernel, accepted, branch)
+        plan = plan_repair(kernel, capture)
+    return RepairReceipt(
+        branch,
+        confirm,
+        force,
+        capture.branch.state.version,
+        tuple(_row(table, branch, confirm=confirm, force=force) for table in plan.tables),
+        None if commit is None else commit.commit_id,
+        (kernel.clock.monotonic_us() - started) / 1_000_000,
+    )
+
+
+def _captured(kernel: Kernel, accepted: AcceptedSchema, branch: str) -> Capture:
+    manifest: ManifestBranch = kernel.manifest.refreshed(branch)
+    published = manifest.state.head_snapshot().commit.schema_hash
+    if accepted.schema_hash != published:
+        raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+    return kernel.capture(manifest, accepted.schema_hash)
+
+
+def _publish(
+    kernel: Kernel, capture: Capture, plan: RepairPlan, lease: Lease, *, force: bool
+) -> CommitRow | None:
+    actions = {table.type_key: table.action(confirm=True, force=force) for table in plan.tables}
+    adopted = [table for table in plan.tables if actions[table.type_key] in ("healed", "forced")]
+    if not adopted:
+        return None
+    branch = capture.branch
+    commit = CommitRow(
+        commit_id=kernel.ids.commit_id(),
+        branch=None if branch.where.ref is None else branch.branch,
+        manifest_version=0,
+        commit_seq=0,
+        parent_commit_id=capture.snapshot.commit_id,
+        merged_parent_commit_id=None,
+        actor_id=UPKEEP_ACTOR,
+        # The other kind promises that no content has changed.
+        kind="repair" if "forced" in actions.values() else "maintenance",
+        schema_hash=capture.schema_hash,
+        created_at=kernel.clock.wall_us(),
+    )
+    request = PublishRequest(
+        commit=commit,
+        epoch=lease.epoch,
+        expected_head=capture.snapshot.commit_id,
+        pins=tuple(_pin(table) for table in adopted),
+        expected_table_versions={table.entry.identity: table.entry.version for table in adopted},
+    )
+    lease.require_life()
+    return publish(branch, request)
+
+
+def _pin(table: TableDrift) -> TablePin:
+    assert table.handle is not None
+    rows = row_count(table.handle, table.head)
+    return TablePin(table.entry.identity, table.head, table.entry.ref, rows)
+
+
+def _row(table: TableDrift, branch: str, *, confirm: bool, force: bool) -> RepairedTable:
+    action = table.action(confirm=confirm, force=force)
+    error = table.obstacle
+    if action == "refused" and error is None:
+        error = "it may hold other rows than before; `--force` adopts them as they are"
+    return RepairedTable(
+        table.type_key,
+        branch,
+        table.entry.version,
+        table.head,
+        table.classification,
+        action,
+        table.names,
+        error if action in ("refused", "preview") else None,
+    )

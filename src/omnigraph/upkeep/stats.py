@@ -1,0 +1,215 @@
+"""What a graph is made of, in numbers, and what of it needs attention. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from omnigraph.commit.drift import REPAIR_ADVICE, uncovered_drift
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.model.findings import Finding, command_on
+from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
+from omnigraph.model.statistics import (
+    GraphStats,
+    IndexStats,
+    LeaseHolder,
+    PendingOperation,
+    TableStats,
+)
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.schema.index_intent import declared_indexes
+from omnigraph.storage.datasets import Handle
+from omnigraph.storage.indexes import indexes_of, why_not_buildable
+from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.table_sizes import size_of, version_count
+from omnigraph.upkeep.indices import types_in_order
+from omnigraph.upkeep.pending import pending_operations
+from omnigraph.upkeep.repair import TableDrift, plan_repair
+
+FRAGMENTS_MANY = 16
+"""Every lookup visits all fragments of a table."""
+DELETED_SHARE = 0.2
+DELETED_ROWS_FEW = 1_000
+"""So many deleted rows cost nothing worth a word."""
+UNCOVERED_SHARE = 0.1
+UNCOVERED_ROWS_MANY = 100_000
+"""An index helps less the more rows it does not cover; so many are felt in any table."""
+VERSIONS_MANY = 100
+KEPT = "10"
+"""The recommended number of versions to keep."""
+
+
+def graph_stats(kernel: Kernel, accepted: AcceptedSchema, branch: str = MAIN_BRANCH) -> GraphStats:
+    """The numbers of a branch head, and of the graph around it."""
+    manifest = kernel.manifest.refreshed(branch)
+    capture = kernel.capture(manifest, accepted.schema_hash)
+    drifts = plan_repair(kernel, capture).tables
+    tables = _tables(kernel, capture, accepted.catalog, drifts)
+    pending = tuple(pending_operations(kernel))
+    leases = tuple(kernel.leases.holders())
+    registered = set(kernel.manifest.main.refresh().branches) - {SCHEMA_APPLY_LOCK}
+    stats = GraphStats(
+        branch,
+        capture.snapshot.commit_id,
+        manifest.stamp,
+        tuple(sorted({MAIN_BRANCH, *registered})),
+        len(manifest.state.lineage()),
+        version_count(kernel.store, manifest.where),
+        tables,
+        pending,
+        leases,
+    )
+    findings = [
+        *unsettled(kernel.root.uri, pending, leases),
+        *abandoned(kernel.root.uri, leases, pending),
+        *(found for drift in drifts for found in _of_drift(kernel, branch, drift)),
+        *(found for table in tables for found in _of_table(kernel.root.uri, branch, table)),
+        *_of_manifest(kernel.root.uri, stats),
+    ]
+    return replace(stats, findings=tuple(findings))
+
+
+def _tables(
+    kernel: Kernel, capture: Capture, catalog: Catalog, drifts: Iterable[TableDrift]
+) -> tuple[TableStats, ...]:
+    heads = {drift.type_key: drift.head for drift in drifts}
+    types = [each for each in types_in_order(catalog) if each.table_key in heads]
+    with kernel.at_once() as side:
+        found = [
+            side.start(partial(_table, kernel, capture, each, heads[each.table_key]))
+            for each in types
+        ]
+    return tuple(table() for table in found)
+
+
+def _table(kernel: Kernel, capture: Capture, type: NodeType | EdgeType, head: int) -> TableStats:
+    entry = capture.snapshot.table(type.table_key)
+    handle = capture.reader.handle(type.table_key)
+    size = size_of(handle)
+    return TableStats(
+        type.table_key,
+        entry.row_count,
+        size.fragments,
+        size.deleted_rows,
+        size.bytes,
+        version_count(kernel.store, capture.reader.where(entry)),
+        entry.version,
+        head,
+        tuple(_indexes(handle, entry, type)),
+    )
+
+
+def _indexes(handle: Handle, entry: TableEntry, type: NodeType | EdgeType) -> Iterator[IndexStats]:
+    """The indexes there are, and those that are declared and could be built."""
+    if entry.row_count == 0:
+        return
+    built = {index.spec: index for index in indexes_of(handle)}
+    for spec in sorted({*built, *declared_indexes(type)}, key=str):
+        index = built.get(spec)
+        if index is not None:
+            yield IndexStats(spec, index.rows_covered, index.rows_uncovered)
+        elif why_not_buildable(handle, spec) is None:
+            yield IndexStats(spec, 0, entry.row_count)
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+def unsettled(
+    uri: str, pending: Iterable[PendingOperation], leases: Iterable[LeaseHolder]
+) -> Iterator[Finding]:
+    """Operations whose writers are gone."""
+    running = {holder.operation_id for holder in leases if holder.is_alive is not False}
+    for operation in pending:
+        if operation.operation_id in running:
+            continue
+        what = f"{operation.writer_kind} on {operation.branch} was interrupted"
+        if operation.writer_kind is None:
+            what = "what an interrupted operation left behind cannot be read"
+        yield Finding(
+            "unsettled", "problem", operation.operation_id, what, command_on(uri, "recover")
+        )
+
+
+def abandoned(
+    uri: str, leases: Iterable[LeaseHolder], pending: Iterable[PendingOperation]
+) -> Iterator[Finding]:
+    """Leases whose owners are gone, and that no unsettled operation will free."""
+    known = {operation.operation_id for operation in pending}
+    for holder in leases:
+        if holder.is_alive is False and holder.operation_id not in known:
+            yield Finding(
+                "lease_abandoned",
+                "advice",
+                holder.scope,
+                "its owner ended without giving it back; the next writer takes it over",
+                command_on(uri, "recover"),
+            )
+
+
+def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Finding]:
+    kind = drift.classification
+    if kind == "no_drift":
+        return
+    uri = kernel.root.uri
+    versions = f"version {drift.head} is not published, {drift.entry.version} is"
+    advice = uncovered_drift(kernel, branch, drift.entry, drift.head).hint
+    if advice != REPAIR_ADVICE:
+        command = command_on(uri, "recover")
+    elif kind == "verified_maintenance":
+        command = command_on(uri, "repair", "--confirm", branch=branch)
+    else:
+        names = ", ".join(sorted(set(drift.names)))
+        versions += f"; adopting it accepts what was written by {names}"
+        command = command_on(uri, "repair", "--force", "--confirm", branch=branch)
+    yield Finding("drift", "problem", _on(branch, drift.type_key), versions, command)
+
+
+def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[Finding]:
+    subject = _on(branch, table.type_key)
+    missing = [str(index.spec) for index in table.indexes if index.is_missing]
+    if missing:
+        message = f"indexes are missing: {', '.join(missing)}"
+        command = command_on(uri, "index", branch=branch)
+        yield Finding("index_missing", "advice", subject, message, command)
+    if branch != MAIN_BRANCH:
+        return  # only main is optimized
+    stale = [
+        f"{index.spec} by {index.rows_uncovered} rows" for index in table.indexes if _stale(index)
+    ]
+    command = command_on(uri, "optimize")
+    if stale:
+        message = f"indexes are behind: {', '.join(stale)}"
+        yield Finding("index_stale", "advice", subject, message, command)
+    physical = table.rows + table.deleted_rows
+    if table.fragments >= FRAGMENTS_MANY:
+        message = f"its rows lie in {table.fragments} fragments"
+        yield Finding("fragments", "advice", subject, message, command)
+    elif table.deleted_rows > max(DELETED_ROWS_FEW, DELETED_SHARE * physical):
+        message = f"{table.deleted_rows} of {physical} rows in its files are deleted"
+        yield Finding("fragments", "advice", subject, message, command)
+    if table.versions >= VERSIONS_MANY:
+        yield _too_many(uri, subject, table.versions)
+
+
+def _of_manifest(uri: str, stats: GraphStats) -> Iterator[Finding]:
+    if stats.branch == MAIN_BRANCH and stats.manifest_versions >= VERSIONS_MANY:
+        yield _too_many(uri, "__manifest", stats.manifest_versions)
+
+
+def _too_many(uri: str, subject: str, versions: int) -> Finding:
+    command = command_on(uri, "cleanup", "--keep", KEPT, "--confirm")
+    return Finding("versions", "advice", subject, f"{versions} versions are kept", command)
+
+
+def _stale(index: IndexStats) -> bool:
+    if index.is_missing:
+        return False
+    rows = index.rows_covered + index.rows_uncovered
+    return index.rows_uncovered > min(UNCOVERED_SHARE * rows, UNCOVERED_ROWS_MANY)
+
+
+def _on(branch: str, type_key: str) -> str:
+    return type_key if branch == MAIN_BRANCH else f"{type_key} on {branch}"

@@ -1,0 +1,72 @@
+"""Bulk loads from S3 into a graph on S3, with credentials from the environment."""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import S3Store
+
+import omnigraph
+from omnigraph.effects.s3_environment import s3_options
+from omnigraph.errors import NotFound
+from tests.commit.loading import lines, node
+from tests.effects import s3_server
+from tests.pipeline.conftest import SCHEMA
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+BUCKET = "lake"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server.running_s3() as address:
+        s3_server.create_bucket(address, BUCKET)
+        yield address
+
+
+@pytest.fixture
+def prefix(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of its own for each test. Workers are older than these variables."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in s3_server.environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    return uuid.uuid4().hex
+
+
+def test_c_pip_035_a_load_from_s3_into_s3(prefix: str, spark: Any):
+    store = S3Store(BUCKET, config=s3_options(BUCKET, os.environ))  # type: ignore[arg-type]
+    people = io.BytesIO()
+    pq.write_table(pa.table({"slug": ["ada", "bob"], "age": pa.array([1, 2], pa.int32())}), people)
+    people.seek(0)
+    obstore.put(store, f"{prefix}/in/people.parquet", people)
+    obstore.put(store, f"{prefix}/in/knows/1.csv", b"from,to\nada,bob\n")
+    obstore.put(store, f"{prefix}/in/knows/2.csv", b"from,to\nbob,ada\n")
+    obstore.put(store, f"{prefix}/in/notes.jsonl", lines(node("Note", text="x")))
+    folder = f"s3://{BUCKET}/{prefix}/in"
+    graph = omnigraph.init(f"s3://{BUCKET}/{prefix}/graph.omni", SCHEMA)
+    receipt = graph.load(
+        f"{folder}/notes.jsonl",
+        nodes={"Person": f"{folder}/people.parquet"},
+        edges={"Knows": f"{folder}/knows/*.csv"},
+        mode="append",
+        spark=spark,
+    )
+    assert receipt.to_dict()["inserted"] == 5
+    assert len(b"".join(graph.export()).splitlines()) == 5
+    # A branch of its own, an upsert, and the local engine, from the same place.
+    graph.load(f"{folder}/notes.jsonl", mode="append", branch="b", from_="main", engine="local")
+    merged = graph.load(edges={"Knows": f"{folder}/knows"}, mode="merge", branch="b", spark=spark)
+    assert merged.to_dict()["inserted"] == 2
+    with pytest.raises(NotFound, match="no such file"):
+        graph.load(f"{folder}/none.jsonl", mode="append", spark=spark)

@@ -80,6 +80,8 @@ class Adjacency:
 
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
+        if not len(self.neighbours):
+            return np.zeros(len(sources), np.bool_)
         if len(sources) > _MANY_PAIRS * len(self.neighbours):
             found = self._met_by_edges(sources, targets)
             if found is not None:
@@ -99,13 +101,23 @@ class Adjacency:
 
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """Many pairs and few edges: look for the edges among the pairs, if those are in order."""
-        pairs = _packed(sources, targets)
-        if not (pairs[1:] >= pairs[:-1]).all():
+        starts = sources[1:] != sources[:-1]
+        in_order = (sources[1:] >= sources[:-1]).all()
+        if not in_order or not (starts | (targets[1:] >= targets[:-1])).all():
             return None
-        nodes = np.arange(len(self.pointers) - 1, dtype=np.int32)
-        edges = _packed(np.repeat(nodes, np.diff(self.pointers)), self.neighbours)
-        begin = np.searchsorted(pairs, edges)
-        counts = np.searchsorted(pairs, edges, side="right") - begin
+        # The pairs of each source that has edges, as one more adjacency to search in.
+        firsts = np.append(0, np.flatnonzero(starts) + 1)
+        ends = np.append(firsts[1:], len(sources))
+        owners = sources[firsts]
+        degrees = np.diff(self.pointers)
+        owned = np.flatnonzero(degrees.take(owners, mode="clip") * (owners < len(degrees)))
+        counts = degrees[owners[owned]]
+        wanted = self.neighbours[spread(self.pointers[owners[owned]], counts)]
+        low = _lower_bounds(
+            targets, np.repeat(firsts[owned], counts), np.repeat(ends[owned], counts), wanted
+        )
+        high = _lower_bounds(targets, low, np.repeat(ends[owned], counts), wanted + 1)
+        begin, counts = low, high - low
         found = np.zeros(len(sources), np.bool_)
         found[spread(begin, counts)] = True
         return found
@@ -146,24 +158,10 @@ class Adjacency:
         return after
 
     def _places(self, sources: Slots, targets: Slots) -> tuple[Counts, Counts]:
-        """Where each target is, or would be, among the neighbours of its source; where those end.
-
-        A binary search for all pairs in step, of which fewer and fewer are undecided.
-        """
-        places, counts = self._ranges(sources)
-        ends = places + counts
-        open_ = np.flatnonzero(counts)
-        low, high = places[open_], ends[open_]
-        while len(open_):
-            middle = (low + high) >> 1
-            less = self.neighbours[middle] < targets[open_]
-            low = np.where(less, middle + 1, low)
-            high = np.where(less, high, middle)
-            done = low >= high
-            places[open_[done]] = low[done]
-            left = ~done
-            open_, low, high = open_[left], low[left], high[left]
-        return places, ends
+        """Where each target is, or would be, among the neighbours of its source; and their end."""
+        begin, counts = self._ranges(sources)
+        ends = begin + counts
+        return _lower_bounds(self.neighbours, begin, ends, targets), ends
 
     def _linked(self) -> npt.NDArray[np.bool_]:
         """Which slots have neighbours; one more entry than there are slots."""
@@ -219,6 +217,26 @@ def allow_rows(count: int) -> None:
             f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
             hint="bind fewer nodes before it: add a condition, or a smaller bound",
         )
+
+
+def _lower_bounds(values: Slots, begin: Counts, ends: Counts, wanted: Slots) -> Counts:
+    """Where each wanted value is, or would be, in its range of ascending values.
+
+    A binary search for all of them in step, of which fewer and fewer are undecided.
+    """
+    places = begin.copy()
+    open_ = np.flatnonzero(begin < ends)
+    low, high = begin[open_], ends[open_]
+    while len(open_):
+        middle = (low + high) >> 1
+        less = values[middle] < wanted[open_]
+        low = np.where(less, middle + 1, low)
+        high = np.where(less, high, middle)
+        done = low >= high
+        places[open_[done]] = low[done]
+        left = ~done
+        open_, low, high = open_[left], low[left], high[left]
+    return places
 
 
 def spread(begin: Counts, counts: Counts) -> Counts:

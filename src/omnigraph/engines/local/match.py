@@ -161,6 +161,13 @@ class Matcher:
             mask = self._is_linked(step, frame, edges, targets)
             return frame.only(needed).filter(mask), f"{strategy}, membership"
         neighbours = self._neighbours(step, edges, targets)
+        if step.maximum == 1 and not neighbours.has_parallels and not step.predicates:
+            found, counts = neighbours.gather(sources)
+            if targets.present(found) is None:
+                # Every neighbour counts: rows are repeated, and none has to be looked up again.
+                expanded = frame.only(needed).repeat(counts)
+                bound = expanded.binding(step.target, found) if step.target in needed else expanded
+                return bound, strategy
         rows, found = reach(neighbours, sources, step.minimum, step.maximum)
         if step.maximum == 1:
             rows, found = _existing(targets, rows, found)

@@ -192,3 +192,23 @@ def test_many_pairs_in_order_are_tested_like_any_others(graph: Multigraph, direc
     sources, targets = slots_of([s for s, _ in pairs]), slots_of([t for _, t in pairs])
     found = graph.adjacency(direction).contains(sources, targets)
     assert found.tolist() == [t in graph.neighbours(s, direction) for s, t in pairs]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_few_edges_are_found_among_many_pairs(in_order: bool):
+    random = np.random.default_rng(5)
+    found = 0
+    for _ in range(200):
+        nodes, edges = int(random.integers(1, 8)), int(random.integers(0, 4))
+        sources, targets = random.integers(0, nodes, (2, edges)).astype(np.int32)
+        adjacency = Adjacency.build(sources, targets, nodes)
+        # Some nodes were met only after the edges had been sorted.
+        pairs = random.integers(0, nodes + 2, (50, 2)).tolist()
+        if in_order:
+            pairs.sort()
+        asked = np.array(pairs, np.int32)
+        stored = set(zip(sources.tolist(), targets.tolist(), strict=True))
+        answers = adjacency.contains(asked[:, 0].copy(), asked[:, 1].copy()).tolist()
+        assert answers == [tuple(pair) in stored for pair in pairs]
+        found += sum(answers)
+    assert found > 100

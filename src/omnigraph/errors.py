@@ -605,7 +605,8 @@ class DamagedFile(StorageError):
     code = "damaged_file"
 
     def __init__(self, file: str, hint: str) -> None:
-        super().__init__(f"{file} is damaged: its end is missing", hint=hint, details={"file": file})
+        message = f"{file} is damaged: its end is missing"
+        super().__init__(message, hint=hint, details={"file": file})
 
 
 class HistoricalVersionReclaimed(StorageError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
 from omnigraph.branching.commit_changes import CommitChanges, commit_changes
@@ -37,13 +37,14 @@ from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer, Settlement
 from omnigraph.commit.schema_apply import apply_schema
 from omnigraph.commit.schema_change import tables_today, types_at
+from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.io_counters import measure
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.embedding.queries import QueryEmbedder
 from omnigraph.engines.base import Engine, Execution, Trace
-from omnigraph.errors import CompileError, InputError, NotFound
+from omnigraph.errors import CompileError, InputError, NotFound, OmnigraphError
 from omnigraph.model.changes import ChangeFilter, EntityVersion
 from omnigraph.model.cleaning import CleanupPolicy, CleanupReceipt
 from omnigraph.model.conflicts import ConflictPolicy, MergeGranularity
@@ -97,6 +98,8 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.jobs import Watch
 
 OpenMode = Literal["read_write", "read_only"]
+
+Written = TypeVar("Written")
 
 ENGINES = ("local", "spark")
 """The engines a query can name."""
@@ -258,17 +261,20 @@ class Graph:
         ``operation_id`` names the write: repeating it with the same id returns the first receipt.
         """
         self._require_writable("mutate")
-        return mutate(
-            self._kernel,
-            self._path,
-            lambda catalog: self._compiled_mutation(source, name, catalog),
-            params,
-            accepted=self._accepted(),
-            branch=branch or MAIN,
-            limits=self._limits,
-            actor_id=actor,
-            expected_head=expected_head,
-            operation_id=operation_id,
+        return self._with_newest_schema(
+            "mutation",
+            lambda: mutate(
+                self._kernel,
+                self._path,
+                lambda catalog: self._compiled_mutation(source, name, catalog),
+                params,
+                accepted=self._accepted(),
+                branch=branch or MAIN,
+                limits=self._limits,
+                actor_id=actor,
+                expected_head=expected_head,
+                operation_id=operation_id,
+            ),
         )
 
     def load(
@@ -379,7 +385,8 @@ class Graph:
                 MAX_ERRORS if max_errors is None else max_errors,
                 None if errors_out is None else Path(errors_out),
             )
-        return load_records(
+        work = partial(
+            load_records,
             self._kernel,
             self._path,
             sources,
@@ -396,6 +403,8 @@ class Graph:
             dry_run=dry_run,
             findings=findings,
         )
+        is_stream = data is not None and not isinstance(data, bytes | str)
+        return self._with_newest_schema("load", work, repeatable=not is_stream)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -960,6 +969,24 @@ class Graph:
             return False
         create_branch(self._kernel, name, from_, actor_id=actor)
         return True
+
+    def _with_newest_schema(
+        self, operation: str, write: Callable[[], Written], *, repeatable: bool = True
+    ) -> Written:
+        """Run a write, and again if it failed for a schema apply that was interrupted late.
+
+        Such an apply is completed before, so that the write can use its types. What cannot be read
+        twice is not ``repeatable``: then only the next attempt can.
+        """
+        try:
+            return write()
+        except InputError:
+            if not self._kernel.store.exists(LAST_STAGED_OBJECT):
+                raise
+            Recoverer(self._kernel).barrier(MAIN, operation)
+            if not repeatable:
+                raise
+        return write()
 
     def _require_writable(self, verb: str) -> None:
         if self._read_only:

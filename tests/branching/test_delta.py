@@ -71,7 +71,7 @@ def applied(changes: list[EntityChange], to: Content) -> Content:
 
 def flat(image: dict[str, Any]) -> dict[str, Any]:
     """An image in the form of an export, where dates are numbers."""
-    out = image["properties"] | image.get("endpoints", {})
+    out: dict[str, Any] = image["properties"] | image.get("endpoints", {})
     if isinstance(out.get("since"), str):
         out["since"] = dt.date.fromisoformat(out["since"]).toordinal() - 719_163
     return out

@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.errors import ChangeDiffRefused, InputError, NotFound
-from tests.branching.histories import city, delete, edge, load, person, seeded
+from tests.branching.histories import SCHEMA, city, delete, edge, load, person, seeded
 
 Change = tuple[str, str, str]
 
@@ -211,3 +211,32 @@ def test_a_commit_of_a_branch_is_found_from_main(graph: og.Graph) -> None:
     block = graph.commit_changes(head(graph, "review"))
     assert block.cause.authored_branch == "review"
     assert [change.id for change in block] == ["mine"]
+
+
+def test_c_bra_038_a_change_of_schema_is_not_dressed_up_as_changes_of_entities(
+    graph: og.Graph,
+) -> None:
+    load(graph, person("old"))
+    before = head(graph)
+    graph.apply_schema(SCHEMA.replace("size: I32?", "size: I32?  country: String?"))
+    changed = head(graph)
+    with pytest.raises(ChangeDiffRefused) as refused:
+        graph.commit_changes(changed)
+    assert refused.value.details == {"reason": "schema_boundary", "graph_commit_id": changed}
+    with pytest.raises(ChangeDiffRefused):
+        graph.diff(before, "main")
+    with pytest.raises(ChangeDiffRefused):
+        graph.commit_changes(before)
+    load(graph, city("rome", country="Italy"))
+    assert [change.id for change in graph.commit_changes(head(graph))] == ["rome"]
+    assert changes(graph.diff(changed, "main")) == [("insert", "City", "rome")]
+    assert [each.change.op for each in graph.entity_history("City", "rome")] == ["insert"]
+
+
+def test_a_branch_made_after_a_change_of_schema_is_merged(graph: og.Graph) -> None:
+    graph.apply_schema(SCHEMA.replace("size: I32?", "size: I32?  country: String?"))
+    graph.create_branch("review")
+    load(graph, city("rome", country="Italy"), city("bern", size=9), branch="review")
+    load(graph, city("paris", country="France"))
+    assert graph.merge_branch("review").outcome == "merged"
+    assert changes(graph.diff("review", "main")) == [("insert", "City", "paris")]

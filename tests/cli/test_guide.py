@@ -12,7 +12,8 @@ from omnigraph.cli.main import main
 from tests.cli.conftest import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
-PAGES = [*(GUIDE / f"{name}.md" for name in ("branches", "getting-started", "queries", "writing"))]
+NAMES = ("branches", "getting-started", "queries", "upkeep", "writing")
+PAGES = [GUIDE / f"{name}.md" for name in NAMES]
 PAGES += [ROOT / "README.md"]
 FILE = re.compile(r"This is `([\w.]+)`.*?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

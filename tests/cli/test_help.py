@@ -127,10 +127,11 @@ def test_every_command_declares_its_capability():
     branches = ["branch create", "branch list", "branch delete"]
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
-    direct = ["init", "lint", "index", "optimize", "recover"]
+    direct = ["init", "lint", "index", "optimize", "repair", "cleanup", "stats", "doctor"]
+    direct.append("recover")
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("query", "mutate", "load", *reads, *branches, *history, "schema show"),
+        *("query", "mutate", "load", *reads, *branches, *history, "schema apply", "schema show"),
         *direct,
         "version",
     ]

@@ -164,14 +164,20 @@ WORKING = {
     "mutate": ["--store", "{graph}", "-e", "query forget() {{ delete Person where age = 1 }}"],
     "index": ["{graph}"],
     "optimize": ["{graph}"],
-    "cleanup": ["{graph}", "--keep", "1", "--confirm"],
+    "cleanup": ["{graph}", "--keep", "10", "--confirm"],
     "doctor": ["{graph}"],
     "repair": ["{graph}"],
     "stats": ["{graph}"],
-    "query": ["--store", "{graph}", "-e", "query all() {{ match {{ $p: Person }} return {{ $p.name }} }}"],
+    "query": [
+        "--store",
+        "{graph}",
+        "-e",
+        "query all() {{ match {{ $p: Person }} return {{ $p.name }} }}",
+    ],
     "recover": ["{graph}"],
     "recovery list": ["{graph}"],
     "schema check": [SCHEMA],
+    "schema apply": ["{plain}", "--schema", SCHEMA],
     "schema plan": ["--from", SCHEMA, "--schema", SCHEMA],
     "schema show": ["{graph}"],
     "snapshot": ["{graph}"],
@@ -198,6 +204,7 @@ FAILING = {
     "recover": ["missing"],
     "recovery list": ["missing"],
     "schema check": ["missing.pg"],
+    "schema apply": ["{graph}", "--schema", SCHEMA],
     "schema plan": ["--from", "missing.pg", "--schema", SCHEMA],
     "schema show": ["missing"],
     "snapshot": ["missing"],
@@ -209,10 +216,12 @@ FAILING = {
 def filled(run, full_graph: str, tmp_path: Path):
     """Fill the places of a command line with a graph and what is in it."""
     run("branch", "create", "old", "--uri", full_graph)
+    run("init", "--schema", SCHEMA, tmp_path / "plain.omni")
     head = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
 
     def fill(arguments: list[str]) -> list[str]:
         names = {"graph": full_graph, "commit": head, "folder": tmp_path}
+        names["plain"] = tmp_path / "plain.omni"
         return [argument.format(**names) for argument in arguments]
 
     return fill

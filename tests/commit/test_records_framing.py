@@ -59,7 +59,7 @@ def test_an_input_without_records_has_none(raw: bytes, grammar: Grammar):
 def test_a_bad_line_costs_only_itself():
     values, problems = decoded(b'{"a":1}\n{"a":\n\n{"a":3}\nnope\n')
     assert values == [(1, {"a": 1}), (4, {"a": 3})]
-    assert [problem.place.number for problem in problems] == [2, 5]
+    assert [problem.place and problem.place.number for problem in problems] == [2, 5]
     assert [problem.kind for problem in problems] == ["invalid_json", "invalid_json"]
     assert "invalid strict JSON at line 2" in problems[0].message
     assert "invalid strict JSON at line 5: expecting value at column 1" in problems[1].message

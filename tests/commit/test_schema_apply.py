@@ -576,3 +576,18 @@ def test_a_running_handle_sees_new_types_and_names(graph: og.Graph, root: Path) 
 def test_a_handle_that_only_reads_cannot_apply(graph: og.Graph, root: Path) -> None:
     with pytest.raises(InputError, match="opened for writing"):
         og.open(root, "read_only").apply_schema(BASE)
+
+
+def test_the_example_of_the_guide_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/schema.md").read_text(encoding="utf-8")
+    section = guide.partition("## Evolving a live graph")[2]
+    example = section.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    said: dict[str, Any] = {}
+    exec(example, said)
+    graph, years = said["graph"], said["years"]
+    assert graph.query(years).to_pylist() == [{"a.years": 36, "a.active": True}]
+    then = graph.query(years, snapshot=said["before"]).to_pylist()
+    assert then == [{"a.years": 36, "a.active": None}]

@@ -322,7 +322,7 @@ OPERATIONS = {
 def operation(words: str) -> Operation:
     """An operation by its name, or by name and arguments."""
     name, *arguments = words.split()
-    with_arguments = {
+    with_arguments: dict[str, Callable[..., Operation]] = {
         "insert-many": _insert_many,
         "cleanup-often": _clean_up_often,
         "schema-applies": _schema_applies,

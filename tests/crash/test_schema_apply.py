@@ -236,15 +236,17 @@ OVERLAPS = 200
 def test_c_rec_034_an_open_beside_the_last_steps_of_an_apply_never_fails(root: Path) -> None:
     """Another process applies one change after the other, each a new table, a tombstone and a new
     contract. It waits after every publish; this one lets it go on and opens the graph, both ways.
+    Before the next one it waits again, so that there is one overlap for every apply.
     """
     prepared(root)
-    marker = root.parent / "published"
-    child = processes.start(
-        f"schema-applies {OVERLAPS}", root, f"schema_apply.after_manifest_commit=pause:{marker}"
-    )
+    begins, published = root.parent / "begins", root.parent / "published"
+    pauses = f"recovery.sidecar_write=pause:{begins}"
+    pauses += f";schema_apply.after_manifest_commit=pause:{published}"
+    child = processes.start(f"schema-applies {OVERLAPS}", root, pauses)
     for _ in range(OVERLAPS):
-        processes.wait_until(marker.exists, "a schema is published")
-        marker.unlink()
+        for marker in (begins, published):
+            processes.wait_until(marker.exists, f"an apply has reached {marker.name}")
+            marker.unlink()
         assert len(open_graph(root).snapshot().datasets) == 5
         assert len(open_graph(root, "read_only").snapshot().datasets) == 5
     assert child.finished()["value"] == OVERLAPS

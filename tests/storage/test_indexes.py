@@ -243,7 +243,7 @@ def test_a_branch_inherits_indexes_and_builds_its_own(place: Place) -> None:
 
 def test_a_column_that_takes_over_a_name_gets_an_index_of_its_own(place: Place) -> None:
     place.index(IndexSpec("real", "btree"))
-    place.handle.alter_columns({"path": "real", "name": "former"})
+    place.handle.alter_columns({"path": "real", "name": "former"})  # type: ignore[dict-item]
     place.handle.add_columns(pa.field("real", pa.float64()))
     handle = place.index(IndexSpec("real", "btree"))
     assert set(by_spec(handle)) == {IndexSpec("former", "btree"), IndexSpec("real", "btree")}

@@ -13,6 +13,7 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import commit_strict
+from omnigraph.storage.fragments import deleted_offsets, fragments_of
 from omnigraph.storage.row_places import (
     NOWHERE,
     RowPlaces,
@@ -114,7 +115,9 @@ def test_indexes_do_not_claim_rows_that_came_after_them(table: LanceDataset, way
         later = exchanged(table, new, "b")
     else:
         written = write_rows(TablePlace(table.uri, "append"), SCHEMA, new.to_batches())
-        left = table.get_fragment(0).delete_rows([1])
+        fragment = table.get_fragment(0)
+        left = fragment and fragment.delete_rows([1])
+        assert left is not None
         updated = [json.dumps(left.to_json())]
         staged = stage_written_upsert(table, written, updated, [], "written")
         later = commit_strict(table, staged)
@@ -126,3 +129,20 @@ def test_indexes_do_not_claim_rows_that_came_after_them(table: LanceDataset, way
     found = later.to_table(nearest=nearest, columns=["id", "_distance"])["id"].to_pylist()
     assert sorted(found) == ["b", "x"]
     assert later.to_table(filter="id = 'b' AND n = 1").num_rows == 0
+
+
+@pytest.mark.parametrize("count", [1, 3_000, 30_000])
+def test_deleted_rows_are_found_whether_a_file_lists_them_or_not(
+    table: LanceDataset, count: int
+) -> None:
+    """Lance lists few of them, and packs many into a form that only it reads."""
+    names = [f"w{n:05}" for n in range(40_000)]
+    wide = commit_strict(table, tables.stage_append(table, rows(*names), "wide"))
+    gone = np.arange(5, 5 + count, dtype=np.int64)
+    later = commit_strict(wide, stage_exchange(wide, rows(), gone, "gone"))
+    assert sorted(named(unshared_rows(wide, later)).values()) == gone.tolist()
+    fragment = fragments_of(later)[-1]
+    assert deleted_offsets(later, fragment).tolist() == list(range(count))
+    last = np.array([40_004], np.int64)
+    assert positions_in(wide, last, later).tolist() == [40_004 - count]
+    assert positions_in(later, last - count, wide).tolist() == [40_004]

@@ -86,7 +86,7 @@ def test_c_mnt_031_a_policy_is_needed(graph: og.Graph) -> None:
         graph.cleanup()
     for nonsense in ({"keep": -1}, {"older_than": timedelta(seconds=-1)}):
         with pytest.raises(InputError, match="less than nothing"):
-            graph.cleanup(**nonsense)  # type: ignore[arg-type]
+            graph.cleanup(**nonsense)
 
 
 def test_c_mnt_031_without_confirm_nothing_is_removed_and_the_preview_is_what_happens(

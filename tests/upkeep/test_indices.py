@@ -227,7 +227,9 @@ def test_c_mnt_022_writes_compaction_and_index_runs_in_any_order_lose_nothing(
     monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
     choose = random.Random(seed)
     graph.create_branch("side")
-    model = {branch: {f"m{n}": n for n in range(20)} for branch in ("main", "side")}
+    model: dict[str, dict[str, int | None]] = {
+        branch: {f"m{n}": n for n in range(20)} for branch in ("main", "side")
+    }
     for step in range(25):
         branch = choose.choice(["main", "side"])
         sizes = model[branch]

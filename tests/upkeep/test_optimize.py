@@ -199,7 +199,7 @@ class CleanUpAlways:
     rewrites = False
 
     def stage(self, handle: Handle, uuid: str) -> Transaction:
-        change = LanceOperation.UpdateConfig(LanceOperation.UpdateMap(AGGRESSIVE))
+        change = LanceOperation.UpdateConfig(LanceOperation.UpdateMap(dict(AGGRESSIVE)))
         return Transaction(handle.version, change, uuid=uuid)
 
 

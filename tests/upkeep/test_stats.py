@@ -166,7 +166,7 @@ def test_c_mnt_046_many_deleted_rows_lead_to_optimize(
 @pytest.mark.parametrize(
     ("drift", "flags"), [(compacted, "--confirm"), (deleted, "--force --confirm")]
 )
-def test_c_mnt_046_drift_leads_to_repair(graph: og.Graph, drift, flags: str) -> None:  # type: ignore[no-untyped-def]
+def test_c_mnt_046_drift_leads_to_repair(graph: og.Graph, drift, flags: str) -> None:
     for code in ("one", "two"):
         load(graph, code)
     drift(graph, "node:Memo")

@@ -1,1 +1,1 @@
-"""Branches and history: create, delete, export; later merge, diff and the change feed."""
+"""Branches and history: create, delete, diff, merge, revert, export; later the change feed."""

@@ -125,8 +125,8 @@ def delete_source(kernel: Kernel, receipt: MergeReceipt) -> MergeReceipt:
     """Delete the source of a merge that is done; a failure is told and changes nothing of that."""
     try:
         delete_branch(kernel, receipt.source)
-    except OmnigraphError as refused:
-        return replace(receipt, branch_deleted=False, branch_delete_error=refused.message)
+    except (OmnigraphError, OSError) as refused:
+        return replace(receipt, branch_deleted=False, branch_delete_error=str(refused))
     return replace(receipt, branch_deleted=True)
 
 

@@ -58,7 +58,9 @@ def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> 
     """
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     plan, capture, changes = _plan(kernel, accepted, request, branch)
-    plan.require_no_conflicts()
+    plan.require_no_conflicts(
+        f"nothing was changed; bring these entities on {request.branch} to what they should be"
+    )
     commit = None
     if not changes.is_empty:
         said = {"verb": request.verb, "of": request.commit_id}

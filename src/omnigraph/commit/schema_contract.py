@@ -18,6 +18,9 @@ from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity
 
+LAST_STAGED_OBJECT = f"{SCHEMA_OBJECTS[-1]}{STAGING_SUFFIX}"
+"""It is staged last and promoted last."""
+
 
 def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedSchema:
     """The verified contract: three reads, and nothing to verify when the texts are known.

@@ -58,8 +58,8 @@ class MergePlan:
     """Of the types that the merge changes or that have conflicts."""
     conflicts: tuple[MergeConflict, ...]
 
-    def require_no_conflicts(self) -> None:
-        """Raise `MergeConflicts` if anything is in the way."""
+    def require_no_conflicts(self, hint: str | None = None) -> None:
+        """Raise `MergeConflicts` if anything is in the way; ``hint`` says what helps then."""
         if self.conflicts:
             count = len(self.conflicts)
             error = MergeConflicts(
@@ -68,7 +68,7 @@ class MergePlan:
                 f"{self.conflicts[0].message}",
                 [conflict.to_dict() for conflict in self.conflicts],
             )
-            error.hint = _way_out(self.conflicts)
+            error.hint = hint or _way_out(self.conflicts)
             raise error
 
     def to_dict(self) -> dict[str, Any]:

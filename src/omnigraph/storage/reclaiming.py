@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lance import LanceDataset
 
@@ -46,7 +47,7 @@ def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
     """All versions of the ref a handle belongs to, newest first."""
     count("lance", "list_versions", handle.uri)
     try:
-        found = handle.versions()
+        found: list[dict[str, Any]] = handle.versions()  # type: ignore[assignment]
     except (OSError, ValueError) as error:
         raise lance_failure(handle, error) from error
     versions = [

@@ -134,7 +134,7 @@ def _placed(handle: LanceDataset) -> Iterator[_Placed]:
 
 
 def _places(offsets: Positions, deleted: Positions) -> Positions:
-    """Where rows of a fragment come among those that remain of it, by their offsets in its files."""
+    """Where rows of a fragment come among those that remain of it, by their offsets in files."""
     places: Positions = offsets - np.searchsorted(deleted, offsets)
     return places
 

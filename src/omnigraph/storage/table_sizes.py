@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from lance import LanceDataset
 
@@ -32,7 +33,20 @@ def size_of(handle: LanceDataset) -> TableSize:
     )
 
 
-def version_count(store: ObjectStore, where: DatasetRef) -> int:
-    """How many versions a dataset still has: one listing, and none of them is read."""
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first; it used to name them by number."""
+
+
+def version_numbers(store: ObjectStore, where: DatasetRef) -> list[int]:
+    """The versions a dataset still has: one listing, and none of them is read."""
     folder = f"{where.address}/_versions".removeprefix(f"{store.root.uri}/")
-    return sum(name.endswith(".manifest") for name in store.list(folder))
+    names = (PurePosixPath(name) for name in store.list(folder))
+    numbers = [
+        int(name.stem) for name in names if name.suffix == ".manifest" and name.stem.isdecimal()
+    ]
+    return sorted(_VERSION_MAX - each if each > _VERSION_MAX // 2 else each for each in numbers)
+
+
+def version_count(store: ObjectStore, where: DatasetRef) -> int:
+    """How many versions a dataset still has."""
+    return len(version_numbers(store, where))

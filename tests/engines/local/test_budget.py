@@ -85,12 +85,12 @@ def test_something_larger_than_everything_stays_alone():
     assert (left, budget.used) == (["large was forgotten"], 1)
 
 
-def test_keeping_again_replaces():
+def test_keeping_again_replaces_and_forgets_nothing():
     budget = MemoryBudget(100)
     forgotten: list[int] = []
     budget.keep("x", 10, lambda: forgotten.append(1))
     budget.keep("x", 20, lambda: forgotten.append(2))
-    assert (budget.used, forgotten) == (20, [1])
+    assert (budget.used, forgotten) == (20, [])
 
 
 def test_what_grows_is_counted_anew_and_not_forgotten():

@@ -38,9 +38,10 @@ class MemoryBudget:
     def keep(self, key: Hashable, nbytes: int, forget: Callable[[], object]) -> None:
         """Register something that was just made; older things may be forgotten for it."""
         with self._lock:
-            self._release(key)
+            # Registered again it is the same thing, made known by two threads: not forgotten.
+            known = self._kept.pop(key, None)
             self._kept[key] = _Kept(nbytes, forget)
-            self.used += nbytes
+            self.used += nbytes - (known.nbytes if known is not None else 0)
             self._make_room(key)
 
     def resize(self, key: Hashable, nbytes: int) -> bool:

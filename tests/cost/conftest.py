@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,11 +39,7 @@ def s3_endpoint(request_log: Path) -> Iterator[str]:
 
 @pytest.fixture
 def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in s3_server.environment(s3_endpoint).items():
-        monkeypatch.setenv(name, value)
+    s3_server.use(s3_endpoint, monkeypatch)
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 

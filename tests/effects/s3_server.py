@@ -13,8 +13,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
+
+if TYPE_CHECKING:
+    import pytest
 
 ACCESS_KEY = "test-access-key"
 SECRET_KEY = "test-secret-key"
@@ -29,6 +32,15 @@ def environment(endpoint: str) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     }
+
+
+def use(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reach this server, and no other, from here and from processes started from here."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in environment(endpoint).items():
+        monkeypatch.setenv(name, value)
 
 
 def create_bucket(endpoint: str, bucket: str) -> None:

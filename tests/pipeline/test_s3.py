@@ -36,11 +36,7 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def prefix(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A place of its own for each test. Workers are older than these variables."""
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in s3_server.environment(endpoint).items():
-        monkeypatch.setenv(name, value)
+    s3_server.use(endpoint, monkeypatch)
     return uuid.uuid4().hex
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 
@@ -23,9 +22,5 @@ def s3_endpoint() -> Iterator[str]:
 @pytest.fixture
 def uri(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a graph may be made; processes started by the test reach it too."""
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in s3_server.environment(s3_endpoint).items():
-        monkeypatch.setenv(name, value)
+    s3_server.use(s3_endpoint, monkeypatch)
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"

@@ -12,7 +12,7 @@ import typer
 from omnigraph.cli.exit_codes import ExitCode
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import Capability, DestructiveUpkeep
-from omnigraph.cli.options import JsonFlag, UriArgument
+from omnigraph.cli.options import ConfirmFlag, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.model.cleaning import KEEP_FEW, CleanedTable, CleanupReceipt
 
@@ -33,7 +33,6 @@ OlderThanOption = Annotated[
     str | None,
     typer.Option("--older-than", metavar="AGE", help="only what is older goes: 90s, 12h, 7d, 2w"),
 ]
-ConfirmFlag = Annotated[bool, typer.Option("--confirm", help="do it; only shown otherwise")]
 
 
 def add_to(app: typer.Typer) -> None:

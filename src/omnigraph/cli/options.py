@@ -9,6 +9,7 @@ import typer
 
 from omnigraph.model.ids import MAIN_BRANCH, check_branch_name
 
+ConfirmFlag = Annotated[bool, typer.Option("--confirm", help="do it; only shown otherwise")]
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="print the result as JSON, and errors as JSON too")
 ]

@@ -10,7 +10,13 @@ import typer
 from omnigraph.cli.exit_codes import ExitCode
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import Capability, GraphCommand
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
+from omnigraph.cli.options import (
+    DEFAULT_BRANCH,
+    BranchOption,
+    ConfirmFlag,
+    JsonFlag,
+    UriArgument,
+)
 from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.model.repairing import RepairedTable, RepairReceipt
 
@@ -20,7 +26,6 @@ omnigraph repair team.omni --confirm
 omnigraph repair team.omni --branch review --force --confirm
 """
 
-ConfirmFlag = Annotated[bool, typer.Option("--confirm", help="do it; only shown otherwise")]
 ForceFlag = Annotated[
     bool, typer.Option("--force", help="also adopt what may have changed rows; needs --confirm")
 ]

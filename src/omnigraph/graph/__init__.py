@@ -1,0 +1,20 @@
+"""One open graph: making and opening it, and the object that everything is done with."""
+
+from __future__ import annotations
+
+from omnigraph.graph.facade import Graph
+from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
+from omnigraph.graph.reading import ENGINES, READERS_KEPT_MAX
+from omnigraph.graph.summary import SnapshotSummary, TableSummary
+
+__all__ = [
+    "ENGINES",
+    "READERS_KEPT_MAX",
+    "Graph",
+    "OpenMode",
+    "SnapshotSummary",
+    "TableSummary",
+    "doctor",
+    "init",
+    "open_graph",
+]

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
+from omnigraph.engines.local import last_hop
 from omnigraph.engines.local.text.analyser import tokens
 from omnigraph.model.result import Result
 from omnigraph.query.compile import compile_query
@@ -63,6 +64,13 @@ def traversal(mode: str) -> Iterator[None]:
             os.environ["OMNIGRAPH_TRAVERSAL_MODE"] = before
 
 
+def in_small_blocks(query: Callable[[str], Result], text: str) -> Result:
+    """Run a query that groups solutions as if a few were many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(last_hop, "BLOCK_ROWS", 2)
+        return query(text)
+
+
 @dataclass(frozen=True)
 class Stored:
     """One graph, and the ways to query it that must make no difference."""
@@ -98,6 +106,7 @@ class Library:
             "no index": plain.query,
             "compacted": compact.query,
             "branch": partial(mixed.query, branch="side"),
+            "small blocks": partial(in_small_blocks, mixed.query),
         }
         for mode in MODES:
             with traversal(mode):

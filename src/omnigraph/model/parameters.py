@@ -8,7 +8,9 @@ list. Callers in the same process may also pass `datetime` objects and `bytes`.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,6 +93,8 @@ def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
     scalar = Scalar.F32 if type.is_vector else type.scalar
     if scalar is Scalar.STRING and _are_texts(value):
         return list(value)
+    if type.is_vector and (floats := _f32_values(value)) is not None:
+        return floats
     items: list[ScalarValue] = []
     for position, item in enumerate(value):
         try:
@@ -101,6 +105,14 @@ def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
                 f"got {shown(item)} at position {position}"
             ) from None
     return items
+
+
+def _f32_values(values: list[Any] | tuple[Any, ...]) -> list[ScalarValue] | None:
+    """Vectors are long: floats that single precision can hold, rounded at once; None if not."""
+    if not all(type(item) is float for item in values):
+        return None
+    rounded = array("f", values).tolist()
+    return [*rounded] if all(map(math.isfinite, rounded)) else None
 
 
 def _are_texts(values: list[Any] | tuple[Any, ...]) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import omnigraph as og
 from omnigraph.engines.local.codes import Grouping
-from omnigraph.engines.local.grouping import _aggregate
+from omnigraph.engines.local.grouping import _column, _total
 from omnigraph.engines.local.values import FrameValues
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import Scalar, ValueType
@@ -54,7 +54,8 @@ def aggregate(
     numbers = np.array(group, np.int64)
     sizes = np.bincount(numbers, minlength=count)
     firsts = np.zeros(count, np.int64)
-    made = _aggregate(value, cast(FrameValues, OneColumn(column)), Grouping(numbers, firsts, sizes))
+    groups = Grouping(numbers, firsts, sizes)
+    made = _column(value, _total(value, cast(FrameValues, OneColumn(column)), groups, None))
     assert made.type == arrow_type(type)
     found: list[Any] = made.to_pylist()
     return found

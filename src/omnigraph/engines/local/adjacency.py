@@ -73,10 +73,14 @@ class Adjacency:
         if len(slots) == 1:
             start = int(begin[0])
             return self.neighbours[start : start + int(counts[0])], counts
-        nodes = len(self.pointers) - 1
-        if len(slots) == nodes == int(slots[-1]) + 1 and (slots[1:] > slots[:-1]).all():
-            return self.neighbours, counts  # everybody's, as they lie
+        if _is_run(slots):
+            start = int(begin[0])
+            return self.neighbours[start : int(begin[-1]) + int(counts[-1])], counts
         return self.neighbours.take(spread(begin, counts)), counts
+
+    def degrees(self, slots: Slots) -> Counts:
+        """How many neighbours each slot has, parallel ones included."""
+        return self._ranges(slots)[1]
 
     def contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
         """For each pair, whether there is an edge."""
@@ -180,6 +184,10 @@ class Adjacency:
             known = np.minimum(slots, nodes)
             begin = self.pointers[known]
             return begin, self.pointers[np.minimum(known + 1, nodes)] - begin
+        if _is_run(slots):
+            start, stop = int(slots[0]), int(slots[-1]) + 1
+            begin = self.pointers[start:stop]
+            return begin, self.pointers[start + 1 : stop + 1] - begin
         begin = self.pointers.take(slots)
         return begin, self.pointers.take(slots + 1) - begin
 
@@ -237,6 +245,13 @@ def _lower_bounds(values: Slots, begin: Counts, ends: Counts, wanted: Slots) -> 
         left = ~done
         open_, low, high = open_[left], low[left], high[left]
     return places
+
+
+def _is_run(slots: Slots) -> bool:
+    """Whether the slots follow each other without a gap, so that their neighbours lie together."""
+    if not len(slots) or int(slots[-1]) - int(slots[0]) != len(slots) - 1:
+        return False
+    return bool((slots[1:] > slots[:-1]).all())
 
 
 def spread(begin: Counts, counts: Counts) -> Counts:

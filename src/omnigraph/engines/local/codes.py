@@ -51,7 +51,7 @@ class Coded:
         counts = np.bincount(self.codes, minlength=self.count)
         used = np.flatnonzero(counts)
         group: Codes = self.codes
-        if len(used) < self.count:
+        if len(used) and int(used[-1]) >= len(used):
             number = np.zeros(self.count, np.int64)
             number[used] = np.arange(len(used))
             group = number.take(self.codes)

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.budget import MemoryBudget, configured_limit
-from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.settings import TraversalSettings
@@ -48,7 +47,7 @@ class LocalEngine:
         session = Session(run, prepared, tables)
         if prepared.searches:
             session.search.check(prepared.searches)
-        return answer(session, match(session))
+        return answer(session)
 
     def _prepare(self, compiled: ReadPlan) -> PreparedRead:
         """What was worked out for this very plan object, or now."""

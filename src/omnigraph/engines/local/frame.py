@@ -37,6 +37,11 @@ class Frame:
         # `take` reads twice as fast as an index array in brackets.
         return Frame(len(rows), {name: column.take(rows) for name, column in self.bound.items()})
 
+    def part(self, start: int, stop: int) -> Frame:
+        """Some consecutive rows."""
+        rows = slice(start, stop)
+        return Frame(stop - start, {name: column[rows] for name, column in self.bound.items()})
+
     def repeat(self, counts: Rows) -> Frame:
         """Each row as often as its count says."""
         repeated = {name: np.repeat(column, counts) for name, column in self.bound.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,53 +12,155 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.local.codes import Coded, Grouping, codes_of
-from omnigraph.engines.local.frame import Frame
 from omnigraph.engines.local.nodes import CachedNodes
-from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.values import FrameValues
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
 Groups = npt.NDArray[np.integer]
+Times = npt.NDArray[np.int64]
 
 
-def grouped(session: Session, frame: Frame, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
-    """The columns of the grouped rows by name, and how many groups there are."""
-    values = FrameValues(session, frame)
-    groups = _groups(session, values, by)
-    columns: dict[str, pa.Array] = {}
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the solutions in groups: the values of the items, and what is known of aggregates."""
+
+    count: int
+    items: dict[str, pa.Array]
+    totals: dict[str, Total]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many values there are in each group."""
+
+    counts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sum of the values of each group, and how many there are."""
+
+    sums: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One value for each group: its least, its greatest, or all of them as a list."""
+
+    values: pa.Array
+
+
+Total: TypeAlias = Sizes | Sums | Found
+
+
+def part_of(
+    values: FrameValues,
+    by: plan.GroupBy,
+    *,
+    times: Times | None = None,
+    rows_in_all: int | None = None,
+) -> Part:
+    """Group some rows.
+
+    ``times`` says how many solutions each row stands for; ``rows_in_all`` how many rows there are
+    in this and all other parts.
+    """
+    many = values.frame.count if rows_in_all is None else rows_in_all
+    groups = _groups(values, by, many)
+    items: dict[str, pa.Array] = {}
     if by.items:
-        leaders = FrameValues(session, frame.take(groups.first))
-        columns = {name: leaders.column(item) for name, item in by.items}
+        leaders = values.taken(groups.first)
+        items = {name: leaders.column(item) for name, item in by.items}
+    totals = {entry.name: _total(entry.value, values, groups, times) for entry in by.aggregates}
+    return Part(groups.count, items, totals)
+
+
+def united(parts: Sequence[Part], by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
+    """The columns of the groups of all parts by name, and how many groups there are."""
+    whole = parts[0] if len(parts) == 1 else _merged(parts, by)
+    columns = dict(whole.items)
     for entry in by.aggregates:
-        columns[entry.name] = _aggregate(entry.value, values, groups)
-    return columns, groups.count
+        columns[entry.name] = _column(entry.value, whole.totals[entry.name])
+    return columns, whole.count
 
 
-def _groups(session: Session, values: FrameValues, by: plan.GroupBy) -> Grouping:
+def _merged(parts: Sequence[Part], by: plan.GroupBy) -> Part:
+    """The groups of several parts, those of equal items as one."""
+    items = {name: pa.concat_arrays([part.items[name] for part in parts]) for name, _ in by.items}
+    if items:
+        groups = codes_of(list(items.values())).grouped()
+        first = pa.array(groups.first)
+        items = {name: column.take(first) for name, column in items.items()}
+    else:
+        alone = np.zeros(len(parts), np.int64)
+        groups = Grouping(alone, alone[:1], np.array([len(parts)]))
+    totals = {
+        entry.name: _merged_total(entry.value, [part.totals[entry.name] for part in parts], groups)
+        for entry in by.aggregates
+    }
+    return Part(groups.count, items, totals)
+
+
+def _merged_total(value: ex.AggregateValue, totals: list[Total], groups: Grouping) -> Total:
+    match totals[0]:
+        case Sizes():
+            return Sizes(_added([one.counts for one in totals if isinstance(one, Sizes)], groups))
+        case Sums():
+            several = [one for one in totals if isinstance(one, Sums)]
+            sums = _added_floats(
+                groups.group, np.concatenate([one.sums for one in several]), groups.count
+            )
+            return Sums(sums, _added([one.counts for one in several], groups))
+        case Found():
+            column = pa.concat_arrays([one.values for one in totals if isinstance(one, Found)])
+            valid = column.is_valid()
+            group = groups.group[valid.to_numpy(zero_copy_only=False)]
+            return Found(_extremes(value.function, column.filter(valid), group, groups.count))
+
+
+def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray[np.int64]:
+    return _counted(groups.group, np.concatenate(counts), groups.count)
+
+
+def _added_floats(
+    group: Groups, numbers: npt.NDArray[np.float64], count: int
+) -> npt.NDArray[np.float64]:
+    # Of no values at all, numpy makes integers.
+    return np.bincount(group, numbers, count).astype(np.float64, copy=False)
+
+
+def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.int64]:
+    """How many solutions are in each group."""
+    found = np.bincount(group, times, count)
+    return found if times is None else found.astype(np.int64)
+
+
+def _groups(values: FrameValues, by: plan.GroupBy, rows_in_all: int) -> Grouping:
     count = values.frame.count
     if not by.items:
         # Without group items there is one group, also of no rows.
         alone = np.zeros(count, np.int64)
         return Grouping(alone, alone[:1], np.array([count]))
-    return codes_of([_codes(session, values, item) for _, item in by.items]).grouped()
+    return codes_of([_codes(values, item, rows_in_all) for _, item in by.items]).grouped()
 
 
-def _codes(session: Session, values: FrameValues, item: ex.Expression) -> pa.Array | Coded:
+def _codes(values: FrameValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
     """Codes of an item; those of a node's text or id come from integers that are there already."""
     if isinstance(item, ex.EntityId) and values.frame.count:
-        codes = values.frame.bound[item.variable].astype(np.int64) + 1
+        codes = values.slots(item.variable).astype(np.int64) + 1
         return Coded(codes, int(codes.max()) + 1)
     if isinstance(item, ex.PropertyValue) and item.kind == "node" and values.frame.count:
-        nodes = session.tables.nodes(item.type_name)
-        slots = values.frame.bound[item.variable]
+        nodes = values.session.tables.nodes(item.type_name)
         is_text = item.type.is_plain_scalar and pa.types.is_string(arrow_type(item.type))
-        if is_text and isinstance(nodes, CachedNodes) and 4 * len(slots) > nodes.view.count:
+        if is_text and isinstance(nodes, CachedNodes) and 4 * rows_in_all > nodes.view.count:
             known = nodes.view.keep_with_files(
                 ("codes", item.property),
                 lambda: _ColumnCodes.of(nodes.view.column(item.property, pa.string())),
             )
+            slots = values.slots(item.variable)
             return Coded(known.codes.take(nodes.rows(slots)), known.count)
     return values.column(item)
 
@@ -81,44 +185,64 @@ class _ColumnCodes:
         return cls(np.append(indices.astype(np.int64), none), none + 1)
 
 
-def _aggregate(value: ex.AggregateValue, values: FrameValues, groups: Grouping) -> pa.Array:
-    type = arrow_type(value.type)
+def _total(
+    value: ex.AggregateValue, values: FrameValues, groups: Grouping, times: Times | None
+) -> Total:
+    """What the rows of each group come to."""
     if value.argument is None:
-        return pa.array(groups.sizes, type)
+        return Sizes(groups.sizes if times is None else _counted(groups.group, times, groups.count))
     column = values.column(value.argument)
-    group, sizes = groups.group, groups.sizes
+    group = groups.group
     if column.null_count:
         valid = column.is_valid()
-        group = group[valid.to_numpy(zero_copy_only=False)]
+        mask = valid.to_numpy(zero_copy_only=False)
+        group, times = group[mask], None if times is None else times[mask]
         column = column.filter(valid)
-        sizes = np.bincount(group, minlength=groups.count)
     if value.distinct:
-        # Of equal values in one group the first stands for all.
+        # Of equal values in one group the first stands for all, however often it comes.
         first = codes_of([Coded(group, groups.count), column]).grouped().first
-        group, column = group[first], column.take(pa.array(first))
-        sizes = np.bincount(group, minlength=groups.count)
+        group, column, times = group[first], column.take(pa.array(first)), None
     match value.function:
         case "count":
-            return pa.array(sizes, type)
+            return Sizes(_counted(group, times, groups.count))
         case "sum" | "avg":
-            return _sums(value.function, column, group, sizes)
+            return _summed(column, group, times, groups)
         case "min" | "max":
-            return _extremes(value.function, column, group, groups.count)
+            return Found(_extremes(value.function, column, group, groups.count))
         case "collect":
-            return _lists(column, group, groups.count, type)
+            return Found(_lists(column, group, groups.count, arrow_type(value.type)))
 
 
-def _sums(function: str, column: pa.Array, group: Groups, sizes: npt.NDArray[np.int64]) -> pa.Array:
+def _summed(column: pa.Array, group: Groups, times: Times | None, groups: Grouping) -> Sums:
     numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    if len(sizes) == 1:
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
-            sums = np.array([numbers.sum()])
-    else:
-        sums = np.bincount(group, weights=numbers, minlength=len(sizes))
-    if function == "avg":
-        sums = np.divide(sums, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
-    # Of no values at all, numpy makes integers.
-    return pa.array(sums, pa.float64(), mask=sizes == 0)
+    counts = (
+        groups.sizes
+        if times is None and len(group) == len(groups.group)
+        else _counted(group, times, groups.count)
+    )
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities are values here
+        if times is not None:
+            numbers = numbers * times
+        sums = (
+            np.array([numbers.sum()])
+            if groups.count == 1
+            else _added_floats(group, numbers, groups.count)
+        )
+    return Sums(sums, counts)
+
+
+def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
+    """The values of an aggregate, one for each group."""
+    match total:
+        case Sizes():
+            return pa.array(total.counts, arrow_type(value.type))
+        case Sums():
+            sums, counts = total.sums, total.counts
+            if value.function == "avg":
+                sums = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
+            return pa.array(sums, pa.float64(), mask=counts == 0)
+        case Found():
+            return total.values
 
 
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:

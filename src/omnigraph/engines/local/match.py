@@ -17,7 +17,7 @@ from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.joins import join_keys, matched_rows
 from omnigraph.engines.local.nodes import NodeTable
 from omnigraph.engines.local.paths import paths_from
-from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep
+from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
 from omnigraph.engines.local.reach import Neighbours, reach, reaches
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.session import Session
@@ -268,7 +268,7 @@ class Matcher:
         mask = np.zeros(frame.count, np.bool_)
         if not frame.count:
             return mask
-        test = _single_test(pattern)
+        test = single_test(pattern)
         if test is not None and not self._reads_optional(test):
             # The inner pattern binds nothing: no need to remember where its rows came from.
             edges = self.session.tables.edges(test, frame.count)
@@ -304,17 +304,6 @@ class Matcher:
         for name in new:
             unmatched = unmatched.binding(name, np.full(unmatched.count, ABSENT, np.int32))
         return joined([matched, unmatched])
-
-
-def _single_test(pattern: PreparedPattern) -> plan.Expand | None:
-    """The one step of a pattern that only asks whether two bound nodes are linked."""
-    if len(pattern.steps) != 1:
-        return None
-    step = pattern.steps[0].step
-    if not isinstance(step, plan.Expand) or not step.target_is_bound:
-        return None
-    plain = step.edge_variable is None and step.path_variable is None and not step.predicates
-    return step if plain and step.minimum <= step.maximum else None
 
 
 def _no_rows(names: Iterable[str]) -> Frame:

@@ -54,6 +54,22 @@ class PreparedPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class LastHop:
+    """A pattern whose solutions are grouped, divided at its last hop."""
+
+    before: PreparedPattern
+    step: plan.Expand
+    after: PreparedPattern
+    """What is tested once the hop was followed."""
+    rest: PreparedPattern
+    """The hop and what is tested after it."""
+    is_counted: bool
+    """Whether nothing but the number of destinations is asked for."""
+    unless: plan.Expand | None = None
+    """A link that destinations must not have; then nothing else is tested."""
+
+
+@dataclass(frozen=True, slots=True)
 class Anchor:
     """`property = value` or `property in values`, where the value is the same for all rows."""
 
@@ -82,6 +98,8 @@ class PreparedRead:
     order: tuple[plan.SortKey, ...]
     ties: tuple[plan.BoundVariable, ...]
     """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
+    last_hop: LastHop | None
+    """Where a match whose aggregates can be added up is divided."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
@@ -145,6 +163,7 @@ class _Preparation:
             having,
             order,
             ties,
+            None if group_by is None or compiled.rank else _last_hop(pattern, group_by),
         )
 
     # --- expressions ------------------------------------------------------------------------------
@@ -292,6 +311,53 @@ class _Preparation:
                 for pattern in one.patterns:
                     read |= pattern.reads
         return frozenset(read)
+
+
+def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
+    """The hop with the most rows, if all that comes after it looks at one row at a time."""
+    if any(entry.value.distinct or entry.value.function == "collect" for entry in by.aggregates):
+        return None
+    steps = pattern.steps
+    for at in range(len(steps) - 1, 0, -1):
+        step = steps[at].step
+        if isinstance(step, plan.Expand) and not step.target_is_bound:
+            if (step.minimum, step.maximum) != (1, 1) or step.edge_variable or step.path_variable:
+                return None
+            after = PreparedPattern(steps[at + 1 :], pattern.reads)
+            unless = _excluded_link(after.steps, step)
+            unread = step.target not in steps[-1].needed
+            return LastHop(
+                PreparedPattern(steps[:at], pattern.reads),
+                step,
+                after,
+                PreparedPattern(steps[at:], pattern.reads),
+                unread and (not after.steps or unless is not None),
+                unless,
+            )
+        if isinstance(step, plan.Scan | plan.Extend):
+            return None
+    return None
+
+
+def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Expand | None:
+    """The link between both ends of a hop that the one step after it excludes."""
+    if len(steps) != 1 or not isinstance(steps[0].step, plan.Exclude):
+        return None
+    test = single_test(steps[0].patterns[0])
+    if test is None or test.maximum != 1:
+        return None
+    return test if {test.source, test.target} == {hop.source, hop.target} else None
+
+
+def single_test(pattern: PreparedPattern) -> plan.Expand | None:
+    """The one step of a pattern that only asks whether two bound nodes are linked."""
+    if len(pattern.steps) != 1:
+        return None
+    step = pattern.steps[0].step
+    if not isinstance(step, plan.Expand) or not step.target_is_bound:
+        return None
+    plain = step.edge_variable is None and step.path_variable is None and not step.predicates
+    return step if plain and step.minimum <= step.maximum else None
 
 
 def _introduced(step: plan.Step) -> frozenset[str]:

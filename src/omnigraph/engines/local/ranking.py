@@ -42,12 +42,16 @@ def rank(
 ) -> RankedRows:
     """Rank the nodes bound to the scored variable; at most ``stop`` candidates are wanted."""
     bound = frame.bound[score.variable]
-    candidates = sorted_distinct(bound[bound >= 0])
+    candidates = _candidates(bound)
     ranker = _Ranker(session)
     if isinstance(score, ex.Rrf):
         ranking = ranker.fused(score, candidates, best_first)
     else:
         ranking = ranker.single(score, candidates, best_first, stop)
+    if candidates is bound:
+        rows = np.searchsorted(bound, ranking.slots)
+        ranks = np.arange(len(rows))
+        return RankedRows(frame.take(rows), ranks, pa.array(ranking.scores, pa.float64()))
     by_slot = np.argsort(ranking.slots)
     ordered = ranking.slots[by_slot]
     if not len(ordered):
@@ -57,6 +61,13 @@ def rank(
     kept = np.flatnonzero(ordered[place] == bound)
     ranks = by_slot[place[kept]]
     return RankedRows(frame.take(kept), ranks, pa.array(ranking.scores[ranks]))
+
+
+def _candidates(bound: Slots) -> Slots:
+    """The nodes bound in some row, each once, in the order of their slots."""
+    if len(bound) and int(bound[0]) >= 0 and (bound[1:] > bound[:-1]).all():
+        return bound  # so a scan leaves them
+    return sorted_distinct(bound[bound >= 0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pyarrow as pa
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.codes import codes_of
 from omnigraph.engines.local.frame import Frame
-from omnigraph.engines.local.grouping import grouped
+from omnigraph.engines.local.last_hop import groups_of
+from omnigraph.engines.local.match import match
 from omnigraph.engines.local.ordering import Key, Rows, TieBreaker, ordered_rows
 from omnigraph.engines.local.ranking import RankedRows, rank
 from omnigraph.engines.local.session import Session
@@ -24,14 +25,16 @@ from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 
 
-def answer(session: Session, frame: Frame) -> pa.Table:
+def answer(session: Session) -> pa.Table:
     """The table a query returns."""
+    by = session.prepared.group_by
+    solutions = match(session) if by is None else groups_of(session, by)
     trace = session.run.trace
     began = time.perf_counter()
-    if session.prepared.group_by is not None:
-        table = _grouped_answer(session, frame, session.prepared.group_by)
+    if isinstance(solutions, Frame):
+        table = _row_answer(session, solutions)
     else:
-        table = _row_answer(session, frame)
+        table = _grouped_answer(session, *solutions)
     if trace is not None:
         seconds = time.perf_counter() - began
         trace.steps.append(StepReport("Answer", _tail_strategy(session), table.num_rows, seconds))
@@ -224,9 +227,8 @@ class _Named(FrameValues):
         return self._columns.named[leaf.name] if known is None else known
 
 
-def _grouped_answer(session: Session, frame: Frame, by: plan.GroupBy) -> pa.Table:
+def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> pa.Table:
     prepared = session.prepared
-    named, count = grouped(session, frame, by)
     rows = _GroupColumns(session, count, named)
     outputs = {
         column.name: rows.column(column.expression)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engines.local.frame import Frame
+from omnigraph.engines.local.frame import Bound, Frame, Rows
 from omnigraph.engines.local.session import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
@@ -34,6 +34,14 @@ class FrameValues:
         if known is None:
             known = self._known[id(leaf)] = (leaf, self._read(leaf))
         return known[1]
+
+    def slots(self, variable: str) -> Bound:
+        """What a variable is bound to in each row."""
+        return self.frame.bound[variable]
+
+    def taken(self, rows: Rows) -> FrameValues:
+        """The values of some of the rows."""
+        return FrameValues(self.session, self.frame.take(rows))
 
     def column(self, expression: ex.Expression) -> pa.Array:
         """An expression as one array of its own type."""
@@ -66,25 +74,24 @@ class FrameValues:
         return mask
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:
-        bound = self.frame.bound
         if not self.frame.count:
             # Steps that were never reached have not said where their values are.
             return pa.array([], arrow_type(leaf.type))
         match leaf:
             case ex.PropertyValue(kind="node"):
                 nodes = self.session.tables.nodes(leaf.type_name)
-                return nodes.values(leaf.property, arrow_type(leaf.type), bound[leaf.variable])
+                return nodes.values(leaf.property, arrow_type(leaf.type), self.slots(leaf.variable))
             case ex.PropertyValue():
                 return self.session.edge_values(
-                    leaf.variable, leaf.property, arrow_type(leaf.type), bound[leaf.variable]
+                    leaf.variable, leaf.property, arrow_type(leaf.type), self.slots(leaf.variable)
                 )
             case ex.EntityId():
                 type_name = self.session.prepared.variables[leaf.variable].type_name
-                return self.session.tables.space(type_name).strings(bound[leaf.variable])
+                return self.session.tables.space(type_name).strings(self.slots(leaf.variable))
             case ex.PathNodes():
-                return self.session.paths.nodes(bound[leaf.variable])
+                return self.session.paths.nodes(self.slots(leaf.variable))
             case ex.PathLength():
-                return self.session.paths.lengths(bound[leaf.variable])
+                return self.session.paths.lengths(self.slots(leaf.variable))
             case ex.OutputValue():
                 return self._searched(leaf.name)
 
@@ -95,4 +102,4 @@ class FrameValues:
         call = self.session.prepared.calls.get(name)
         if call is None:
             raise InternalError(f"nothing computes the column {name}")
-        return self.session.search.values(call, self.frame.bound[call.variable])
+        return self.session.search.values(call, self.slots(call.variable))

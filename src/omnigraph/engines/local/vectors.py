@@ -36,6 +36,9 @@ them it is quicker to multiply everything."""
 _BLOCK_CELLS = 1 << 16
 """Components turned into doubles at a time, so that they stay in the processor's cache."""
 
+_PRODUCT_CELLS = 1 << 13
+"""Components multiplied in one go; the library for matrices does as many in one thread."""
+
 _GROWTH = 1.25
 """Room of an appended matrix, relative to its size: most appends then copy only what is new."""
 
@@ -220,8 +223,7 @@ class _Bounds:
         """No distance is below this by more than `_flat`."""
         bound: Floats = lengths * -self._per_length
         with np.errstate(all="ignore"):
-            # Row by row: `@` spreads over threads, which wait for each other on a busy machine.
-            bound += np.vecdot(matrix, self._factors)
+            bound += _products(matrix, self._factors)
             bound += squares
         return bound
 
@@ -230,6 +232,18 @@ class _Bounds:
         with np.errstate(all="ignore"):
             margin = lengths * self._per_length + squares * self._per_square + self._flat
             return np.where(np.isfinite(lower), lower + 2 * margin, np.inf)
+
+
+def _products(matrix: Matrix, factors: Matrix) -> Matrix:
+    """The product of each row with the same factors.
+
+    One product of everything is spread over threads, which wait for each other on a busy machine.
+    Products of some rows each are not, and take no longer than memory does.
+    """
+    step = max(1, _PRODUCT_CELLS // max(len(factors), 1))
+    whole = len(matrix) // step * step
+    blocks = matrix[:whole].reshape(-1, step, matrix.shape[1]) @ factors
+    return np.concatenate([blocks.reshape(-1), matrix[whole:] @ factors])
 
 
 def _double_error(dimension: int) -> float:

@@ -1,0 +1,200 @@
+"""Grouping solutions without holding all of them.
+
+Most aggregates are about the far end of a last hop: how many a node knows, by city, by age. That
+hop is the one with the most rows, and none of them is part of the answer. So it is not followed at
+all where only the number of destinations matters, and otherwise followed for some rows at a time,
+each block grouped on its own. Blocks fit into the processor's cache, and memory stays bounded
+however many solutions there are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engines.base import StepReport
+from omnigraph.engines.local.adjacency import Adjacency, Counts
+from omnigraph.engines.local.edges import CachedEdges, Direction
+from omnigraph.engines.local.frame import Bound, Frame, Rows
+from omnigraph.engines.local.grouping import Part, part_of, united
+from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.match import Matcher
+from omnigraph.engines.local.prepare import LastHop
+from omnigraph.engines.local.session import Session
+from omnigraph.engines.local.values import FrameValues
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression
+from omnigraph.query.explain import explain_step
+
+BLOCK_ROWS = 1 << 19
+"""Solutions grouped at a time."""
+
+_OPPOSITE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
+
+
+def groups_of(session: Session, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
+    """The columns of the grouped solutions by name, and how many groups there are."""
+    matcher = Matcher(session)
+    last = session.prepared.last_hop
+    if last is None:
+        frame = matcher.run(session.prepared.pattern, Frame.unit())
+        return united([part_of(FrameValues(session, frame), by)], by)
+    frame = matcher.run(last.before, Frame.unit())
+    return united(_Hop(session, matcher, last, by).parts(frame), by)
+
+
+@dataclass(slots=True)
+class _Hop:
+    session: Session
+    matcher: Matcher
+    last: LastHop
+    by: plan.GroupBy
+
+    def parts(self, frame: Frame) -> list[Part]:
+        """The groups of all rows that the last hop extends, in one part or more."""
+        adjacency = self._adjacency(frame)
+        if adjacency is not None:
+            sources = frame.bound[self.last.step.source]
+            if self.last.is_counted:
+                times = self._times(adjacency, sources)
+                if times is not None:
+                    return [self._counted(frame, times)]
+            degrees = adjacency.degrees(sources)
+            if int(degrees.sum()) > BLOCK_ROWS:
+                return self._in_blocks(adjacency, frame, degrees)
+        whole = self.matcher.run(self.last.rest, frame)
+        return [part_of(FrameValues(self.session, whole), self.by)]
+
+    def _adjacency(self, frame: Frame) -> Adjacency | None:
+        """The edges of the hop, if they are in memory."""
+        if not frame.count:
+            return None
+        step = self.last.step
+        edges = self.session.tables.edges(step, frame.count)
+        return edges.adjacency(step.direction) if isinstance(edges, CachedEdges) else None
+
+    def _all_count(self, adjacency: Adjacency) -> bool:
+        """Whether every neighbour is one destination of the hop."""
+        if adjacency.has_parallels or self.last.step.predicates:
+            return False
+        targets = self.session.tables.nodes(self.last.step.target_type, whole=True)
+        return targets.present(adjacency.neighbours) is None
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _times(self, adjacency: Adjacency, sources: Slots) -> Counts | None:
+        """How many destinations each row has; None if following the hop is the way to find out."""
+        if not self._all_count(adjacency):
+            return None
+        degrees = adjacency.degrees(sources)
+        unless = self.last.unless
+        if unless is None:
+            return degrees
+        edges = self.session.tables.edges(unless, len(sources))
+        if not isinstance(edges, CachedEdges):
+            return None
+        ahead = unless.source == self.last.step.source
+        excluded = edges.adjacency(unless.direction if ahead else _OPPOSITE[unless.direction])
+        if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
+            return None
+        # Fewer edges exclude than are followed: those that do both are looked for from their side.
+        found, counts = excluded.gather(sources)
+        rows = np.repeat(np.arange(len(sources)), counts)
+        both = adjacency.contains(sources[rows], found)
+        return degrees - np.bincount(rows[both], minlength=len(sources))
+
+    def _counted(self, frame: Frame, times: Counts) -> Part:
+        trace = self.session.run.trace
+        if trace is not None:
+            steps = [explain_step(one.step) for one in self.last.rest.steps]
+            reports = [
+                StepReport(step, "adjacency, counted", int(times.sum()), 0.0) for step in steps
+            ]
+            trace.steps += reports
+        some = times > 0
+        values = FrameValues(self.session, frame.filter(some))
+        return part_of(values, self.by, times=times[some])
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def _in_blocks(self, adjacency: Adjacency, frame: Frame, degrees: Counts) -> list[Part]:
+        ends = np.cumsum(degrees)
+        in_all = int(ends[-1])
+        cuts = np.searchsorted(ends, np.arange(BLOCK_ROWS, in_all, BLOCK_ROWS))
+        bounds = np.unique(np.concatenate([[0], cuts, [frame.count]]))
+        as_runs = not self.last.after.steps and self._all_count(adjacency)
+        parts: list[Part] = []
+        trace = self.session.run.trace
+        mark = 0 if trace is None else len(trace.steps)
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            began = time.perf_counter()
+            values = self._values(adjacency, frame.part(start, stop), as_runs)
+            parts.append(part_of(values, self.by, rows_in_all=in_all))
+            if trace is not None and as_runs:
+                hop = explain_step(self.last.step)
+                seconds = time.perf_counter() - began
+                trace.steps.append(StepReport(hop, "adjacency", values.frame.count, seconds))
+        if trace is not None:
+            trace.steps[mark:] = _folded(trace.steps[mark:], len(parts))
+        return parts
+
+    def _values(self, adjacency: Adjacency, block: Frame, as_runs: bool) -> FrameValues:
+        step = self.last.step
+        if as_runs:
+            found, counts = adjacency.gather(block.bound[step.source])
+            return _Runs(self.session, block, counts, step.target, found)
+        return FrameValues(self.session, self.matcher.run(self.last.rest, block))
+
+
+def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
+    """The reports of all blocks as one for each step."""
+    steps = len(reports) // blocks
+    return [
+        StepReport(
+            reports[at].step,
+            f"{reports[at].strategy}, in {blocks} blocks",
+            sum(report.rows for report in reports[at::steps]),
+            sum(report.seconds for report in reports[at::steps]),
+        )
+        for at in range(steps)
+    ]
+
+
+class _Runs(FrameValues):
+    """Rows of which each is a row before the hop with one of its destinations.
+
+    What is known before the hop is read once per row there and then repeated.
+    """
+
+    def __init__(
+        self, session: Session, before: Frame, counts: Counts, target: str, found: Slots
+    ) -> None:
+        super().__init__(session, Frame(len(found), {target: found}))
+        self._before = FrameValues(session, before)
+        self._counts = counts
+        self._target = target
+
+    def slots(self, variable: str) -> Bound:
+        if variable == self._target:
+            return super().slots(variable)
+        return np.repeat(self._before.slots(variable), self._counts)
+
+    def taken(self, rows: Rows) -> FrameValues:
+        origins = np.searchsorted(np.cumsum(self._counts), rows, side="right")
+        found = self.frame.bound[self._target].take(rows)
+        taken = self._before.frame.take(origins).binding(self._target, found)
+        return FrameValues(self.session, taken)
+
+    def _read(self, leaf: ColumnExpression) -> pa.Array:
+        if self._target in ex.variables_of(leaf) or isinstance(leaf, ex.OutputValue):
+            return super()._read(leaf)
+        column = self._before(leaf)
+        plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        if plain and not column.null_count:
+            return pa.array(np.repeat(column.to_numpy(), self._counts))
+        rows = np.repeat(np.arange(len(column), dtype=np.int32), self._counts)
+        return column.take(pa.array(rows))

@@ -6,6 +6,7 @@ A test compares the committed pages with what this module makes, so they cannot 
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from omnigraph.cli.main import app
 from omnigraph.errors import OmnigraphError
 
 DOCS = Path(__file__).parent
+OWNERS = DOCS.parent / ".github" / "owners.toml"
 
 ERRORS_INTRODUCTION = """\
 # Errors
@@ -50,7 +52,21 @@ command cannot use is an error before anything is read.
 def pages() -> dict[Path, str]:
     """Every generated page: its place and its text."""
     reference = DOCS / "reference"
-    return {reference / "errors.md": errors_page(), reference / "cli.md": cli_page()}
+    return {
+        reference / "errors.md": errors_page(),
+        reference / "cli.md": cli_page(),
+        OWNERS.with_name("CODEOWNERS"): code_owners(OWNERS.read_text(encoding="utf-8")),
+    }
+
+
+def code_owners(roles: str) -> str:
+    """The list of owners that reviews are asked by, from the file that says who has which role."""
+    known = tomllib.loads(roles)
+    lines = ["# Written by `make docs` from .github/owners.toml: edit there."]
+    for entry in known["owns"]:
+        owners = " ".join(known["roles"][entry["role"]])
+        lines += [f"{path if path == '*' else '/' + path} {owners}" for path in entry["paths"]]
+    return "\n".join(lines) + "\n"
 
 
 def cli_page() -> str:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph.engines.local.codes import Grouping
 from omnigraph.engines.local.grouping import _column, _total
-from omnigraph.engines.local.values import FrameValues
+from omnigraph.engines.local.values import Floats, FrameValues
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
@@ -39,6 +39,9 @@ class OneColumn:
 
     def column(self, expression: ex.Expression) -> pa.Array:
         return self.values
+
+    def floats(self, expression: ex.Expression) -> Floats | None:
+        return FrameValues.floats(cast(FrameValues, self), expression)
 
 
 def aggregate(

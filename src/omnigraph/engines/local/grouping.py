@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.local.codes import Coded, Grouping, codes_of
+from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.nodes import CachedNodes
-from omnigraph.engines.local.values import FrameValues
+from omnigraph.engines.local.values import Floats, FrameValues
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -156,21 +157,17 @@ def _codes(values: FrameValues, item: ex.Expression, rows_in_all: int) -> pa.Arr
         nodes = values.session.tables.nodes(item.type_name)
         is_text = item.type.is_plain_scalar and pa.types.is_string(arrow_type(item.type))
         if is_text and isinstance(nodes, CachedNodes) and 4 * rows_in_all > nodes.view.count:
-            known = nodes.view.keep_with_files(
-                ("codes", item.property),
-                lambda: _ColumnCodes.of(nodes.view.column(item.property, pa.string())),
-            )
-            slots = values.slots(item.variable)
-            return Coded(known.codes.take(nodes.rows(slots)), known.count)
+            known = _codes_by_slot(nodes, item.property)
+            return Coded(known.codes.take(values.slots(item.variable)), known.count)
     return values.column(item)
 
 
 @dataclass(frozen=True, slots=True)
 class _ColumnCodes:
-    """Codes of a whole column; the last entry stands for no row."""
+    """Codes of the texts of a property; the last entry stands for no node."""
 
-    codes: npt.NDArray[np.int64]
-    """As wide as numpy counts with, so that counting copies nothing."""
+    codes: npt.NDArray[np.unsignedinteger]
+    """As narrow as they can be: reading them in no order is what takes the time."""
     count: int
 
     @property
@@ -182,7 +179,21 @@ class _ColumnCodes:
         encoded = column.dictionary_encode()
         none = len(encoded.dictionary)
         indices = encoded.indices.fill_null(none).to_numpy()
-        return cls(np.append(indices.astype(np.int64), none), none + 1)
+        narrow = np.min_scalar_type(none)
+        return cls(np.append(indices, none).astype(narrow), none + 1)
+
+
+def _codes_by_slot(nodes: CachedNodes, property: str) -> _ColumnCodes:
+    """Codes of a property by slot, so that no row has to be looked up first."""
+    by_row = nodes.view.keep_with_files(
+        ("codes", property), lambda: _ColumnCodes.of(nodes.view.column(property, pa.string()))
+    )
+
+    def make() -> _ColumnCodes:
+        every = np.append(np.arange(len(nodes.space), dtype=np.int32), ABSENT)
+        return _ColumnCodes(by_row.codes.take(nodes.rows(every)), by_row.count)
+
+    return nodes.view.keep(("codes by slot", property, nodes.space.serial), make)
 
 
 def _total(
@@ -191,8 +202,12 @@ def _total(
     """What the rows of each group come to."""
     if value.argument is None:
         return Sizes(groups.sizes if times is None else _counted(groups.group, times, groups.count))
-    column = values.column(value.argument)
     group = groups.group
+    if value.function in ("sum", "avg") and not value.distinct:
+        numbers = values.floats(value.argument)
+        if numbers is not None:
+            return _summed(numbers, group, times, groups)
+    column = values.column(value.argument)
     if column.null_count:
         valid = column.is_valid()
         mask = valid.to_numpy(zero_copy_only=False)
@@ -206,15 +221,15 @@ def _total(
         case "count":
             return Sizes(_counted(group, times, groups.count))
         case "sum" | "avg":
-            return _summed(column, group, times, groups)
+            numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
+            return _summed(numbers, group, times, groups)
         case "min" | "max":
             return Found(_extremes(value.function, column, group, groups.count))
         case "collect":
             return Found(_lists(column, group, groups.count, arrow_type(value.type)))
 
 
-def _summed(column: pa.Array, group: Groups, times: Times | None, groups: Grouping) -> Sums:
-    numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
+def _summed(numbers: Floats, group: Groups, times: Times | None, groups: Grouping) -> Sums:
     counts = (
         groups.sizes
         if times is None and len(group) == len(groups.group)

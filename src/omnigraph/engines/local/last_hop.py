@@ -24,7 +24,7 @@ from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import Matcher
 from omnigraph.engines.local.prepare import LastHop
 from omnigraph.engines.local.session import Session
-from omnigraph.engines.local.values import FrameValues
+from omnigraph.engines.local.values import Floats, FrameValues
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
@@ -132,7 +132,12 @@ class _Hop:
         mark = 0 if trace is None else len(trace.steps)
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             began = time.perf_counter()
-            values = self._values(adjacency, frame.part(start, stop), as_runs)
+            block = frame.part(start, stop)
+            values = (
+                self._runs(adjacency, block, ends[start:stop] - (ends[start] - degrees[start]))
+                if as_runs
+                else FrameValues(self.session, self.matcher.run(self.last.rest, block))
+            )
             parts.append(part_of(values, self.by, rows_in_all=in_all))
             if trace is not None and as_runs:
                 hop = explain_step(self.last.step)
@@ -142,12 +147,10 @@ class _Hop:
             trace.steps[mark:] = _folded(trace.steps[mark:], len(parts))
         return parts
 
-    def _values(self, adjacency: Adjacency, block: Frame, as_runs: bool) -> FrameValues:
+    def _runs(self, adjacency: Adjacency, block: Frame, ends: Counts) -> FrameValues:
         step = self.last.step
-        if as_runs:
-            found, counts = adjacency.gather(block.bound[step.source])
-            return _Runs(self.session, block, counts, step.target, found)
-        return FrameValues(self.session, self.matcher.run(self.last.rest, block))
+        found, counts = adjacency.gather(block.bound[step.source])
+        return _Runs(FrameValues(self.session, block), counts, ends, step.target, found)
 
 
 def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
@@ -171,11 +174,12 @@ class _Runs(FrameValues):
     """
 
     def __init__(
-        self, session: Session, before: Frame, counts: Counts, target: str, found: Slots
+        self, before: FrameValues, counts: Counts, ends: Counts, target: str, found: Slots
     ) -> None:
-        super().__init__(session, Frame(len(found), {target: found}))
-        self._before = FrameValues(session, before)
+        super().__init__(before.session, Frame(len(found), {target: found}))
+        self._before = before
         self._counts = counts
+        self._ends = ends
         self._target = target
 
     def slots(self, variable: str) -> Bound:
@@ -184,17 +188,20 @@ class _Runs(FrameValues):
         return np.repeat(self._before.slots(variable), self._counts)
 
     def taken(self, rows: Rows) -> FrameValues:
-        origins = np.searchsorted(np.cumsum(self._counts), rows, side="right")
+        origins = np.searchsorted(self._ends, rows, side="right")
         found = self.frame.bound[self._target].take(rows)
         taken = self._before.frame.take(origins).binding(self._target, found)
         return FrameValues(self.session, taken)
+
+    def floats(self, column: ex.Expression) -> Floats | None:
+        if self._target in ex.variables_of(column):
+            return super().floats(column)
+        numbers = self._before.floats(column)
+        return None if numbers is None else np.repeat(numbers, self._counts)
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:
         if self._target in ex.variables_of(leaf) or isinstance(leaf, ex.OutputValue):
             return super()._read(leaf)
         column = self._before(leaf)
-        plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        if plain and not column.null_count:
-            return pa.array(np.repeat(column.to_numpy(), self._counts))
         rows = np.repeat(np.arange(len(column), dtype=np.int32), self._counts)
         return column.take(pa.array(rows))

@@ -61,6 +61,10 @@ class RowNumbers:
         """Memory it takes."""
         return int(self._rows.nbytes)
 
+    def slots(self) -> Slots:
+        """The slots that have a row, ascending."""
+        return np.flatnonzero(self._rows[:-1] >= 0).astype(np.int32)
+
     def of(self, slots: Slots, space_size: int) -> Positions:
         """The rows of some slots, `ABSENT` where there is none."""
         if space_size >= len(self._rows):
@@ -134,9 +138,10 @@ class CachedNodes:
         return taken(self.view.column(property, type), self.rows(slots))
 
     def every(self) -> Slots:
-        """All nodes, in the order of their rows."""
-        slots: Slots = self.slots[self.view.positions()]
-        return slots
+        """All nodes, in the order of their slots: so the edges at them lie."""
+        if self.view.count == len(self.space):
+            return np.arange(len(self.space), dtype=np.int32)
+        return self._numbers.slots()
 
 
 class FetchedNodes:

@@ -14,6 +14,8 @@ from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
 from omnigraph.query.evaluate.comparison import Datum
 
+Floats = npt.NDArray[np.float64]
+
 
 class FrameValues:
     """What each leaf of an expression is worth in the rows of a frame; each is read once."""
@@ -54,6 +56,14 @@ class FrameValues:
             value = value.combine_chunks()
         type = arrow_type(expression.type)
         return value if value.type == type else value.cast(type)
+
+    def floats(self, expression: ex.Expression) -> Floats | None:
+        """A number as doubles; None if it is null in some row."""
+        column = self.column(expression)
+        if column.null_count:
+            return None
+        numbers: Floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return numbers
 
     def value(self, expression: ex.Expression) -> Datum:
         """An expression as it comes: one value if it is the same for all rows."""

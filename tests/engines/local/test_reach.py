@@ -64,11 +64,23 @@ class Discovered:
         return slots_of(everything), np.array([len(each) for each in found], np.int64)
 
 
-@pytest.fixture(params=[0, 8, 1_000_000], ids=["sparse", "usual", "dense"], autouse=True)
+NEVER = 1_000_000
+WAYS = {
+    "lists": (0, 0),
+    "lists, then maps": (3, 0),
+    "a map of what was met": (NEVER, 0),
+    "maps": (NEVER, NEVER),
+    "usual": (64, 8),
+}
+
+
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS), autouse=True)
 def frontier(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Frontiers as sorted lists, as maps, or as the engine chooses."""
+    """What was met, and frontiers, as sorted lists, as maps, or as the engine chooses."""
+    sparse, dense = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reach_module, "_DENSE_SHARE", request.param)
+        patch.setattr(reach_module, "_SPARSE_SHARE", sparse)
+        patch.setattr(reach_module, "_DENSE_SHARE", dense)
         yield
 
 

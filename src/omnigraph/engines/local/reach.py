@@ -18,6 +18,9 @@ from omnigraph.engines.local.ids import Slots
 _DENSE_SHARE = 8
 """A frontier of this part of all nodes is kept as a map instead of a sorted list."""
 
+_SPARSE_SHARE = 64
+"""Up to this part of all nodes, those a search has met are a list: a map costs all of them."""
+
 Rows = npt.NDArray[np.integer]
 
 
@@ -97,24 +100,14 @@ def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
 
 
 def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -> Slots:
-    seen = np.zeros(max(neighbours.node_count, source + 1), np.bool_)
-    seen[source] = True
     frontier = np.array([source], np.int32)
+    seen = _Seen(frontier)
     emitted: list[Slots] = []
     for hop in range(1, maximum + 1):
         found, counts = neighbours.gather(frontier)
-        if neighbours.node_count > len(seen):
-            seen = np.concatenate([seen, np.zeros(neighbours.node_count - len(seen), np.bool_)])
         if neighbours.has_loops and hop >= minimum:
             emitted.append(found[found == np.repeat(frontier, counts)])
-        if len(found) * _DENSE_SHARE > len(seen):
-            reached = np.zeros(len(seen), np.bool_)
-            reached[found] = True
-            reached &= ~seen
-            fresh = np.flatnonzero(reached).astype(np.int32)
-        else:
-            fresh = sorted_distinct(found[~seen[found]])
-        seen[fresh] = True
+        fresh = seen.add(found, neighbours.node_count)
         if hop >= minimum:
             emitted.append(fresh)
         if not len(fresh):
@@ -124,6 +117,48 @@ def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -
         return np.zeros(0, np.int32)
     together = np.concatenate(emitted)
     return sorted_distinct(together) if neighbours.has_loops else together
+
+
+class _Seen:
+    """The nodes a search has met: a list as long as they are few, a map of all nodes later."""
+
+    def __init__(self, first: Slots) -> None:
+        self._few: Slots = first
+        self._map: npt.NDArray[np.bool_] | None = None
+
+    def add(self, found: Slots, node_count: int) -> Slots:
+        """Those of ``found`` that were not met before, each once, ascending."""
+        if self._map is None and (len(self._few) + len(found)) * _SPARSE_SHARE < node_count:
+            fresh: Slots = sorted_distinct(found.copy())
+            place = self._few.searchsorted(fresh)
+            place[place == len(self._few)] = 0
+            fresh = fresh[self._few[place] != fresh]
+            self._few = np.concatenate([self._few, fresh])
+            self._few.sort()
+            return fresh
+        seen = self._map_of(node_count)
+        if len(found) * _DENSE_SHARE > len(seen):
+            reached = np.zeros(len(seen), np.bool_)
+            reached[found] = True
+            reached &= ~seen
+            fresh = np.flatnonzero(reached).astype(np.int32)
+        else:
+            fresh = sorted_distinct(found[~seen[found]])
+        seen[fresh] = True
+        return fresh
+
+    def _map_of(self, node_count: int) -> npt.NDArray[np.bool_]:
+        """The map, with room for nodes met since."""
+        known = self._map
+        if known is None or node_count > len(known):
+            size = max(node_count, int(self._few[-1]) + 1)
+            self._map = np.zeros(size, np.bool_)
+            if known is None:
+                self._map[self._few] = True
+            else:
+                self._map[: len(known)] = known
+        assert self._map is not None
+        return self._map
 
 
 def _from_many(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> Keys:

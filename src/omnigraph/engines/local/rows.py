@@ -23,8 +23,8 @@ from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
     FragmentState,
     columns_of,
+    deleted_offsets,
     fragments_of,
-    remaining_offsets,
     stored_rows,
 )
 from omnigraph.storage.stored_columns import SAME, StoredColumns
@@ -195,7 +195,7 @@ class TableRows:
         self._lock = threading.RLock()
         self._views: OrderedDict[tuple[str | None, int, StoredColumns], RowView] = OrderedDict()
         self._layouts: OrderedDict[tuple[tuple[str, ...], ...], Layout] = OrderedDict()
-        self._remaining: OrderedDict[tuple[tuple[str, ...], str], npt.NDArray[np.int64]] = (
+        self._deleted: OrderedDict[tuple[tuple[str, ...], str], npt.NDArray[np.int64]] = (
             OrderedDict()
         )
 
@@ -279,20 +279,19 @@ class TableRows:
             live = np.ones(layout.size, np.bool_)
             for fragment in fragments:
                 if fragment.deletions is not None:
-                    start, rows = layout.starts[fragment.files]
-                    live[start : start + rows] = False
-                    live[start + self._remaining_in(handle, fragment)] = True
+                    start, _ = layout.starts[fragment.files]
+                    live[start + self._deleted_in(handle, fragment)] = False
             live.setflags(write=False)  # what is counted for a mask may be remembered
         return RowView(self, handle, fragments, layout, live=live, columns=columns)
 
-    def _remaining_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
+    def _deleted_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
         assert fragment.deletions is not None
         key = (fragment.files, fragment.deletions)
-        known = self._remaining.get(key)
+        known = self._deleted.get(key)
         if known is None:
-            known = self._remaining[key] = remaining_offsets(handle, fragment)
-            if len(self._remaining) > _VIEWS_MAX:
-                self._remaining.popitem(last=False)
+            known = self._deleted[key] = deleted_offsets(handle, fragment)
+            if len(self._deleted) > _VIEWS_MAX:
+                self._deleted.popitem(last=False)
         return known
 
     def _assembled(self, view: RowView, name: Hashable, load: Load) -> Column:

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries bench-load docs clean
+.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -73,6 +73,15 @@ bench-queries: $(STAMP) ## queries against Kuzu, DuckDB and bare Lance: make ben
 
 bench-load: $(STAMP) ## bulk loading against Spark's own copy, Kuzu and bare Lance
 	@$(BIN)/python -m bench load $(ARGS)
+
+bench-merge: $(STAMP) ## merge and diff at several sizes, widths and amounts of change
+	@$(BIN)/python -m bench merge $(ARGS)
+
+bench-upkeep: $(STAMP) ## a graph grown by 2,000 commits against one loaded at once
+	@$(BIN)/python -m bench upkeep $(ARGS)
+
+bench-server: $(STAMP) ## queries over HTTP against the embedded engine, and 50 clients at once
+	@$(BIN)/python -m bench server $(ARGS)
 
 docs: $(STAMP) ## rewrite the generated reference pages
 	@$(BIN)/python docs/generate.py

@@ -6,14 +6,12 @@ sides alike.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +22,8 @@ import pyarrow as pa
 from lance import LanceDataset
 from lance.fragment import write_fragments
 
+from bench.measure import durability
 from bench.record import Figure, Target
-from omnigraph.effects.durability import VARIABLE, configured_durability
 from omnigraph.graph import Graph, init, open_graph
 
 INSERT_RATIO = Target(3, "at most")
@@ -73,12 +71,12 @@ def measure_all(sizes: Sizes) -> list[Figure]:
     """Every figure of the suite, at some sizes."""
     with TemporaryDirectory() as directory:
         place = Path(directory)
-        with _durability("process"):
+        with durability("process"):
             figures = [*_inserts(place / "inserts", sizes), *_history(place / "history", sizes)]
             figures += _types(place / "types", sizes)
             figures += _processes(place / "processes", sizes)
             figures += _start(place / "start", sizes)
-        with _durability("disk"):
+        with durability("disk"):
             figures += _on_disk(place / "disk", sizes)
     return figures
 
@@ -321,21 +319,6 @@ def _graph_with_commits(path: Path, commits: int) -> Graph:
 def _insert_known(graph: Graph, n: int) -> None:
     """Insert one of few rows, so that commits become many and the data stays small."""
     graph.mutate(INSERT, {"name": f"known {n % 50}", "age": n})
-
-
-@contextmanager
-def _durability(setting: str) -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = setting
-    configured_durability.cache_clear()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-        configured_durability.cache_clear()
 
 
 if __name__ == "__main__":

@@ -119,17 +119,18 @@ def _records(files: _Files) -> Iterator[Figure]:
         lambda: _child("rewrite", source=source, target=str(files.output()), form="json")
     )
     loaded = _best(lambda: _load(files, source, "spark", "records"))
-    # A load in process may hold a million rows of a type: a part of the places stands for all.
+    local = _load(files, source, "local", "records")
     part = str(files.records / "place-0.jsonl")
-    local, small = (_load(files, part, engine, "records") for engine in ("local", "spark"))
+    small = {engine: _load(files, part, engine, "records") for engine in ("local", "spark")}
     yield Figure("Spark copies the JSON lines", copied["seconds"], "s")
     yield Figure("load from JSON lines", loaded["seconds"], "s", note=_stages(loaded))
     yield Figure(
         "load to copy, JSON", loaded["seconds"] / copied["seconds"], "×", Target(1.5, "at most")
     )
-    rows = f"{local['rows']:,} rows"
-    yield Figure("a part of it in process", local["seconds"], "s", note=rows)
-    yield Figure("the same part with Spark", small["seconds"], "s", note=rows)
+    yield Figure("the same in process", local["seconds"], "s", note=f"{local['peak_mb']:,.0f} MB")
+    rows = f"{small['local']['rows']:,} rows"
+    yield Figure("a part of it in process", small["local"]["seconds"], "s", note=rows)
+    yield Figure("the same part with Spark", small["spark"]["seconds"], "s", note=rows)
 
 
 def _upserts(files: _Files) -> Iterator[Figure]:
@@ -146,12 +147,16 @@ def _upserts(files: _Files) -> Iterator[Figure]:
     lance.write_dataset(pq.read_table(files.parquet / "place"), table)
     bare = _child("merge_with_lance", source=str(source), table=str(table))["seconds"]
     yield Figure("bare Lance upsert", bare, "s", note=f"{count:,} of {files.sizes.places:,} rows")
-    for engine, target in (("auto", Target(1.5, "at most")), ("spark", None)):
+    ways = (("", False, Target(1.5, "at most")), (", distributed", True, None))
+    for name, distributed, target in ways:
         copy = files.output()
         shutil.copytree(graph, copy)
-        seconds = _child("upsert", graph=str(copy), source=str(source), engine=engine)["seconds"]
-        yield Figure(f"upsert, engine {engine}", seconds, "s")
-        yield Figure(f"upsert to bare Lance, engine {engine}", seconds / bare, "×", target)
+        merged = _child(
+            "upsert", graph=str(copy), source=str(source), engine="spark", distributed=distributed
+        )
+        yield Figure(f"upsert{name}", merged["seconds"], "s", note=_stages(merged))
+        ratio = merged["seconds"] / bare
+        yield Figure(f"upsert{name}, to bare Lance", ratio, "×", target)
 
 
 def _growth(files: _Files) -> Iterator[Figure]:

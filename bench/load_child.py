@@ -7,6 +7,7 @@ how long the session took to start.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ def start_session() -> dict[str, Any]:
 
 def load(graph: str, source: str, engine: str, form: str) -> dict[str, Any]:
     """Load both tables, from Parquet or as graph records, into a new graph."""
+    # What one process may hold by default is less than what is loaded here.
+    os.environ["OMNIGRAPH_WRITE_ROWS_MAX"] = os.environ["OMNIGRAPH_WRITE_BYTES_MAX"] = str(1 << 40)
     with _warm(engine), _memory() as memory:
         opened = _open(graph)
         began = time.perf_counter()
@@ -37,9 +40,13 @@ def load(graph: str, source: str, engine: str, form: str) -> dict[str, Any]:
             *_records(source, form), mode="append", engine=engine, **_tables(source, form)
         )
         seconds = time.perf_counter() - began
-    stages = {stage.name: round(stage.seconds, 2) for stage in receipt.stages}
     rows = sum(entry.records_read for entry in (*receipt.nodes, *receipt.edges))
-    return {"seconds": seconds, "rows": rows, "stages": stages, "peak_mb": memory["peak_mb"]}
+    return {
+        "seconds": seconds,
+        "rows": rows,
+        "stages": _stages(receipt),
+        "peak_mb": memory["peak_mb"],
+    }
 
 
 def rewrite(source: str, target: str, form: str) -> dict[str, Any]:
@@ -90,13 +97,20 @@ def merge_with_lance(source: str, table: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began}
 
 
-def upsert(graph: str, source: str, engine: str) -> dict[str, Any]:
-    """Upsert places into a graph."""
+def upsert(graph: str, source: str, engine: str, distributed: bool) -> dict[str, Any]:
+    """Upsert places into a graph, by this process or, as if they were many more, by workers."""
+    if distributed:
+        os.environ["OMNIGRAPH_SPARK_THRESHOLD_BYTES"] = "0"
     with _warm(engine):
         opened = _open(graph)
         began = time.perf_counter()
-        opened.load(nodes={"Place": source}, mode="merge", engine=engine)
-        return {"seconds": time.perf_counter() - began}
+        receipt = opened.load(nodes={"Place": source}, mode="merge", engine=engine)
+        seconds = time.perf_counter() - began
+    return {"seconds": seconds, "stages": _stages(receipt)}
+
+
+def _stages(receipt: Any) -> dict[str, float]:
+    return {stage.name: round(stage.seconds, 2) for stage in receipt.stages}
 
 
 _RECORD = (

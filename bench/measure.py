@@ -7,10 +7,14 @@ one is nearest to what the code costs.
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from omnigraph.effects.durability import VARIABLE, configured_durability
 
 ROUNDS = 7
 
@@ -47,3 +51,19 @@ def process_seconds(arguments: Sequence[str], rounds: int = ROUNDS) -> float:
 
     run()  # the first one compiles and caches byte code
     return best_seconds(run, rounds)
+
+
+@contextmanager
+def durability(setting: str) -> Iterator[None]:
+    """Run with one setting of durability."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = setting
+    configured_durability.cache_clear()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        configured_durability.cache_clear()

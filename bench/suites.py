@@ -12,6 +12,9 @@ SUITES = {
     "kernel": "bench.kernel",
     "queries": "bench.queries",
     "load": "bench.load",
+    "upkeep": "bench.upkeep",
+    "merge": "bench.merge",
+    "server": "bench.server",
 }
 
 

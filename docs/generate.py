@@ -6,6 +6,7 @@ A test compares the committed pages with what this module makes, so they cannot 
 from __future__ import annotations
 
 import inspect
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from omnigraph.cli.exit_codes import ExitCode
 from omnigraph.cli.help import all_pages
 from omnigraph.cli.main import app
 from omnigraph.errors import OmnigraphError
+from omnigraph.wire.openapi import openapi
 
 DOCS = Path(__file__).parent
 OWNERS = DOCS.parent / ".github" / "owners.toml"
@@ -55,6 +57,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "errors.md": errors_page(),
         reference / "cli.md": cli_page(),
+        reference / "openapi.json": openapi_page(),
         OWNERS.with_name("CODEOWNERS"): code_owners(OWNERS.read_text(encoding="utf-8")),
     }
 
@@ -74,6 +77,11 @@ def cli_page() -> str:
     codes = "".join(f"| {code:d} | {code.meaning} |\n" for code in ExitCode)
     sections = [f"\n## {name}\n\n```text\n{page}\n```\n" for name, page in all_pages(app).items()]
     return CLI_INTRODUCTION + codes + "".join(sections)
+
+
+def openapi_page() -> str:
+    """The description of the HTTP interface."""
+    return json.dumps(openapi(), indent=2) + "\n"
 
 
 def errors_page() -> str:

@@ -35,12 +35,12 @@ MAY_IMPORT: dict[str, str] = {
     "storage": "errors model syntax effects",
     "commit": "errors model syntax effects schema query storage",
     "branching": "errors model syntax effects schema storage commit",
-    "upkeep": "errors model schema storage commit",
+    "upkeep": "errors model effects schema storage commit",
     "engines": "errors model schema query storage",
     "engines.local": "errors model schema query storage engines",
     "engines.spark": "errors model schema query storage engines",
     "embedding": "errors model",
-    "policy": "errors model",
+    "policy": "errors model syntax",
     "pipeline": "errors model effects schema storage commit engines.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep"
@@ -49,9 +49,10 @@ MAY_IMPORT: dict[str, str] = {
     # the faces
     "wire": "errors model",
     "client": "errors model wire",
+    "mcp": "errors model graph client",
     "cluster": "errors model effects schema query policy graph",
-    "server": "errors model policy graph wire cluster",
-    "cli": "errors model syntax schema query graph pipeline client server cluster",
+    "server": "errors model effects policy graph wire cluster",
+    "cli": "errors model syntax schema query policy graph pipeline client mcp server cluster",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""
@@ -67,6 +68,8 @@ CONFINED: dict[str, str] = {
     "fastapi": "server",
     "starlette": "server",
     "uvicorn": "server",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
     "typer": "cli",
     "click": "cli",
     "rich": "cli",

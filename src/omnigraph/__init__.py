@@ -12,14 +12,26 @@ from typing import TYPE_CHECKING
 from omnigraph import errors
 
 if TYPE_CHECKING:
+    from omnigraph.client import AsyncRemoteGraph, RemoteGraph, connect, connect_async
     from omnigraph.graph import Graph, init
     from omnigraph.graph import open_graph as open
 
 __version__ = "0.1.0"
 
-__all__ = ["Graph", "__version__", "errors", "init", "open"]
+__all__ = [
+    "AsyncRemoteGraph",
+    "Graph",
+    "RemoteGraph",
+    "__version__",
+    "connect",
+    "connect_async",
+    "errors",
+    "init",
+    "open",
+]
 
 _IN_GRAPH = {"Graph": "Graph", "init": "init", "open": "open_graph"}
+_IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
 
 def __getattr__(name: str) -> object:
@@ -28,4 +40,8 @@ def __getattr__(name: str) -> object:
         from omnigraph import graph
 
         return getattr(graph, _IN_GRAPH[name])
+    if name in _IN_CLIENT:
+        from omnigraph import client
+
+        return getattr(client, name)
     raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")

@@ -14,11 +14,14 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   │   └── QueryTypeError          type error: T4: …
     │   ├── SchemaContractError         the accepted schema objects do not agree
     │   ├── UnsupportedSchemaChange     a migration step that cannot be applied
+    │   ├── WrongVerb                   a query that writes was to be read, or the reverse
     │   ├── ParameterError              a query parameter is missing or mistyped
     │   ├── ValueConversionError        a value does not fit its property
     │   ├── ConstraintViolation         @unique, @range, @check, endpoints, @card
     │   ├── SourceChanged               a file changed while it was loaded
-    │   └── BlobRangeError              a byte range outside the value
+    │   ├── PolicyInvalid               a policy bundle, or a file of its tests
+    │   ├── BlobRangeError              a byte range outside the value
+    │   └── ChangeCursorRejected        a cursor or page token of another place
     ├── NotFound                        branch, commit, type, query, entity, object
     ├── Conflict                        nothing landed; refresh and try again
     │   ├── AlreadyExists               the name is taken
@@ -38,8 +41,13 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   └── TooManyRequests             admission control
     ├── RecoveryRequired                an unfinished operation must be settled first
     ├── OutcomeUnknown                  ask again with the operation id
-    │   └── InitializationIndeterminate  `init` got no answer at its commit point
-    ├── Denied                          policy said no
+    │   ├── InitializationIndeterminate  `init` got no answer at its commit point
+    │   └── AnswerLost                  a server may or may not have done a write
+    ├── ServerUnreachable               no server answered
+    ├── UnexpectedAnswer                whatever answered is no Omnigraph server
+    ├── Denied                          the actor may not do this
+    │   └── PolicyDenied                no rule of the policy allows it
+    ├── PolicyEvaluationFailed          the policy has no answer: neither yes nor no
     ├── Unauthenticated                 no valid token
     ├── StorageError                    the store under the graph failed
     │   ├── InitializationCommitted     `init` made the graph, then failed
@@ -64,9 +72,11 @@ from typing import Any, ClassVar
 __all__ = [
     "AlreadyExists",
     "AlreadyInitialized",
+    "AnswerLost",
     "BlobRangeError",
     "Busy",
     "CatalogError",
+    "ChangeCursorRejected",
     "ChangeDiffRefused",
     "ChangeFeedGap",
     "CompileError",
@@ -91,6 +101,9 @@ __all__ = [
     "OmnigraphError",
     "OutcomeUnknown",
     "ParameterError",
+    "PolicyDenied",
+    "PolicyEvaluationFailed",
+    "PolicyInvalid",
     "Position",
     "PreconditionFailed",
     "QueryParseError",
@@ -101,15 +114,18 @@ __all__ = [
     "RowLevelCasContention",
     "SchemaContractError",
     "SchemaParseError",
+    "ServerUnreachable",
     "SourceChanged",
     "StorageError",
     "TooManyRequests",
     "Unauthenticated",
     "UncoveredDrift",
+    "UnexpectedAnswer",
     "UnsupportedSchemaChange",
     "UnsupportedStorageVersion",
     "ValueConversionError",
     "WriterBusy",
+    "WrongVerb",
 ]
 
 
@@ -283,6 +299,12 @@ class UnsupportedSchemaChange(InputError):
     code = "unsupported_schema_change"
 
 
+class WrongVerb(InputError):
+    """A query that writes was to be run as a read, or the other way round."""
+
+    code = "wrong_verb"
+
+
 class ParameterError(InputError):
     """A query parameter is missing, null, or of the wrong JSON type."""
 
@@ -311,6 +333,12 @@ class SourceChanged(InputError):
     code = "source_changed"
 
 
+class PolicyInvalid(InputError):
+    """A policy bundle, or a file of tests for one, is not what it must be."""
+
+    code = "policy_invalid"
+
+
 class BlobRangeError(InputError):
     """A byte range lies outside the blob value."""
 
@@ -322,6 +350,15 @@ class BlobRangeError(InputError):
             f"bytes {start}..{end} are outside the value, which has {length} bytes",
             details={"start": start, "end": end, "length": length},
         )
+
+
+class ChangeCursorRejected(InputError):
+    """A cursor or a page token is damaged, or belongs to another graph, branch, filter or use."""
+
+    code = "change_cursor_rejected"
+
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"change cursor rejected: {reason}", hint=hint)
 
 
 class NotFound(OmnigraphError, LookupError):
@@ -465,11 +502,21 @@ class ChangeDiffRefused(Conflict):
     code = "change_diff_refused"
     detail_key = "change_diff_refusal"
 
+    _HINTS: ClassVar[Mapping[str, str]] = {
+        "parentless_commit": "the first commit of a graph has nothing before it",
+        "schema_boundary": "the schema changed the data here; start again behind it, "
+        "with `omnigraph changes baseline`",
+    }
+
     def __init__(self, reason: str, graph_commit_id: str, type_name: str | None = None) -> None:
         details = {"reason": reason, "graph_commit_id": graph_commit_id}
         if type_name is not None:
             details["type_name"] = type_name
-        super().__init__(f"commit {graph_commit_id} has no diff: {reason}", details=details)
+        super().__init__(
+            f"commit {graph_commit_id} has no diff: {reason}",
+            hint=self._HINTS.get(reason),
+            details=details,
+        )
 
 
 # --- limits and waiting ---------------------------------------------------------------------------
@@ -563,11 +610,69 @@ class InitializationIndeterminate(OutcomeUnknown):
     code = "initialization_indeterminate"
 
 
+class AnswerLost(OutcomeUnknown):
+    """The connection broke after a write was sent; the server may have done it."""
+
+    code = "answer_lost"
+
+    def __init__(self, reason: str) -> None:
+        # A write over HTTP has no name to ask with, so history has to be looked at.
+        OmnigraphError.__init__(
+            self,
+            reason,
+            hint="look at the newest commits of the branch before you repeat the write",
+        )
+
+
+class ServerUnreachable(OmnigraphError):
+    """No server answered, or not in time; a read can be repeated."""
+
+    code = "server_unreachable"
+    wire_code = None
+
+
+class UnexpectedAnswer(OmnigraphError):
+    """Something answered that is no Omnigraph server, or one of another version."""
+
+    code = "unexpected_answer"
+    wire_code = None
+
+
 class Denied(OmnigraphError, PermissionError):
     """Policy refused the action."""
 
     code = "forbidden"
     wire_code = "forbidden"
+
+
+class PolicyDenied(Denied):
+    """No rule of the graph's policy allows this to the actor, or there is no actor."""
+
+    code = "policy_denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        action: str,
+        actor: str | None,
+        branch: str | None = None,
+        target_branch: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        facts = {"branch": branch, "target_branch": target_branch}
+        given = {name: value for name, value in facts.items() if value is not None}
+        super().__init__(message, hint=hint, details={"action": action, "actor_id": actor, **given})
+        self.action = action
+        self.actor = actor
+        self.branch = branch
+        self.target_branch = target_branch
+
+
+class PolicyEvaluationFailed(OmnigraphError):
+    """The policy could not answer; this is neither an allow nor a denial, and nothing was done."""
+
+    code = "policy_evaluation_failed"
 
 
 class Unauthenticated(OmnigraphError):

@@ -12,12 +12,13 @@ from omnigraph.cli.main import main
 from tests.cli.conftest import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
-NAMES = ("branches", "getting-started", "queries", "upkeep", "writing")
+NAMES = ("branches", "changes", "getting-started", "policy", "queries", "upkeep", "writing")
 PAGES = [GUIDE / f"{name}.md" for name in NAMES]
 PAGES += [ROOT / "README.md"]
 FILE = re.compile(r"This is `([\w.]+)`.*?\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
+ID = re.compile(r"\b(?:[0-7][0-9A-HJKMNP-TV-Z]{25}\b|AQ[E-P][\w-]{90,})")
+"""An id, or a cursor."""
 MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b")
 
 

@@ -31,7 +31,7 @@ def test_c_cli_002_help_orders_by_capability_and_ends_with_the_legend(run):
     shown = [line.split()[0] for line in legend[1:] if not line.startswith("   ")]
     assert shown == [c.panel for c in Capability if c.panel in shown]
     text = " ".join(line.strip() for line in legend[1:])
-    listed = re.split(r" ?\b(?:any|direct|local)  [^:]*: ", text)[1:]
+    listed = re.split(r" ?\b(?:any|served|direct|control|local)  [^:]*: ", text)[1:]
     assert [name for part in listed for name in part.split(", ")] == commands()
     assert "ingest" not in page
 
@@ -124,14 +124,19 @@ def test_words_behind_a_double_dash_are_not_flags(run):
 
 def test_every_command_declares_its_capability():
     reads = ["snapshot", "export"]
+    blobs = ["blob get", "blob stat"]
     branches = ["branch create", "branch list", "branch delete"]
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
+    history += ["changes poll", "changes baseline"]
     direct = ["init", "lint", "index", "optimize", "repair", "cleanup", "stats", "doctor"]
     direct.append("recover")
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("query", "mutate", "load", *reads, *branches, *history, "schema apply", "schema show"),
+        *("query", "mutate", "load", *reads, *branches, *blobs, *history),
+        *("schema apply", "schema show", "mcp"),
+        "graphs list",
         *direct,
-        "version",
+        *("policy validate", "policy test", "policy explain", "serve"),
+        *("login", "logout", "version"),
     ]

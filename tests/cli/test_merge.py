@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ def test_diff_takes_filters_commits_and_a_limit(run: Run, uri: str) -> None:
 def test_commit_changes_shows_what_one_commit_did(run: Run, uri: str) -> None:
     commits = json.loads(run("commit", "list", uri, "--branch", "review", "--json").out)["commits"]
     newest = commits[0]["graph_commit_id"]
-    assert run("commit", "changes", newest.lower(), "--uri", uri).out.splitlines()[-1] == (
+    assert run("commit", "changes", newest.lower(), "--uri", uri).out.splitlines()[0] == (
         "~ node Person ada  age 36 → 40"
     )
     document = json.loads(run("commit", "changes", newest, "--uri", uri, "--json").out)
@@ -176,6 +177,71 @@ def test_one_side_wins_if_asked_for(run: Run, uri: str, rules: list[str], age: i
     words = [word for rule in rules for word in ("--on-conflict", rule)]
     assert run("branch", "merge", "review", "--uri", uri, *words).code == 0
     assert age_of_ada(uri) == age
+
+
+def test_a_review_from_plan_to_conflict_to_merge(run: Run, full_graph: str) -> None:
+    """A plan, a conflict that changes nothing and says all of itself, and a way through."""
+    graph = og.open(full_graph)
+    graph.create_branch("agent/1")
+    graph.mutate(AGE, {"n": "ada", "a": 40}, branch="agent/1")
+    conflict(full_graph)
+    merge = ("branch", "merge", "agent/1", "--uri", full_graph)
+    before = b"".join(graph.export()), graph.list_commits()
+
+    plan = run(*merge, "--dry-run")
+    assert (plan.code, plan.err) == (0, "")
+    assert "node Person  merged         0        0        0          1         0" in plan.out
+    planned = json.loads(run(*merge, "--dry-run", "--json").out)
+
+    refused = run(*merge, "--json")
+    assert refused.code == 1
+    envelope = json.loads(refused.out)
+    assert envelope.keys() == {"error", "code", "merge_conflicts", "hint"}
+    assert envelope["code"] == "conflict", "what a server answers with 409"
+    (found,) = envelope["merge_conflicts"]
+    assert planned["merge_conflicts"] == [found]
+    said = "Person 'ada' was updated differently on agent/1 and on main"
+    ada = {"name": "ada"}
+    assert {key: found[key] for key in found.keys() - {"base", "source", "target"}} == {
+        "entity_kind": "node",
+        "type_name": "Person",
+        "table_key": "node:Person",
+        "entity_id": "ada",
+        "kind": "divergent_update",
+        "message": said,
+        "properties": ["age"],
+    }
+    for side, age in (("base", 36), ("source", 40), ("target", 50)):
+        properties = found[side]["properties"]
+        assert {"name": properties["name"], "age": properties["age"]} == ada | {"age": age}
+    assert (b"".join(graph.export()), graph.list_commits()) == before, "the target changed"
+
+    done = run(*merge, "--on-conflict", "source")
+    assert (done.code, done.out.splitlines()[0]) == (0, "merged agent/1 into main")
+    assert age_of_ada(full_graph) == 40
+
+
+def test_an_entity_that_a_side_does_not_have_has_no_image_there(run: Run, uri: str) -> None:
+    og.open(uri).mutate('query q { delete Person where name = "ada" }')
+    refused = run("branch", "merge", "review", "--uri", uri, "--json")
+    (found,) = json.loads(refused.out)["merge_conflicts"]
+    assert (found["kind"], found["source"]["properties"]["age"]) == ("delete_vs_update", 40)
+    assert "target" not in found
+    shown = run("branch", "merge", "review", "--uri", uri, "--dry-run").out
+    assert "    target  -\n" in shown
+
+
+def test_plans_and_diffs_are_coloured_without_changing_a_word(run: Run, uri: str) -> None:
+    conflict(uri)
+    for words, colours in (
+        (("branch", "diff", "main", "review"), ("33", "32")),
+        (("branch", "merge", "review", "--dry-run"), ("1;31", "31")),
+    ):
+        plain = run(*words, "--uri", uri).out
+        styled = run(*words, "--uri", uri, "--color", "always").out
+        assert re.sub(r"\x1b\[[0-9;]*m", "", styled) == plain
+        assert all(f"\x1b[{colour}m" in styled for colour in colours)
+        assert "\x1b" not in plain
 
 
 def test_words_that_mean_nothing_are_usage_errors(run: Run, uri: str) -> None:

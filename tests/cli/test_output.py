@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import omnigraph as og
 from omnigraph.cli import version
 from tests.cli.conftest import PROGRAM, ROOT
 
@@ -151,10 +152,17 @@ def test_c_cli_046_piped_writes_have_no_ansi_codes_prompts_or_progress(
 
 # --- JSON -----------------------------------------------------------------------------------------
 
+POLICY = "examples/policy/team.yaml"
+POLICY_TESTS = "examples/policy/team_tests.yaml"
+PHOTO = ["node", "Person", "ada", "photo", "--store", "{blobs}"]
 WORKING = {
+    "blob get": [*PHOTO, "--out", "{folder}/ada.png"],
+    "blob stat": PHOTO,
     "branch cherry-pick": ["{commit}", "--into", "old", "--uri", "{graph}", "--dry-run"],
     "branch diff": ["main", "old", "--uri", "{graph}"],
     "branch merge": ["old", "--uri", "{graph}"],
+    "changes baseline": ["--uri", "{graph}", "--out", "{folder}/base.jsonl"],
+    "changes poll": ["--uri", "{graph}", "--start", "beginning"],
     "commit changes": ["{commit}", "--uri", "{graph}"],
     "commit revert": ["{commit}", "--uri", "{graph}", "--dry-run"],
     "branch create": ["new", "--uri", "{graph}"],
@@ -173,6 +181,9 @@ WORKING = {
     "doctor": ["{graph}"],
     "repair": ["{graph}"],
     "stats": ["{graph}"],
+    "policy explain": ["--file", POLICY, "--actor", "act-bo", "--action", "read"],
+    "policy test": ["--file", POLICY, "--tests", POLICY_TESTS],
+    "policy validate": ["--file", POLICY],
     "query": [
         "--store",
         "{graph}",
@@ -189,9 +200,13 @@ WORKING = {
     "version": [],
 }
 FAILING = {
+    "blob get": ["node", "Person", "ada", "age", "--store", "{blobs}", "--out", "{folder}/ada.png"],
+    "blob stat": ["node", "Person", "missing", "photo", "--store", "{blobs}"],
     "branch cherry-pick": ["missing", "--uri", "{graph}"],
     "branch diff": ["main", "missing", "--uri", "{graph}"],
     "branch merge": ["missing", "--uri", "{graph}"],
+    "changes baseline": ["--uri", "{graph}", "--type", "Missing", "--out", "{folder}/base.jsonl"],
+    "changes poll": ["--uri", "{graph}", "--cursor", "missing"],
     "commit changes": ["missing", "--uri", "{graph}"],
     "commit revert": ["missing", "--uri", "{graph}"],
     "branch create": ["main", "--uri", "{graph}"],
@@ -210,6 +225,9 @@ FAILING = {
     "doctor": ["missing"],
     "repair": ["missing"],
     "stats": ["missing"],
+    "policy explain": ["--file", "missing.yaml", "--actor", "act-bo", "--action", "read"],
+    "policy test": ["--file", POLICY, "--tests", "missing.yaml"],
+    "policy validate": ["--file", "missing.yaml"],
     "query": ["--store", "{graph}", "-e", "query"],
     "recover": ["missing"],
     "recovery list": ["missing"],
@@ -227,11 +245,13 @@ def filled(run, full_graph: str, tmp_path: Path):
     """Fill the places of a command line with a graph and what is in it."""
     run("branch", "create", "old", "--uri", full_graph)
     run("init", "--schema", SCHEMA, tmp_path / "plain.omni")
+    photos = og.init(tmp_path / "blobs.omni", "node Person { name: String @key  photo: Blob? }")
+    photos.mutate('query q { insert Person { name: "ada", photo: "base64:AAE=" } }')
     head = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
 
     def fill(arguments: list[str]) -> list[str]:
         names = {"graph": full_graph, "commit": head, "folder": tmp_path}
-        names["plain"] = tmp_path / "plain.omni"
+        names |= {"plain": tmp_path / "plain.omni", "blobs": tmp_path / "blobs.omni"}
         return [argument.format(**names) for argument in arguments]
 
     return fill

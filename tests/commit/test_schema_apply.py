@@ -81,7 +81,7 @@ def head(graph: og.Graph) -> str:
 
 
 def objects(root: Path) -> list[str]:
-    return sorted(path.name for path in root.glob("*schema*"))
+    return sorted(path.name for path in root.glob("*schema*") if path.is_file())
 
 
 def require_settled(graph: og.Graph, root: Path) -> None:

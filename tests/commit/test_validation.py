@@ -390,7 +390,7 @@ def test_nothing_to_check_reads_nothing():
 
 def test_compaction_leaves_a_type_as_it_was():
     view = planted(grows("e1", "oak"))
-    compacted = TableChange("edge:GrowsIn", "compact", view.tables["edge:GrowsIn"].slice(0, 0))
+    compacted = TableChange("edge:GrowsIn", "upkeep", view.tables["edge:GrowsIn"].slice(0, 0))
     assert messages(changes_of(compacted), view) == []
     gone = change("delete", "node:Plant", "oak")
     assert messages(changes_of(compacted, gone), view) == ["src 'oak' not found in Plant"]

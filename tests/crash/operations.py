@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Leases, LeaseSettings
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
-from omnigraph.errors import RecoveryRequired
+from omnigraph.errors import Busy, Conflict, HistoricalVersionReclaimed, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.model.cleaning import CleanupReceipt
 from omnigraph.model.receipts import LoadMode
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
+
+T = TypeVar("T")
 
 LEASES_VARIABLE = "CRASH_LEASES"
 """`remote`: as on an object store, where no lock of the machine shows whether an owner lives."""
@@ -258,6 +263,61 @@ def _clean_up_often(keep: str, times: str) -> Operation:
     return Operation(_on_graph(run), lambda model: None)
 
 
+def _upkeep_often(keep: str, times: str) -> Operation:
+    """Optimize and clean up in turn, whenever nobody is at it; returns what failed."""
+
+    def run(graph: Graph) -> list[str]:
+        failed: list[str] = []
+        for _ in range(int(times)):
+            _until_done(graph.optimize)
+            receipt = _until_done(partial(graph.cleanup, keep=int(keep), confirm=True))
+            failed += [table.error for table in receipt.tables if table.error is not None]
+        return failed
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
+def _until_done(work: Callable[[], T]) -> T:
+    """Do what is refused while others write, again and again."""
+    while True:
+        with suppress(RecoveryRequired, Conflict, Busy):
+            return work()
+        time.sleep(0.01)
+
+
+def _lease_and_die() -> Operation:
+    """Own main, and end without giving it back and without having done anything."""
+
+    def run(root: str) -> object:
+        kernel = open_graph(root)._kernel
+        with kernel.own_branch(kernel.manifest.refreshed("main"), kernel.ids.operation_id()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    return Operation(run, lambda model: None)
+
+
+def _read_often(times: str) -> Operation:
+    """Read main again and again; returns how many persons each reading showed.
+
+    Now and then it looks into the past, which may be gone.
+    """
+
+    def run(graph: Graph) -> list[int]:
+        seen = []
+        for at in range(int(times)):
+            shown = graph.query("query all { match { $p: Person } return { $p.name } }")
+            seen.append(len(shown.to_pylist()))
+            if at % 5 == 0:
+                commits = graph.list_commits()
+                with suppress(HistoricalVersionReclaimed):
+                    b"".join(graph.export(snapshot=commits[len(commits) // 2].graph_commit_id))
+            b"".join(open_graph(graph.uri, "read_only").export())
+        return seen
+
+    return Operation(_on_graph(run), lambda model: None)
+
+
 def _recover() -> Operation:
     """Opening already recovers; what that means to the model depends on what was interrupted."""
     return Operation(
@@ -312,6 +372,7 @@ OPERATIONS = {
     "optimize": _optimize(),
     "schema-apply": _schema_apply(),
     "cleanup": _cleanup(),
+    "lease-and-die": _lease_and_die(),
     "branch-merge": _branch_merge(),
     "branch-merge-into": _branch_merge_into(),
     "recover": _recover(),
@@ -325,6 +386,8 @@ def operation(words: str) -> Operation:
     with_arguments: dict[str, Callable[..., Operation]] = {
         "insert-many": _insert_many,
         "cleanup-often": _clean_up_often,
+        "upkeep-often": _upkeep_often,
+        "read-often": _read_often,
         "schema-applies": _schema_applies,
     }
     return with_arguments[name](*arguments) if name in with_arguments else OPERATIONS[name]

@@ -177,3 +177,29 @@ def test_a_death_in_a_merge_that_changes_no_table_leaves_its_commit_or_none(
     outcome = graph.merge_branch("old").outcome
     assert outcome == ("already_up_to_date" if is_there else "fast_forward")
     judge.require_writable(graph, model)
+
+
+@pytest.mark.parametrize(
+    ("point", "is_done"),
+    [
+        ("branch_merge.between_chunks=error@1", False),
+        ("branch_merge.post_phase_b_pre_manifest_commit=error*1", True),
+    ],
+)
+def test_a_revert_that_was_interrupted_is_undone_or_finished_as_a_whole(
+    root: Path, point: str, is_done: bool
+) -> None:
+    """A revert is a merge of its own kind, and one commit over several tables as well."""
+    model = seeded(str(root))
+    graph = open_graph(root)
+    undone = graph.mutate(INSERT, {"person": "zoe", "city": "zoe"}).commit
+    assert undone is not None
+    with armed(point), pytest.raises(RecoveryRequired):
+        graph.revert(undone.graph_commit_id)
+    outcome = "rolled_forward" if is_done else "rolled_back"
+    assert [settled.outcome for settled in graph.recover()] == [outcome]
+    if not is_done:
+        graph.revert(undone.graph_commit_id)
+    judge.require_shows(graph, model)
+    assert graph.revert(undone.graph_commit_id).commit is None, "there is nothing left to undo"
+    judge.require_writable(graph, model)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, open_graph
 from tests.crash import judge, processes
 from tests.crash.model import Model
-from tests.crash.operations import INSERT, OPERATIONS, passed_by, seeded
+from tests.crash.operations import INSERT, OPERATIONS, operation, passed_by, seeded
 from tests.crash.test_kill_at_failpoint import PUBLISHED, Step, steps
 
 STAGED = "optimize.before_compact@1 optimize.before_compact@2"
@@ -85,3 +85,21 @@ def test_a_death_between_the_transactions_of_one_table_leads_back(root: Path, nt
     judge.require_shows(graph, model)
     graph.mutate(INSERT, {"person": "more", "city": "more"})
     assert graph.optimize().graph_commit_id is not None
+
+
+COMPACTING = {"OMNIGRAPH_TABLE_COMPACT_EVERY": "3"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", range(4, 10))
+def test_a_death_while_a_write_compacts_its_tables_leaves_the_write(root: Path, nth: int) -> None:
+    """The commits of a write to two tables are three. Then each table has two or three more: old
+    parts of its index go, its fragments are rewritten and a part comes back; and a publish."""
+    model = prepared(root)
+    open_graph(root).ensure_indices()
+    settings = {**COMPACTING, "CRASH_BEFORE": f"commit=kill@{nth}"}
+    processes.killed("insert-many z 1", root, "", settings)
+    operation("insert-many z 1").apply(model)
+    graph = judge.reopened(root, judge.pending(root))
+    judge.require_shows(graph, model)
+    judge.require_writable(graph, model)

@@ -85,7 +85,9 @@ def main() -> None:
         with one_request:
             if log is not None:
                 with log.open("a", encoding="utf-8") as lines:
-                    lines.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}\n")
+                    part = environ.get("HTTP_RANGE", "")
+                    asked = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']} {part}"
+                    lines.write(f"{asked.strip()}\n")
             return application(environ, start_response)
 
     server = make_server("127.0.0.1", 0, serialised, threaded=True)

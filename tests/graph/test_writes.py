@@ -274,24 +274,12 @@ def test_c_wrt_030_only_maintenance_in_between_does_not_disturb_a_strict_update(
         graph.mutate(ADD, {"n": f"more-{number}"})
     other = og.open(graph.uri)
 
-    def compact() -> None:
-        from omnigraph.commit.change_set import ChangeSet, TableChange
-        from omnigraph.commit.writer import Intent, WriteAttempt
-
-        kernel = other._kernel
-        branch = kernel.manifest.main
-        branch.refresh()
-        capture = kernel.capture(branch, kernel.accepted_schema().schema_hash)
-        rows = capture.reader.scan("node:Person").slice(0, 0)
-        change = ChangeSet({"node:Person": TableChange("node:Person", "compact", rows)})
-        WriteAttempt(kernel, capture, change, Intent("Optimize", "maintenance")).run()
-
     done: list[bool] = []
 
     def act(_: Failpoint) -> None:
         if not done:
             done.append(True)
-            compact()
+            other.optimize()
 
     with armed({Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE: act}):
         graph.mutate(AGE, {"n": "a", "a": 5})

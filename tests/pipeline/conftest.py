@@ -67,6 +67,12 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the input, it is read by workers of Spark and not by this process."""
+    monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES", "0")
+
+
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     return omnigraph.init(tmp_path / "graph.omni", SCHEMA)

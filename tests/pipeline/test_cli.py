@@ -62,24 +62,46 @@ def test_c_pip_034_events_have_stage_rows_and_rate(run, graph: Graph, tables):
     assert [stage["name"] for stage in receipt["stages"]] == ["plan", "read", "check", "commit"]
 
 
-def test_three_planted_errors_are_all_named_and_nothing_is_written(
-    run, graph: Graph, tables, tmp_path
+def test_c_pip_004_three_planted_errors_are_all_named_and_nothing_is_written(
+    run, graph: Graph, tmp_path, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)
     people = pa.table({"slug": ["ada", "bob", "ada"], "age": pa.array([36, 200, 1], pa.int32())})
-    pq.write_table(people, tmp_path / "people.parquet")
-    (tmp_path / "knows.csv").write_text("from,to,since\nada,bob,2020-01-01\nada,eve,\n")
-    before = graph.list_commits()
-    errors = tmp_path / "errors.jsonl"
-    code, out, _ = run("load", graph.uri, *tables, "--json", "--errors-out", errors)
+    pq.write_table(people, "people.parquet")
+    Path("knows").mkdir()
+    Path("knows/1.csv").write_text("from,to,since\nada,bob,2020-01-01\n")
+    Path("knows/2.csv").write_text("from,to,since\nbob,ada,\nada,eve,\n")
+    before = run("commit", "list", "graph.omni")
+    command = (
+        "load graph.omni --node Person=people.parquet --edge Knows=knows/*.csv --mode append --json"
+    )
+    code, out, _ = run(*command.split(), "--errors-out", "errors.jsonl")
     assert code == 1
+    said = json.loads(out)
     for words in (
         "people.parquet:2: Person.age: @range violation",
         "people.parquet:3: Person: @unique violation on Person.slug",
-        "knows.csv:2: Knows.dst: dst 'eve' not found in Person",
+        "knows/2.csv:2: Knows.dst: dst 'eve' not found in Person",
     ):
-        assert words in out
-    assert len(errors.read_text().splitlines()) == 3
-    assert graph.list_commits() == before
+        assert words in said["error"]
+    listed = [json.loads(line) for line in Path("errors.jsonl").read_text().splitlines()]
+    assert sorted((each["kind"], each["file"], each["record"]) for each in listed) == [
+        ("constraint", "people.parquet", 2),
+        ("missing_node", "knows/2.csv", 2),
+        ("repeated_key", "people.parquet", 3),
+    ]
+    assert run("commit", "list", "graph.omni") == before
+
+
+def test_the_page_of_spark_is_told_if_there_is_one(run, graph: Graph, tables, spark, monkeypatch):
+    address = "http://127.0.0.1:4040"
+    monkeypatch.setattr(type(spark.sparkContext), "uiWebUrl", address)
+    assert f"Spark shows its work at {address}" in run("load", graph.uri, *tables)[2]
+    tables[-1] = "merge"
+    events = run("load", graph.uri, *tables, "--json")[2].splitlines()
+    assert {"event": "session", "ui": address} in [
+        json.loads(each) for each in events if "{" in each
+    ]
 
 
 def test_a_dry_run_and_a_key_say_what_they_did(run, graph: Graph, tables):

@@ -6,10 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo
 
+import omnigraph
 import omnigraph.spark
+from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from tests.commit.loading import edge, lines, node
+from tests.pipeline.conftest import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -127,3 +131,71 @@ def test_c_pip_021_a_task_that_fails_commits_nothing(full, spark):
         written(frame, full)
     assert full.list_commits() == before
     assert not full._kernel.store.exists("__load")
+
+
+# --- frames of a graph ---
+
+
+def test_a_graph_gives_frames_of_its_types(full, spark):
+    rows = full.frame("Person", columns=["slug", "age"], where="age >= 8")
+    assert rows.columns == ["slug", "age"]
+    assert sorted(tuple(row) for row in rows.collect()) == [("p8", 8), ("p9", 9)]
+    first = full.list_commits()[0].graph_commit_id
+    full.load(data=lines(node("Person", slug="late")), mode="append", branch="b", from_="main")
+    assert full.frame("Person", branch="b").count() == 11
+    assert full.frame("Person", snapshot=first, spark=spark).count() == rows.count() + 8
+    assert full.frame("edge:Knows").count() == 1
+
+
+def test_a_frame_that_cannot_be_made_says_why_at_once(full, spark):
+    with pytest.raises(InputError, match="unknown node type 'Persn'"):
+        full.frame("Persn")
+    with pytest.raises(InputError, match="has no column 'agee'"):
+        full.frame("Person", columns=["agee"])
+    with pytest.raises(InputError, match="a graph in memory has no frames"):
+        omnigraph.init("memory://frames", SCHEMA).frame("Person")
+
+
+# --- why filters are not pushed down ---
+
+
+@pytest.mark.xfail(
+    strict=True, reason="Spark 4.3 remembers a pushed filter for the frame it was pushed through"
+)
+def test_c_pip_020_spark_forgets_a_pushed_filter(spark):
+    """The day this passes, the data source may implement `pushFilters`."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    session.dataSource.register(_Pushing)
+    rows = session.read.format("pushing").load()
+    assert (rows.count(), rows.where("a = 3").count()) == (10, 1)
+    assert rows.count() == 10
+
+
+class _Pushing(DataSource):
+    """Ten rows in memory, and every filter that Spark offers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pushing"
+
+    def schema(self) -> str:
+        return "a int"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return _PushingReader()
+
+
+class _PushingReader(DataSourceReader):
+    def __init__(self) -> None:
+        self.wanted: list[int] = []
+
+    def pushFilters(self, filters: Any) -> Any:  # noqa: N802 - Spark's name
+        for each in filters:
+            if isinstance(each, EqualTo):
+                self.wanted.append(each.value)
+            else:
+                yield each
+
+    def read(self, partition: Any) -> Any:
+        return ((a,) for a in range(10) if not self.wanted or a in self.wanted)

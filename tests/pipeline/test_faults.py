@@ -1,36 +1,58 @@
-"""Drivers that are killed or interrupted, executors in processes of their own."""
+"""Drivers that are killed or interrupted, files that vanish, disks that are full."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
+from omnigraph.commit.kernel import Kernel
+from omnigraph.effects.uri import Root
+from omnigraph.errors import NotFound, SourceChanged, StorageError
 from omnigraph.graph import Graph
-from tests.commit.loading import edge, lines, node
+from omnigraph.pipeline.load import _BulkLoad
+from tests.commit.loading import lines, node
+from tests.crash.test_storage_faults import small_disk  # noqa: F401 - a fixture
 from tests.pipeline import crash_load
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+# --- drivers ---
+
+
+def pending(uri: str) -> list[str]:
+    """Operations that were interrupted, looked at without settling them."""
+    return Kernel.of(Root.parse(uri)).sidecars.names()
+
+
 @pytest.mark.slow
 def test_c_pip_014_a_killed_driver_leaves_whole_loads_only(tmp_path: Path):
-    assert crash_load.run(tmp_path, seed=11, runs=2) >= 2
+    uri = str(tmp_path / "graph.omni")
+    omnigraph.init(uri, crash_load.SCHEMA)
+    # While an upsert is checked: nothing has begun that would have to be settled.
+    crash_load.end(crash_load.start(uri, tmp_path, 0, CRASH_IN_STAGE="check"))
+    assert pending(uri) == []
+    assert crash_load.judge(uri) == 1
+    # Between the two tables of an upsert: whoever comes next settles it.
+    failpoint = "mutation.post_table_commit=kill@3"
+    crash_load.end(crash_load.start(uri, tmp_path, 1, OMNIGRAPH_FAILPOINTS=failpoint))
+    assert len(pending(uri)) == 1
+    assert crash_load.judge(uri) in (2, 3)
 
 
-@pytest.mark.parametrize("stage", ["read", "check"])
+@pytest.mark.parametrize("stage", ["read", "match", "check"])
 def test_c_pip_033_ctrl_c_leaves_no_change_and_a_session_that_works(
     stage, graph: Graph, spark: Any, tmp_path: Path
 ):
     before = graph.list_commits()
     path = tmp_path / "a.jsonl"
-    path.write_bytes(lines(node("Person", slug="p1")))
+    path.write_bytes(lines(node("Person", slug="p1", email="a@x")))
     interrupted: list[str] = []
 
     def watch(progress: Any) -> None:
@@ -39,66 +61,72 @@ def test_c_pip_033_ctrl_c_leaves_no_change_and_a_session_that_works(
             interrupted.append(stage)
             raise KeyboardInterrupt
 
+    options: dict[str, Any] = {"mode": "merge", "engine": "spark", "spark": spark}
     with pytest.raises(KeyboardInterrupt):
-        graph.load(path, mode="append", engine="spark", spark=spark, watch=watch)
+        graph.load(path, **options, watch=watch)
     assert interrupted
     assert graph.list_commits() == before
     assert not graph._kernel.sidecars.names()
-    assert threading.active_count() < 50
-    graph.load(path, mode="append", engine="spark", spark=spark)
+    assert not (Path(graph.uri) / "__load").exists()
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    graph.load(path, **options)
     assert len(graph.list_commits()) == len(before) + 1
 
 
-CLUSTER = """
-import sys
-from pathlib import Path
-import omnigraph
-from omnigraph.errors import InputError
-from omnigraph.pipeline.session import SessionSettings, spark_session
-
-folder = Path(sys.argv[1])
-graph = omnigraph.open(folder / "graph.omni")
-conf = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
-settings = SessionSettings("local-cluster[2,1,1024]", conf)
-with spark_session(settings=settings) as spark:
-    executors = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
-    assert executors == 2, executors
-    graph.load(folder / "good", mode="append", engine="spark", spark=spark, grammar="strict")
-    try:
-        graph.load(
-            folder / "bad.jsonl", mode="append", engine="spark", spark=spark, grammar="strict"
-        )
-    except InputError as error:
-        assert error.details["counts"] == {"missing_node": 1, "bad_value": 1}, error
-    else:
-        raise AssertionError("a bad input was loaded")
-    graph.load(folder / "more.jsonl", mode="merge", engine="spark", spark=spark)
-"""
+# --- files ---
 
 
-@pytest.mark.slow
-def test_c_pip_031_loads_run_on_executors_of_their_own(tmp_path: Path):
-    from tests.pipeline.conftest import SCHEMA
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(NotFound, "vanished while it was loaded"), (SourceChanged, "changed while it was loaded")],
+)
+def test_a_file_that_is_lost_during_the_job_is_named_and_nothing_is_written(
+    error, words, graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for path in paths:
+        path.write_bytes(lines(node("Person", slug=path.stem)))
+    real = _BulkLoad._stage
 
-    graph = omnigraph.init(tmp_path / "graph.omni", SCHEMA)
-    (tmp_path / "good").mkdir()
-    for i in range(4):
-        people = [node("Person", slug=f"p{i}-{j}") for j in range(50)]
-        (tmp_path / "good" / f"{i}.jsonl").write_bytes(
-            lines(*people, edge("Knows", f"p{i}-1", f"p{(i + 1) % 4}-1"))
-        )
-    bad = [node("Person", slug="x", age="y"), edge("Knows", "p1-1", "nobody")]
-    (tmp_path / "bad.jsonl").write_bytes(lines(*bad))
-    (tmp_path / "more.jsonl").write_bytes(lines(node("Person", slug="p0-0", name="new")))
-    ran = subprocess.run(
-        [sys.executable, "-c", CLUSTER, str(tmp_path)],
-        env={**os.environ, "OMNIGRAPH_SPARK_ARCHIVE": "off"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-    counts = {each.type_name: each.entity_count for each in graph.snapshot().datasets}
-    assert (counts["Person"], counts["Knows"]) == (200, 4)
-    assert len(graph.list_commits()) == 3
+    def stage(self: Any, capture: Any) -> Any:
+        if error is NotFound:
+            paths[1].unlink()
+        else:
+            paths[1].write_bytes(lines(node("Person", slug="c"), node("Person", slug="d")))
+        return real(self, capture)
+
+    monkeypatch.setattr(_BulkLoad, "_stage", stage)
+    with pytest.raises(error, match=rf"b\.jsonl {words}"):
+        graph.load(*paths, mode="append", engine="spark", spark=spark)
+    assert len(graph.list_commits()) == 1
+    assert not graph._kernel.sidecars.names()
+
+
+# --- disks ---
+
+
+def test_a_full_disk_fails_the_load_with_that_cause_and_nothing_is_visible(
+    small_disk: Path,  # noqa: F811
+    spark: Any,
+    tmp_path: Path,
+):
+    schema = "node Item { key: String @key  text: String }"
+    graph = omnigraph.init(small_disk / "graph.omni", schema)
+    # What cannot be compressed, and is more than there is room for.
+    texts = [os.urandom(4_000).hex() for _ in range(1_000)]
+    path = tmp_path / "items.parquet"
+    pq.write_table(pa.table({"key": [f"k{i}" for i in range(1_000)], "text": texts}), path)
+    load: dict[str, Any] = {"nodes": {"Item": str(path)}, "mode": "append", "spark": spark}
+    with pytest.raises(StorageError, match=r"(?i)no space left|storage is full") as caught:
+        graph.load(**load)
+    assert "read" in caught.value.message
+    again = omnigraph.open(graph.uri)
+    assert len(again.list_commits()) == 1
+    assert not again._kernel.sidecars.names()
+    assert list(again.export()) == []
+    # With room again, what the load may have left behind is in nobody's way.
+    for left in (small_disk / "graph.omni").glob("nodes/*/data/*"):
+        left.unlink()
+    pq.write_table(pa.table({"key": ["k1"], "text": ["x"]}), path)
+    again.load(**load)
+    assert len(again.list_commits()) == 2

@@ -38,4 +38,4 @@ def test_the_page_about_loading_is_true(
     for block in PYTHON.findall(text):
         exec(compile(block, str(PAGE), "exec"), {})
         printed.append(capsys.readouterr().out)
-    assert printed == ["spark 1\n", "3\n"]
+    assert printed == ["spark 1\n", "2\n", "3\n"]

@@ -16,7 +16,6 @@ from omnigraph.errors import (
     ConstraintViolation,
     InputError,
     KeyConflict,
-    LimitExceeded,
     NotFound,
 )
 from omnigraph.graph import Graph
@@ -261,18 +260,6 @@ def test_c_pip_010_an_upsert_leaves_untouched_and_equal_rows_alone(graph, load, 
     assert not (tmp_path / "graph.omni" / "__load").exists()
 
 
-def test_an_upsert_beyond_one_process_is_refused_with_the_knob(load, tmp_path, graph):
-    from omnigraph.commit.limits import WriteLimits
-
-    graph._limits = WriteLimits(rows_max=2)
-    path = write(tmp_path / "a.jsonl", *(node("Person", slug=f"p{i}") for i in range(3)))
-    with pytest.raises(LimitExceeded) as caught:
-        load(path, mode="merge")
-    assert "OMNIGRAPH_WRITE_ROWS_MAX" in (caught.value.hint or "")
-    # An append of the same size is no problem: no process holds its rows.
-    load(path)
-
-
 def test_c_pip_011_overwrite_replaces_the_types_present_and_keeps_their_metadata(
     graph, load, tmp_path
 ):
@@ -297,6 +284,20 @@ def test_c_pip_011_overwrite_may_not_strand_kept_edges(graph, load, tmp_path):
     load(write(tmp_path / "a.jsonl", *people, edge("Knows", "p1", "p2")))
     with pytest.raises(ConstraintViolation, match="dst 'p2' not found in Person"):
         load(write(tmp_path / "b.jsonl", node("Person", slug="p1")), mode="overwrite")
+
+
+def test_a_small_input_is_loaded_without_starting_workers(graph, load, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
+
+    def run(*_: Any) -> None:
+        raise AssertionError("a job was started")
+
+    monkeypatch.setattr("omnigraph.pipeline.jobs.Jobs.run", run)
+    people = [node("Person", slug=f"p{i}", email=f"{i}@x") for i in range(3)]
+    path = write(tmp_path / "a.jsonl", *people, edge("Knows", "p1", "p2"))
+    assert load(path).engine == "spark"
+    assert load(path, mode="merge").nodes[0].unchanged == 0  # the type has blobs
+    assert ids(graph, "node:Person") == ["p0", "p1", "p2"]
 
 
 # --- dry runs, keys, branches that move ---
@@ -334,8 +335,8 @@ def moved_once(monkeypatch: pytest.MonkeyPatch, move: Any) -> list[int]:
     checks: list[int] = []
     real = _BulkLoad._check
 
-    def check(self: Any, capture: Any, staged: Any) -> None:
-        real(self, capture, staged)
+    def check(self: Any, job: Any, staged: Any) -> None:
+        real(self, job, staged)
         checks.append(1)
         if len(checks) == 1:
             move()

@@ -7,10 +7,10 @@ import pytest
 from omnigraph.branching.branches import create_branch, delete_branch
 from omnigraph.effects.io_counters import measure
 from omnigraph.storage import manifest as manifest_module
-from omnigraph.storage.compaction import stage_compaction
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import VersionRow, decode_rows, head_object_id
 from omnigraph.storage.publisher import Registration, fence, publish
+from omnigraph.storage.table_upkeep import stage_compaction
 from tests.storage.test_publisher import request
 from tests.support.graphs import TestGraph
 

@@ -17,7 +17,6 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import StorageError
 from omnigraph.model.indexes import IndexSpec
 from omnigraph.storage import tables
-from omnigraph.storage.compaction import stage_compaction
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore, transaction_uuid
 from omnigraph.storage.indexes import (
     TableIndex,
@@ -26,6 +25,7 @@ from omnigraph.storage.indexes import (
     stage_indexes,
     why_not_buildable,
 )
+from omnigraph.storage.table_upkeep import stage_compaction
 
 SCHEMA = pa.schema(
     [

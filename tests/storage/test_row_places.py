@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import lance
@@ -16,7 +17,6 @@ from omnigraph.storage.datasets import commit_strict
 from omnigraph.storage.fragments import deleted_offsets, fragments_of
 from omnigraph.storage.row_places import (
     NOWHERE,
-    RowPlaces,
     positions_in,
     stage_exchange,
     unshared_rows,
@@ -53,8 +53,9 @@ def ids_of(table: LanceDataset) -> list[str]:
     return found
 
 
-def named(places: RowPlaces) -> dict[str, int]:
-    return dict(zip(places.ids.to_pylist(), places.positions.tolist(), strict=True))
+def named(places: Iterable[pa.Table]) -> dict[str, int]:
+    rows = [row for part in places for row in part.to_pylist()]
+    return {row["id"]: row["position"] for row in rows}
 
 
 def exchanged(table: LanceDataset, new: pa.Table, *gone: str) -> LanceDataset:

@@ -16,19 +16,20 @@ from lance.fragment import write_fragments
 
 import omnigraph as og
 from omnigraph.branching.branches import delete_branch
+from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
     Busy,
-    Conflict,
     HistoricalVersionReclaimed,
     InputError,
+    ReadSetChanged,
     RecoveryRequired,
     StorageError,
     UncoveredDrift,
 )
 from omnigraph.graph import open_graph
 from omnigraph.model.cleaning import CleanedTable, CleanupReceipt
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import concurrency
 from tests.storage.footprint import contents
@@ -492,20 +493,65 @@ def test_exports_of_this_process_are_waited_for(
     assert done.is_set()
 
 
-def test_cleanup_is_refused_while_a_schema_apply_is_in_progress(
-    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("write", ["insert", "update"])
+def test_a_write_whose_version_was_removed_is_prepared_again_if_it_means_the_same(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
-    main = graph._kernel.manifest.main
-    state = main.refresh()
-    locked = type(state)(
-        **{
-            **{name: getattr(state, name) for name in state.__dataclass_fields__},
-            "branches": {"__schema_apply_lock__": None},
-        }
-    )
-    monkeypatch.setattr(main, "refresh", lambda: locked)
-    with pytest.raises(Conflict, match="schema apply"):
-        graph.cleanup(keep=1)
+    other = open_graph(graph.uri)
+    capture = Kernel.capture
+    waiting = [True]
+
+    def overtaken(kernel: Kernel, *arguments: Any) -> Any:
+        """Others write, and clean up, before the tables of a captured snapshot are opened."""
+        found = capture(kernel, *arguments)
+        if kernel is graph._kernel and waiting:
+            waiting.pop()
+            for code in ("other1", "other2"):
+                other.mutate(ADD, {"code": code})
+            other.cleanup(keep=0, confirm=True)
+        return found
+
+    graph = open_graph(graph.uri)
+    monkeypatch.setattr(Kernel, "capture", overtaken)
+    if write == "insert":
+        graph.mutate(ADD, {"code": "new"})
+        assert codes(graph) == {*ALL, "other1", "other2", "new"}
+    else:
+        with pytest.raises(ReadSetChanged):
+            graph.mutate(SIZE, {"n": 6})
+        graph.mutate(SIZE, {"n": 6})
+    assert not waiting
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["opening", "refreshing"])
+def test_a_manifest_that_is_cleaned_up_while_it_is_read_is_read_again(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    other = open_graph(graph.uri)
+    reader = open_graph(graph.uri, "read_only")
+    if first:
+        reader._kernel.manifest.main._current = None
+    else:
+        other.mutate(ADD, {"code": "m8"})
+    open_dataset = LanceStore.open
+    waiting = [True]
+
+    def overtaken(store: LanceStore, where: DatasetRef, version: int | None = None) -> Any:
+        """Others write, and clean up, when a version was opened and before it is read."""
+        found = open_dataset(store, where, version)
+        if store is reader._kernel.lance and where.uri.endswith("__manifest") and waiting:
+            waiting.pop()
+            for number in range(10, 80):
+                other.mutate(ADD, {"code": f"m{number}"})
+            other.optimize()
+            for number in range(80, 84):
+                other.mutate(ADD, {"code": f"m{number}"})
+            other.cleanup(keep=0, confirm=True)
+        return found
+
+    monkeypatch.setattr(LanceStore, "open", overtaken)
+    assert {f"m{number}" for number in range(10, 84)} < codes(reader)
+    assert not waiting
 
 
 # --- afterwards -----------------------------------------------------------------------------------
@@ -546,4 +592,4 @@ def test_c_mnt_045_a_bad_setting_is_reported_once_and_the_default_used(
         monkeypatch.setenv(concurrency.CONCURRENCY_VARIABLE, text)
         assert concurrency.maintenance_concurrency() == expected
     assert len(caplog.records) == 3
-    assert "OMNIGRAPH_MAINTENANCE_CONCURRENCY is 'many'" in caplog.text
+    assert caplog.text.count("OMNIGRAPH_MAINTENANCE_CONCURRENCY is 'many'") == 1

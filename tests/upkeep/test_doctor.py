@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,16 +18,20 @@ from omnigraph.effects.failpoints import armed
 from omnigraph.errors import NotFound, RecoveryRequired
 from omnigraph.graph import doctor, open_graph
 from omnigraph.model.diagnosis import Diagnosis
+from omnigraph.model.findings import Finding
+from tests.crash import processes
 from tests.storage.footprint import footprint
 from tests.upkeep.behind_the_back import deleted, table
 
 SCHEMA = """
 node Memo { code: String @key  body: String? @index  leaf: Vector(4)? @index }
 node Label { name: String @key }
+node Tag { name: String @key }
 edge Replies: Memo -> Memo
 """
 ADD = 'query add($code: String) { insert Memo { code: $code, body: "more" } }'
 LABEL = "query add($name: String) { insert Label { name: $name } }"
+TAG = "query add($name: String) { insert Tag { name: $name } }"
 
 
 @pytest.fixture
@@ -47,7 +53,8 @@ def healthy(tmp_path: Path) -> og.Graph:
 
 @pytest.fixture
 def neglected(healthy: og.Graph) -> og.Graph:
-    """Many small writes, no upkeep, and the refs of a branch that is gone."""
+    """Many small writes, no upkeep, a writer that died, and the refs of a branch that is gone."""
+    healthy.mutate(TAG, {"name": "new"})
     healthy.mutate(LABEL, {"name": "r1"}, branch="review")
     for number in range(40):
         healthy.mutate(ADD, {"code": f"later{number}"})
@@ -57,6 +64,7 @@ def neglected(healthy: og.Graph) -> og.Graph:
     healthy.mutate(ADD, {"code": "o1"}, branch="old")
     with armed("branch_delete.before_table_cleanup=error"):
         delete_branch(healthy._kernel, "old")
+    processes.killed("lease-and-die", Path(healthy.uri), "")
     return healthy
 
 
@@ -77,15 +85,52 @@ def test_a_healthy_graph_has_no_findings_and_nothing_is_written(healthy: og.Grap
     assert footprint(Path(healthy.uri)) == before
 
 
+def run(found: Finding, directory: Path) -> None:
+    """Do what a finding says, as somebody at a terminal would."""
+    program = (
+        f"{sys.executable} -c 'import sys; from omnigraph.cli.main import main; sys.exit(main())'"
+    )
+    command = found.command.replace("omnigraph ", f"{program} ", 1)
+    done = subprocess.run(
+        command, shell=True, cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def mend_all(graph: og.Graph) -> None:
+    """Mend one finding after the other, and look each time whether it is gone."""
+    while findings := doctor(graph.uri).findings:
+        first = findings[0]
+        run(first, Path(graph.uri).parent)
+        left = {(each.code, each.subject) for each in doctor(graph.uri).findings}
+        assert (first.code, first.subject) not in left, first
+
+
 def test_every_finding_of_a_neglected_graph_is_mended_by_its_command(neglected: og.Graph) -> None:
     found = doctor(neglected.uri)
     assert found.is_healthy, "advice is no problem"
     assert {code for code, _ in codes(found)} == {
-        *("index_stale", "fragments", "versions", "orphan_ref"),
+        *("index_missing", "index_stale", "fragments", "versions", "orphan_ref"),
+        "lease_abandoned",
     }
-    for command in dict.fromkeys(each.command for each in found.findings):
-        assert main(shlex.split(command)[1:]) == 0, command
-    assert doctor(neglected.uri).findings == ()
+    mend_all(neglected)
+    assert all(check.is_fine for check in doctor(neglected.uri).checks)
+
+
+def test_every_finding_of_a_damaged_graph_is_mended_by_its_command(healthy: og.Graph) -> None:
+    """A copy, then: a file is cut off, rows are deleted by others, and a write is interrupted."""
+    shutil.copytree(healthy.uri, Path(healthy.uri).parent / "COPY")
+    handle = table(healthy, "node:Memo")
+    file = Path(handle.uri) / "data" / handle.get_fragments()[0].data_files()[0].path
+    deleted(healthy, "node:Label", "name = 'l0'")
+    with armed("mutation.post_finalize_pre_publisher=error*1"), pytest.raises(RecoveryRequired):
+        healthy.mutate(LABEL, {"name": "new"}, branch="review")
+    file.write_bytes(file.read_bytes()[:-20])
+    found = doctor(healthy.uri)
+    assert not found.is_healthy
+    assert {code for code, _ in codes(found)} == {"damaged", "drift", "unsettled"}
+    mend_all(healthy)
+    assert doctor(healthy.uri).is_healthy
 
 
 def test_history_that_a_branch_still_sees_is_nothing_to_clean_up(healthy: og.Graph) -> None:

@@ -13,17 +13,24 @@ import pytest
 from lance import LanceOperation, Transaction
 
 import omnigraph as og
-from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.writer import Intent, WriteAttempt
+from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.errors import Conflict, RecoveryRequired
+from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph
+from omnigraph.model.indexes import IndexSpec
 from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
+from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage import table_upkeep
-from omnigraph.storage.datasets import Handle
+from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.indexes import indexes_of
-from omnigraph.storage.table_upkeep import ChangeIndexes, UpkeepStep, cleanup_settings
-from omnigraph.upkeep.indices import NO_ROWS
+from omnigraph.storage.table_upkeep import (
+    ChangeIndexes,
+    Extent,
+    UpkeepStep,
+    cleanup_settings,
+    work_on,
+)
 from omnigraph.upkeep.optimize import plan_optimize
 from tests.storage.footprint import contents
 
@@ -203,15 +210,20 @@ class CleanUpAlways:
         return Transaction(handle.version, change, uuid=uuid)
 
 
-def upkeep(graph: og.Graph, type_key: str, step: UpkeepStep) -> None:
-    """Take one step of upkeep, published like any other."""
+def upkeep(graph: og.Graph, type_key: str, *steps: UpkeepStep) -> None:
+    """Take steps of upkeep, published like any other."""
     kernel = graph._kernel
     capture = kernel.capture(kernel.manifest.refreshed("main"), graph._accepted().schema_hash)
-    changes = ChangeSet({type_key: TableChange(type_key, "upkeep", NO_ROWS, (step,))})
+    changes = ChangeSet({type_key: TableChange(type_key, "upkeep", NO_ROWS, steps)})
     attempt = WriteAttempt(kernel, capture, changes, Intent("Optimize", "maintenance"))
     attempt.stage()
     with attempt.owned_branch() as lease:
         attempt.commit(lease)
+
+
+def declared(graph: og.Graph) -> list[IndexSpec]:
+    """The indexes that memos should have."""
+    return list(declared_indexes(graph._accepted().catalog.nodes["Memo"]))
 
 
 def versions(dataset: Handle) -> set[int]:
@@ -228,13 +240,18 @@ def test_c_mnt_007_rows_written_after_an_index_was_built_are_covered(graph: og.G
     assert fragments(graph) == 1
 
 
-def test_c_mnt_007_large_tables_get_further_parts_and_after_some_are_indexed_anew(
+def parts(graph: og.Graph) -> dict[str, int]:
+    """How many parts the indexes of each kind have."""
+    return {index.spec.kind: len(index.segments) for index in indexes_of(handle(graph))}
+
+
+def test_c_mnt_007_what_outweighs_new_rows_stays_as_it_is(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_upkeep, "REBUILT_ROWS_MAX", 0)
-    monkeypatch.setattr(table_upkeep, "INDEX_PARTS_MAX", 4)
-    graph.ensure_indices()
-    parts = []
+    monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 0)
+    graph.optimize()
+    assert handle(graph).count_rows() == 23
+    seen = []
     for step in range(5):
         load(graph, memo(100 + step, leaf=[step, 0, 0, 0]))
         load(graph, memo(200 + step, leaf=[step, 1, 0, 0]))
@@ -243,11 +260,27 @@ def test_c_mnt_007_large_tables_get_further_parts_and_after_some_are_indexed_ane
         assert graph.optimize().graph_commit_id is None
         assert exported(graph) == content
         assert set(gaps(graph).values()) == {0}
-        found = {index.spec.kind: len(index.segments) for index in indexes_of(handle(graph))}
-        assert found["btree"] == 1
-        assert found["inverted"] == found["vector"]
-        parts.append((found["vector"], fragments(graph)))
-    assert parts == [(2, 2), (3, 3), (4, 4), (1, 1), (2, 2)]
+        (count,) = set(parts(graph).values())
+        seen.append((count, fragments(graph)))
+    # 23 outweigh 2 and 4 rows, and do not outweigh 6.
+    assert seen == [(2, 2), (2, 2), (1, 1), (2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(("parts_max", "expected"), [(8, 3), (2, 2)])
+def test_c_mnt_007_an_index_has_only_so_many_parts(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch, parts_max: int, expected: int
+) -> None:
+    monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 0)
+    monkeypatch.setattr(table_upkeep, "OUTWEIGHS", 1)
+    monkeypatch.setattr(table_upkeep, "INDEX_PARTS_MAX", parts_max)
+    graph.optimize()
+    for first, rows in ((100, 10), (200, 4)):
+        load(graph, *(memo(first + n, leaf=[n, 0, 0, 0]) for n in range(rows)))
+        graph.optimize()
+        assert set(gaps(graph).values()) == {0}
+        assert graph.optimize().graph_commit_id is None
+    assert set(parts(graph).values()) == {expected}
+    assert fragments(graph) == 3
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
@@ -255,7 +288,7 @@ def test_c_mnt_007_rows_without_vectors_and_vectors_that_went_away_fail_nothing(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(table_upkeep, "REBUILT_ROWS_MAX", 0)
+        monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 0)
     graph.ensure_indices()
     load(graph, memo(300), memo(301))
     receipt = graph.optimize()
@@ -272,7 +305,7 @@ def test_c_mnt_007_rows_without_vectors_and_vectors_that_went_away_fail_nothing(
 def test_an_index_somebody_else_made_is_replaced_by_one_of_ours(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_upkeep, "REBUILT_ROWS_MAX", 0)
+    monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 0)
     upkeep(graph, "node:Memo", Foreign())
     load(graph, memo(400, leaf=[4, 0, 0, 0]))
     graph.optimize()
@@ -292,6 +325,81 @@ class Foreign:
             "leaf", "IVF_SQ", name="foreign", num_partitions=1, fragment_ids=fragments
         )
         return Transaction(handle.version, LanceOperation.CreateIndex([made], []), uuid=uuid)
+
+
+def test_writes_that_compact_a_table_keep_its_rows_in_the_ordered_indexes(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph.optimize()
+    for number in range(100, 130):
+        graph.mutate(ADD, {"code": f"m{number}"})
+        ordered = [rows for name, rows in gaps(graph).items() if "btree" in name]
+        assert len(ordered) == 3
+        assert max(ordered) < 4, "what is not indexed was written since"
+        assert fragments(graph) <= 5
+    assert gaps(graph)["body (inverted)"] == 30, "that is for optimize"
+    assert "maintenance" in [commit.kind for commit in graph.list_commits()[:30]]
+    assert len(exported(graph).splitlines()) == 23 + 30 + 3
+    graph.optimize()
+    assert set(gaps(graph).values()) == {0}
+
+
+def test_a_compaction_that_fails_half_way_keeps_no_write_from_being_done(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph.optimize()
+    commit = LanceStore.commit
+    failures = []
+
+    def refuse(store: LanceStore, at: Handle, transaction: Transaction) -> Handle:
+        is_rewrite = isinstance(transaction.operation, LanceOperation.Rewrite)
+        if is_rewrite and "__manifest" not in at.uri and not failures:
+            failures.append(at.uri)
+            raise StorageError("the disk is full")
+        return commit(store, at, transaction)
+
+    monkeypatch.setattr(LanceStore, "commit", refuse)
+    for number in range(100, 110):
+        graph.mutate(ADD, {"code": f"m{number}"})
+    assert len(failures) == 1
+    assert graph._kernel.sidecars.names() == []
+    assert [row.recovery_kind for row in graph.list_recoveries()] == ["RolledBack"]
+    assert len(exported(graph).splitlines()) == 23 + 10 + 3
+    require_no_drift(graph)
+
+
+def test_what_is_bounded_leaves_large_fragments_and_large_parts_alone(graph: og.Graph) -> None:
+    graph.optimize()
+    (large,) = handle(graph).fragment_ids()
+    load(graph, *(memo(100 + n, leaf=[n, 1, 0, 0]) for n in range(12)))
+    uncovered = max(handle(graph).fragment_ids())
+    for number in range(200, 204):
+        graph.mutate(ADD, {"code": f"m{number}"})
+    work = work_on(handle(graph), declared(graph), Extent(10))
+    assert work.fragments_removed == 4
+    upkeep(graph, "node:Memo", *work.steps)
+    assert {large, uncovered} < handle(graph).fragment_ids()
+    assert fragments(graph) == 3
+    assert set(gaps(graph).values()) == {12}, "what is small is covered, by a part of its own"
+    assert parts(graph) == {"btree": 2, "inverted": 2, "vector": 2}
+    assert work_on(handle(graph), declared(graph), Extent(10)).steps == ()
+
+
+def test_what_is_bounded_touches_no_more_rows_than_that_however_many_are_due(
+    graph: og.Graph,
+) -> None:
+    graph.optimize()
+    for first in range(100, 140, 4):
+        load(graph, *(memo(first + n, leaf=[n, 1, 0, 0]) for n in range(4)))
+    assert fragments(graph) == 11
+    work = work_on(handle(graph), declared(graph), Extent(10))
+    assert work.fragments_removed == 2, "of four rows each; three would be too many"
+    upkeep(graph, "node:Memo", *work.steps)
+    assert fragments(graph) == 10
+    assert set(gaps(graph).values()) == {32}
+    assert len(exported(graph).splitlines()) == 23 + 40 + 3
 
 
 def test_c_mnt_008_an_index_that_is_declared_and_missing_is_built(graph: og.Graph) -> None:
@@ -436,7 +544,7 @@ def test_c_mnt_012_drift_is_skipped_with_both_versions_and_others_proceed(
     assert handle(graph).version == pin
 
 
-def test_c_mnt_015_and_016_a_write_that_was_faster_refuses_the_run_and_no_row_is_lost(
+def test_c_mnt_015_and_c_mnt_016_a_write_that_was_faster_refuses_the_run_and_no_row_is_lost(
     graph: og.Graph,
 ) -> None:
     other = open_graph(graph.uri)

@@ -14,6 +14,7 @@ from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import open_graph
 from omnigraph.model.statistics import GraphStats, TableStats
+from omnigraph.storage import table_sizes
 from omnigraph.storage.indexes import indexes_of
 from tests.crash import processes
 from tests.crash.operations import seeded
@@ -148,6 +149,19 @@ def test_c_mnt_046_stale_indexes_and_many_fragments_lead_to_optimize(graph: og.G
     assert {
         index.rows_uncovered for index in indexes_of(again._reader(None, None).handle("node:Memo"))
     } == {0}
+
+
+def test_many_fragments_that_are_as_large_as_they_should_be_need_nothing(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        graph.mutate(ADD, {"code": f"later{number}"})
+    found = table(graph.stats())
+    assert found.fragments == found.small_fragments > 16
+    assert "fragments" in [finding.code for finding in graph.stats().findings]
+    monkeypatch.setattr(table_sizes, "TARGET_ROWS_PER_FRAGMENT", 1)
+    assert table(graph.stats()).small_fragments == 0
+    assert "fragments" not in [finding.code for finding in graph.stats().findings]
 
 
 def test_c_mnt_046_many_deleted_rows_lead_to_optimize(

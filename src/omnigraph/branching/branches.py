@@ -53,8 +53,12 @@ def create_branch(
     return row
 
 
-def delete_branch(kernel: Kernel, name: str) -> None:
-    """Delete a branch; its storage is reclaimed afterwards, as far as possible."""
+def delete_branch(kernel: Kernel, name: str, *, expected_head: str | None = None) -> None:
+    """Delete a branch; its storage is reclaimed afterwards, as far as possible.
+
+    With ``expected_head`` only if that is still its newest commit: what others have written since
+    is not thrown away.
+    """
     check_branch_name(name)
     if name == MAIN_BRANCH:
         raise InputError("branch `main` cannot be deleted")
@@ -71,10 +75,22 @@ def delete_branch(kernel: Kernel, name: str) -> None:
                 f"branch `{name}` cannot be deleted: {', '.join(children)} still depends on it",
                 hint="delete the branches created from it first",
             )
+        if expected_head is not None:
+            # Under the lease of the branch: nobody can add to it until its row is gone.
+            _require_head(kernel, name, expected_head)
         owned = _owned_datasets(kernel, row)
         unregister_branch(kernel.manifest, row, lease.epoch)
         hit(Failpoint.BRANCH_DELETE_POST_NATIVE)
     _reclaim(kernel, owned)
+
+
+def _require_head(kernel: Kernel, name: str, expected: str) -> None:
+    head = kernel.manifest.branch(name).refresh().head.commit_id
+    if head != expected:
+        raise Conflict(
+            f"branch `{name}` was written to meanwhile: its head is {head}, not {expected}",
+            hint="merge it once more, then delete it",
+        )
 
 
 @contextmanager

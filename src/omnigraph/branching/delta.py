@@ -2,119 +2,249 @@
 
 Candidates are found by where rows lie: rows of fragments that both versions list are the same, on
 any branch (`storage.row_places`). What is left on either side is joined by id, and pairs are
-compared value by value. The cost follows the changes, not the size of the type. Memory holds the
-ids of the candidates of one type, and some rows.
+compared value by value. The cost follows the changes, not the size of the type.
+
+Candidates that are more than memory may hold are joined range by range of their ids (`spill`).
+What stays in memory then are three numbers for each entity that differs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.branching.table_rows import RowsAt, TableRows, same_rows
+from omnigraph.branching.spill import Spill
+from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
+from omnigraph.model.arrow import ID
+from omnigraph.storage.positions import Positions
 from omnigraph.storage.row_places import (
+    ALWAYS,
     NOWHERE,
-    Positions,
-    RowPlaces,
+    PLACES,
+    POSITION,
+    UPDATED_AT,
     positions_in,
     unshared_rows,
 )
 
+INSERT, UPDATE, DELETE = range(3)
+"""Operations, in the order of `model.changes.CHANGE_OPS`."""
+
+SAMPLED = 32
+"""Ids that are looked at for each range, so that ranges are about equally large."""
+
 
 @dataclass(frozen=True, eq=False)
-class ChangedRows:
-    """Entities of one type that changed in the same way, by id in ascending order."""
+class Changes:
+    """Entities of one type that differ, as columns: one entry for each."""
 
-    ids: pa.Array
+    ids: pa.ChunkedArray
+    ops: npt.NDArray[np.int8]
     before: Positions
     """Where they lie in the older version; of no meaning for inserted ones."""
     after: Positions
     """Where they lie in the newer version; of no meaning for deleted ones."""
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ops)
 
-    def chosen(self, mask: npt.NDArray[np.bool_]) -> ChangedRows:
+    def at(self, places: npt.NDArray[np.int64]) -> Changes:
+        """Some of them, in the order asked for."""
+        ids = self.ids.take(pa.array(places))
+        return Changes(ids, self.ops[places], self.before[places], self.after[places])
+
+    def chosen(self, mask: Mask) -> Changes:
         """Those for which ``mask`` holds."""
-        return ChangedRows(self.ids.filter(pa.array(mask)), self.before[mask], self.after[mask])
+        return self.at(np.flatnonzero(mask))
+
+    def count(self, op: int) -> int:
+        """How many are of one operation."""
+        return int((self.ops == op).sum())
+
+    @classmethod
+    def joined(cls, parts: Sequence[Changes]) -> Changes:
+        """All of some parts, one after the other; there is at least one."""
+        return cls(
+            pa.chunked_array([chunk for part in parts for chunk in part.ids.chunks], pa.string()),
+            np.concatenate([part.ops for part in parts]),
+            np.concatenate([part.before for part in parts]),
+            np.concatenate([part.after for part in parts]),
+        )
 
 
-@dataclass(frozen=True)
+_NOWHERE_AT_ALL: Positions = np.zeros(0, np.int64)
+NO_CHANGES = Changes(
+    pa.chunked_array([], pa.string()), np.zeros(0, np.int8), _NOWHERE_AT_ALL, _NOWHERE_AT_ALL
+)
+
+
+@dataclass(frozen=True, eq=False)
 class TableDelta:
     """What leads from one version of a type to another."""
 
     before: TableRows
     after: TableRows
-    inserted: ChangedRows
-    updated: ChangedRows
-    deleted: ChangedRows
-    places: RowPlaces
+    changes: Changes
+    """By id in ascending order."""
+    places: pa.Table
     """The rows of the newer version that do not lie where the older has them, changed or not."""
 
     @property
     def is_empty(self) -> bool:
         """Whether both versions hold the same."""
-        return not (len(self.inserted) or len(self.updated) or len(self.deleted))
+        return not len(self.changes)
 
-    def where_now(self, ids: pa.Array, before: Positions) -> Positions:
+    def where_now(self, ids: pa.ChunkedArray, before: Positions) -> Positions:
         """Where entities that did not change lie in the newer version."""
         positions = positions_in(self.before.handle, before, self.after.handle)
         moved = np.flatnonzero(positions == NOWHERE)
         if len(moved):
-            at = pc.index_in(ids.take(pa.array(moved)), value_set=self.places.ids)
-            positions[moved] = self.places.positions[at.to_numpy()]
+            at = pc.index_in(ids.take(pa.array(moved)), value_set=self.places[ID])
+            positions[moved] = _numbers(self.places[POSITION])[_numbers(at)]
         return positions
 
 
-def table_delta(before: TableRows, after: TableRows) -> TableDelta:
+@dataclass(frozen=True)
+class IdRange:
+    """Ids from ``low`` on, and before ``high``; without a bound if that is None."""
+
+    low: str | None = None
+    high: str | None = None
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The rows whose ids are within."""
+        bounds = []
+        if self.low is not None:
+            bounds.append(pc.greater_equal(rows[ID], self.low))
+        if self.high is not None:
+            bounds.append(pc.less(rows[ID], self.high))
+        return rows.filter(reduce(pc.and_, bounds)) if bounds else rows
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The rows of two versions of one type that may differ: those that are not shared."""
+
+    before: TableRows
+    after: TableRows
+    left: pa.Table
+    """Of the older version, as `PLACES`."""
+    right: pa.Table
+    """Of the newer version."""
+
+    @classmethod
+    def of(cls, before: TableRows, after: TableRows, spill: Spill) -> Candidates:
+        """All of them, collected."""
+        if pin(before) == pin(after):
+            return cls(before, after, PLACES.empty_table(), PLACES.empty_table())
+        tables = []
+        for mine, other in ((before, after), (after, before)):
+            rows = spill.rows(PLACES)
+            for part in unshared_rows(mine.handle, other.handle):
+                rows.add(part)
+            tables.append(rows.table())
+        return cls(before, after, *tables)
+
+    def within(self, ids: IdRange) -> TableDelta:
+        """What really differs among the candidates of a range."""
+        left, right = ids.of(self.left), ids.of(self.right)
+        at_left = pc.index_in(right[ID], value_set=left[ID])
+        is_new = at_left.is_null().to_numpy(zero_copy_only=False)
+        partner = _numbers(at_left.drop_null())
+        is_gone = np.ones(left.num_rows, np.bool_)
+        is_gone[partner] = False
+        pairs = Changes(
+            right[ID].filter(pa.array(~is_new)),
+            np.full(len(partner), UPDATE, np.int8),
+            _numbers(left[POSITION])[partner],
+            _numbers(right[POSITION])[~is_new],
+        )
+        pairs = pairs.chosen(self._may_differ(left, right, partner, ~is_new))
+        same = same_rows(RowsAt(self.before, pairs.before), RowsAt(self.after, pairs.after))
+        changes = Changes.joined(
+            [_alone(right, is_new, INSERT), pairs.chosen(~same), _alone(left, is_gone, DELETE)]
+        )
+        order = pc.sort_indices(changes.ids).to_numpy()
+        return TableDelta(self.before, self.after, changes.at(order), right)
+
+    def _may_differ(
+        self, left: pa.Table, right: pa.Table, at_left: Positions, at_right: Mask
+    ) -> Mask:
+        """Which pairs were not written by one and the same version, as far as that is known."""
+        if self.before.entry.ref != self.after.entry.ref:
+            return np.ones(len(at_left), np.bool_)
+        # Not by order: a table that was put back has older rows in a newer version.
+        mine = _numbers(left[UPDATED_AT])[at_left]
+        theirs = _numbers(right[UPDATED_AT])[at_right]
+        different: Mask = (mine != theirs) | (mine == ALWAYS)
+        return different
+
+
+def table_delta(before: TableRows, after: TableRows, spill: Spill) -> TableDelta:
     """What differs between two versions of one type, which may be on different branches."""
-    old, new = before.entry, after.entry
-    if (old.ref, old.version) == (new.ref, new.version):
-        nothing = _no_rows()
-        return TableDelta(before, after, *(nothing,) * 3, places=_NO_PLACES)
-    left = unshared_rows(before.handle, after.handle)
-    right = unshared_rows(after.handle, before.handle)
-    at_left = pc.index_in(right.ids, value_set=left.ids)
-    is_new = at_left.is_null().to_numpy(zero_copy_only=False)
-    paired = np.flatnonzero(~is_new)
-    partner = at_left.drop_null().to_numpy()
-    stays = np.zeros(len(left.ids), np.bool_)
-    stays[partner] = True
-    pairs = ChangedRows(
-        right.ids.take(pa.array(paired)), left.positions[partner], right.positions[paired]
-    )
-    if old.ref == new.ref:
-        # On one line of versions, a row that was not written since the older one is the same.
-        if old.version < new.version:
-            written = right.updated_at[paired] > old.version
-        else:
-            written = left.updated_at[partner] > new.version
-        pairs = pairs.chosen(written)
-    same = same_rows(RowsAt(before, pairs.before), RowsAt(after, pairs.after))
-    pairs = pairs.chosen(~same)
-    gone, come = left.positions[~stays], right.positions[is_new]
-    return TableDelta(
-        before,
-        after,
-        inserted=_sorted(ChangedRows(right.ids.filter(pa.array(is_new)), come, come)),
-        updated=_sorted(pairs),
-        deleted=_sorted(ChangedRows(left.ids.filter(pa.array(~stays)), gone, gone)),
-        places=right,
-    )
+    return _delta(Candidates.of(before, after, spill), spill)
 
 
-def _sorted(rows: ChangedRows) -> ChangedRows:
-    order = pc.sort_indices(rows.ids)
-    at = order.to_numpy()
-    return ChangedRows(rows.ids.take(order), rows.before[at], rows.after[at])
+def lifetime_delta(rows: TableRows, op: int, spill: Spill) -> TableDelta:
+    """All entities of a type that only one of two snapshots has: as inserted, or as deleted."""
+    found = spill.rows(PLACES)
+    if not rows.reader.is_empty(rows.key):
+        for batch in rows.reader.batches(rows.key, [ID]):
+            positions = np.arange(found.num_rows, found.num_rows + batch.num_rows)
+            found.add(pa.table([batch[ID], positions, positions.astype(np.uint64)], schema=PLACES))
+    everything, nothing = found.table(), PLACES.empty_table()
+    sides = (nothing, everything) if op == INSERT else (everything, nothing)
+    return _delta(Candidates(rows, rows, *sides), spill)
 
 
-def _no_rows() -> ChangedRows:
-    return ChangedRows(pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.int64))
+def _delta(candidates: Candidates, spill: Spill) -> TableDelta:
+    ids = spill.rows(pa.schema([(ID, pa.string())]))
+    numbers = [NO_CHANGES]
+    for range in id_ranges([candidates.left, candidates.right], spill.part_bytes):
+        changes = candidates.within(range).changes
+        # Ids are kept where they are collected, which may be a file.
+        ids.add(pa.table({ID: changes.ids}))
+        numbers.append(replace(changes, ids=NO_CHANGES.ids))
+    changes = replace(Changes.joined(numbers), ids=ids.table()[ID])
+    return TableDelta(candidates.before, candidates.after, changes, candidates.right)
 
 
-_NO_PLACES = RowPlaces(pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.uint64))
+def id_ranges(tables: Sequence[pa.Table], bytes_max: int) -> Iterator[IdRange]:
+    """Ranges that cover all ids in ascending order, each with about so many bytes of ``tables``."""
+    rows = sum(table.num_rows for table in tables)
+    size = sum(table.nbytes for table in tables)
+    wanted = min(-(-size // bytes_max), rows)
+    if wanted <= 1:
+        yield IdRange()
+        return
+    step = max(1, rows // (wanted * SAMPLED))
+    sampled = [table[ID].take(pa.array(np.arange(0, table.num_rows, step))) for table in tables]
+    ids = pc.unique(pa.chunked_array([chunk for ids in sampled for chunk in ids.chunks]))
+    ids = ids.take(pc.sort_indices(ids))
+    at = np.unique(np.arange(1, wanted) * len(ids) // wanted)
+    bounds: list[str | None] = ids.take(pa.array(at[at > 0])).to_pylist()
+    for low, high in zip([None, *bounds], [*bounds, None], strict=True):
+        yield IdRange(low, high)
+
+
+def pin(rows: TableRows) -> tuple[str | None, int]:
+    """Which version of its table a snapshot shows."""
+    return rows.entry.ref, rows.entry.version
+
+
+def _alone(rows: pa.Table, mask: Mask, op: int) -> Changes:
+    """Entities that only one of two versions has."""
+    positions = _numbers(rows[POSITION])[mask]
+    ops = np.full(len(positions), op, np.int8)
+    return Changes(rows[ID].filter(pa.array(mask)), ops, positions, positions)
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    numbers: npt.NDArray[np.int64] = column.to_numpy()
+    return numbers

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.branching.delta import ChangedRows, TableDelta, table_delta
-from omnigraph.branching.table_rows import ROWS_PER_READ, TableRows
-from omnigraph.effects.side_by_side import SideBySide
-from omnigraph.errors import ChangeDiffRefused, NotFound
+from omnigraph.branching.delta import TableDelta
+from omnigraph.branching.table_rows import ROWS_PER_READ
+from omnigraph.model.change_text import MARKS, difference, subject
 from omnigraph.model.changes import (
     CHANGE_OPS,
     ChangeFilter,
@@ -25,12 +23,15 @@ from omnigraph.model.changes import (
     Image,
     TypeCounts,
 )
+from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.text_table import TextTable
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.row_places import Positions
+from omnigraph.storage.positions import Positions
 from omnigraph.storage.snapshot import Snapshot
-from omnigraph.syntax.suggest import did_you_mean
+
+HEADERS = ("type", "inserted", "updated", "deleted")
+CHANGES_PRINTED = 20
+"""Changes that a notebook lists one by one."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class GraphDiff:
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
         """Every change: nodes before edges, then by type and id; read as they are asked for."""
         for delta in self.deltas:
-            yield from _changes(delta, self.wanted, images)
+            listed = ListedChanges.of(delta, self.wanted)
+            yield from listed.read(images=images, payloads=False)
 
     def to_dict(self, *, images: bool = False) -> dict[str, Any]:
         """The JSON form, with every change in it."""
@@ -75,38 +77,21 @@ class GraphDiff:
         if not self.types:
             return "no differences"
         rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]
-        headers = ("type", "inserted", "updated", "deleted")
-        return "\n".join(TextTable().lines(headers, rows, (False, True, True, True)))
+        return "\n".join(TextTable().lines(HEADERS, rows, (False, True, True, True)))
 
-
-def diff_snapshots(
-    before: SnapshotReader,
-    after: SnapshotReader,
-    catalog: Catalog,
-    at_once: AbstractContextManager[SideBySide],
-    wanted: ChangeFilter,
-) -> GraphDiff:
-    """What differs between two snapshots.
-
-    Raises `NotFound` for a filter on an unknown type, and `ChangeDiffRefused` when the schema
-    changed between the two: a change of schema is not dressed up as changes of entities.
-    """
-    _check_filter(wanted, catalog)
-    require_one_schema(before.snapshot, after.snapshot, catalog)
-    pairs = [
-        (TableRows(before, type), TableRows(after, type))
-        for type in ordered_types(catalog)
-        if wanted.wants_type("edge" if isinstance(type, EdgeType) else "node", type.name)
-    ]
-    with at_once as side:
-        deltas = [side.start(partial(table_delta, *pair)) for pair in pairs]
-    found = (delta() for delta in deltas)
-    return GraphDiff(
-        before.snapshot,
-        after.snapshot,
-        tuple(delta for delta in found if not delta.is_empty),
-        wanted,
-    )
+    def _repr_html_(self) -> str:
+        if not self.types:
+            return html_line("no differences")
+        counts = [(f"{each.kind} {each.type_name}", *each.numbers) for each in self.types]
+        shown = list(islice(self.changes(images=True), CHANGES_PRINTED))
+        rows = [[MARKS[each.op][0], subject(each), difference(each)] for each in shown]
+        colours = [MARKS[each.op][1] for each in shown]
+        more = len(self) - len(shown)
+        return (
+            html_table(HEADERS, counts)
+            + html_table(("", "entity", "difference"), rows, colours)
+            + (html_line(f"… and {more} more") if more else "")
+        )
 
 
 def public_type_id(type: NodeType | EdgeType) -> str:
@@ -122,56 +107,50 @@ def ordered_types(catalog: Catalog) -> list[NodeType | EdgeType]:
     ]
 
 
-def require_one_schema(before: Snapshot, after: Snapshot, catalog: Catalog) -> None:
-    """Both snapshots have the types of ``catalog``, and the same ones."""
-    for snapshot in (before, after):
-        if snapshot.commit.schema_hash != catalog.schema_hash:
-            raise ChangeDiffRefused("schema_boundary", snapshot.commit_id)
-    for key, entry in after.tables.items():
-        if before.table(key).identity != entry.identity:
-            raise ChangeDiffRefused("schema_boundary", after.commit_id, entry.type_name)
-
-
-def _check_filter(wanted: ChangeFilter, catalog: Catalog) -> None:
-    known = sorted({*catalog.nodes, *catalog.edges})
-    for name in sorted(wanted.types):
-        if name not in known:
-            raise NotFound(
-                f"there is no type '{name}'",
-                hint=did_you_mean(name, known) or f"the types are {', '.join(known)}",
-                details={"type": name},
-            )
-
-
 def _counted(delta: TableDelta, wanted: ChangeFilter) -> TypeCounts:
     ops = set(wanted.wanted_ops())
-    return TypeCounts(
-        delta.after.kind,
-        delta.after.type.name,
-        inserted=len(delta.inserted) if "insert" in ops else 0,
-        updated=len(delta.updated) if "update" in ops else 0,
-        deleted=len(delta.deleted) if "delete" in ops else 0,
-    )
+    counts = [delta.changes.count(code) if op in ops else 0 for code, op in enumerate(CHANGE_OPS)]
+    return TypeCounts(delta.after.kind, delta.after.type.name, *counts)
 
 
-def _changes(delta: TableDelta, wanted: ChangeFilter, images: bool) -> Iterator[EntityChange]:
-    groups: Mapping[ChangeOp, ChangedRows] = {
-        "insert": delta.inserted,
-        "update": delta.updated,
-        "delete": delta.deleted,
-    }
-    chosen = [(op, groups[op]) for op in wanted.wanted_ops() if len(groups[op])]
-    if not chosen:
-        return
-    ids = pa.concat_arrays([rows.ids for _, rows in chosen])
-    ops = np.concatenate([[CHANGE_OPS.index(op)] * len(rows) for op, rows in chosen])
-    before = np.concatenate([rows.before for _, rows in chosen])
-    after = np.concatenate([rows.after for _, rows in chosen])
-    order = pc.sort_indices(ids).to_numpy()
-    for start in range(0, len(order), ROWS_PER_READ):
-        at = order[start : start + ROWS_PER_READ]
-        part = _Part(delta, ids.take(pa.array(at)), ops[at], before[at], after[at])
-        yield from part.with_images() if images else part.alone()
+@dataclass(frozen=True, eq=False)
+class ListedChanges:
+    """The wanted changes of one type, by id in ascending order."""
+
+    delta: TableDelta
+    ids: pa.ChunkedArray
+    ops: Any
+    before: Positions
+    after: Positions
+
+    @classmethod
+    def of(cls, delta: TableDelta, wanted: ChangeFilter) -> ListedChanges:
+        """The changes of a delta whose operation is wanted."""
+        ops = [CHANGE_OPS.index(op) for op in wanted.wanted_ops()]
+        chosen = delta.changes
+        if len(ops) < len(CHANGE_OPS):
+            chosen = chosen.chosen(np.isin(chosen.ops, ops))
+        return cls(delta, chosen.ids, chosen.ops, chosen.before, chosen.after)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(
+        self,
+        start: int = 0,
+        *,
+        images: bool = False,
+        payloads: bool = True,
+        rows_per_read: int = ROWS_PER_READ,
+    ) -> Iterator[EntityChange]:
+        """The changes from one place of the list on; ``rows_per_read`` are held at once.
+
+        Images without ``payloads`` show sizes and digests of blobs instead of their bytes.
+        """
+        for first in range(start, len(self), rows_per_read):
+            at = slice(first, first + rows_per_read)
+            part = _Part(self.delta, self.ids[at], self.ops[at], self.before[at], self.after[at])
+            yield from part.with_images(payloads) if images else part.alone()
 
 
 @dataclass(frozen=True)
@@ -179,7 +158,7 @@ class _Part:
     """Some changes of one type, in the order they are listed in."""
 
     delta: TableDelta
-    ids: pa.Array
+    ids: pa.ChunkedArray
     ops: Any
     before: Positions
     after: Positions
@@ -192,9 +171,9 @@ class _Part:
     def is_there(self) -> Any:
         return self.ops != CHANGE_OPS.index("delete")
 
-    def with_images(self) -> Iterator[EntityChange]:
-        before = self.delta.before.images(self.before[self.was_there])
-        after = self.delta.after.images(self.after[self.is_there])
+    def with_images(self, payloads: bool) -> Iterator[EntityChange]:
+        before = self.delta.before.images(self.before[self.was_there], payloads=payloads)
+        after = self.delta.after.images(self.after[self.is_there], payloads=payloads)
         for id, op in zip(self.ids.to_pylist(), self.ops, strict=True):
             old = next(before) if CHANGE_OPS[op] != "insert" else None
             new = next(after) if CHANGE_OPS[op] != "delete" else None

@@ -57,7 +57,7 @@ def export_blocks(
     one, before anything is read.
     """
     types = _selected(catalog, type_names)
-    return _blocks(line for key in sorted(types) for line in _lines(reader, types[key]))
+    return in_blocks(line for key in sorted(types) for line in _lines(reader, types[key]))
 
 
 def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, NodeType | EdgeType]:
@@ -76,7 +76,8 @@ def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, N
     return {type.table_key: type for type in everything if type.name in wanted}
 
 
-def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines put together, so that there are fewer writes than lines."""
     held: list[bytes] = []
     size = 0
     for line in lines:

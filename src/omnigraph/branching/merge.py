@@ -7,7 +7,7 @@ that is needed of the source is read before the target is owned, so its own writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph.branching.branches import delete_branch, list_branches
@@ -17,7 +17,6 @@ from omnigraph.branching.merge_base import Commits, merge_base, with_merged
 from omnigraph.branching.merge_plan import Sides, merge_types
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent, WriteAttempt
@@ -26,10 +25,12 @@ from omnigraph.errors import (
     Conflict,
     ExpectedVersionMismatch,
     InputError,
+    NotFound,
     OmnigraphError,
     ReadSetChanged,
+    StorageError,
 )
-from omnigraph.model.ids import check_branch_name
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt
 from omnigraph.schema.contract import AcceptedSchema
@@ -45,7 +46,6 @@ class MergeRequest:
     source: str
     target: str
     rules: ConflictRules
-    limits: WriteLimits
     actor_id: str | None = None
 
 
@@ -54,6 +54,7 @@ class _Captured:
     """Both branches and where they went apart, read once."""
 
     base: Snapshot
+    source_branch: ManifestBranch
     source: Snapshot
     target: Capture
     accepted: AcceptedSchema
@@ -82,8 +83,9 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeRequest) -> Me
     """Merge the source into the target, as one commit with both heads as parents.
 
     Raises `MergeConflicts` when the sides or the merged graph do not go together, `ReadSetChanged`
-    when others wrote to the target meanwhile, and `LimitExceeded` when there is more to merge than
-    one write may hold; none of them leaves anything behind.
+    when others wrote to the target meanwhile, `NotFound` when they deleted one of the two, and
+    `LimitExceeded` when there is more to merge than temporary files may hold; none of them leaves
+    anything behind.
     """
     _check(request, accepted)
     recoverer = Recoverer(kernel)
@@ -93,7 +95,12 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeRequest) -> Me
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
     plan, changes = _plan(kernel, captured, request)
     receipt = MergeReceipt(
-        request.source, request.target, plan.outcome, request.actor_id, commit=None
+        request.source,
+        request.target,
+        plan.outcome,
+        request.actor_id,
+        commit=None,
+        source_commit_id=plan.source_commit_id,
     )
     if plan.outcome == "already_up_to_date":
         return receipt
@@ -121,10 +128,17 @@ def carry_out(kernel: Kernel, target: Capture, changes: ChangeSet, intent: Inten
         raise ReadSetChanged("graph_head", target.snapshot.commit_id, head) from moved
 
 
-def delete_source(kernel: Kernel, receipt: MergeReceipt) -> MergeReceipt:
-    """Delete the source of a merge that is done; a failure is told and changes nothing of that."""
+def delete_source(
+    kernel: Kernel, receipt: MergeReceipt, permit: Callable[[], None]
+) -> MergeReceipt:
+    """Delete the source of a merge that is done; a failure is told and changes nothing of that.
+
+    A source that has got commits which were not merged is kept.
+    ``permit`` refuses by raising: who may merge may not always delete.
+    """
     try:
-        delete_branch(kernel, receipt.source)
+        permit()
+        delete_branch(kernel, receipt.source, expected_head=receipt.source_commit_id)
     except (OmnigraphError, OSError) as refused:
         return replace(receipt, branch_deleted=False, branch_delete_error=str(refused))
     return replace(receipt, branch_deleted=True)
@@ -134,6 +148,8 @@ def _check(request: MergeRequest, accepted: AcceptedSchema) -> None:
     request.rules.check(accepted.catalog)
     for name in (request.source, request.target):
         check_branch_name(name)
+        if name == SCHEMA_APPLY_LOCK:
+            raise InputError(f"`{name}` is no branch that can be merged")
     if request.source == request.target:
         raise InputError(
             f"branch `{request.source}` cannot be merged into itself",
@@ -162,6 +178,7 @@ def _capture(
     accepted = accepted_at(kernel, accepted, ours)
     return _Captured(
         _snapshot_at(states, base.commit_id),
+        source,
         theirs.head_snapshot(),
         kernel.capture(target, accepted.schema_hash, ours),
         accepted,
@@ -203,5 +220,17 @@ def _plan(
         request.source,
         request.target,
     )
-    merged = merge_types(kernel, captured.accepted.catalog, sides, request.rules, request.limits)
+    try:
+        merged = merge_types(kernel, captured.accepted.catalog, sides, request.rules)
+    except (NotFound, StorageError):
+        _require_source(kernel, captured)
+        raise
     return MergePlan(*named, merged.types, merged.conflicts), merged.changes
+
+
+def _require_source(kernel: Kernel, captured: _Captured) -> None:
+    """A source that was deleted meanwhile took its files along: say so, and not which are gone."""
+    source = captured.source_branch
+    current = kernel.manifest.refreshed(source.branch).where.ref
+    if current != source.where.ref:
+        raise ReadSetChanged("graph_branch", source.where.ref, current)

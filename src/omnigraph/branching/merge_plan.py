@@ -8,32 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.branching.conflict_rules import ConflictRules
+from omnigraph.branching.delta import DELETE, INSERT
 from omnigraph.branching.diff import ordered_types
+from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
-from omnigraph.branching.three_way import (
-    DELETE,
-    INSERT,
-    Contested,
-    TypeMerge,
-    merge_type,
-)
+from omnigraph.branching.three_way import Contested, TypeMerge, merge_type
 from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import Budget, WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import Conflict
+from omnigraph.model.change_text import image_values
 from omnigraph.model.changes import Image
 from omnigraph.model.conflicts import ConflictKind, MergeConflict, RowConflict
 from omnigraph.model.merging import PlannedType
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import Snapshot
+
+NO_IDS = pa.array([], pa.string())
 
 CONFLICT_IMAGES_MAX = 1_000
 """Conflicts of one type that are shown with what each side has."""
@@ -60,13 +58,14 @@ class Sides:
 
 
 def merge_types(
-    kernel: Kernel, catalog: Catalog, sides: Sides, rules: ConflictRules, limits: WriteLimits
+    kernel: Kernel, catalog: Catalog, sides: Sides, rules: ConflictRules
 ) -> MergedTypes:
     """Merge every type, and hold the result against the schema if the rows go together.
 
-    Raises `LimitExceeded` for more changes than one write may hold.
+    Raises `LimitExceeded` for more changes than temporary files may hold.
     """
     _require_one_schema(sides, catalog)
+    spill = Spill()
     with kernel.at_once() as side:
         merges = [
             side.start(
@@ -76,6 +75,7 @@ def merge_types(
                     TableRows(sides.source, type),
                     TableRows(sides.target.reader, type),
                     rules,
+                    spill,
                 )
             )
             for type in ordered_types(catalog)
@@ -88,7 +88,7 @@ def merge_types(
     changes = ChangeSet()
     if not conflicts:
         changes = ChangeSet(
-            {merge.target.key: _change(merge, limits) for merge in found if not merge.is_empty}
+            {merge.target.key: _change(merge, spill) for merge in found if not merge.is_empty}
         )
         conflicts += validate(changes, catalog, sides.target.reader, collect=True)
     planned = tuple(_planned(merge, conflicts) for merge in found)
@@ -111,17 +111,15 @@ def _require_one_schema(sides: Sides, catalog: Catalog) -> None:
             )
 
 
-def _change(merge: TypeMerge, limits: WriteLimits) -> TableChange:
-    budget = Budget(limits, merge.target.key)
-    budget.charge(rows=merge.written + merge.deleted)
-    rows = merge.source.complete(merge.taken)
+def _change(merge: TypeMerge, spill: Spill) -> TableChange:
+    rows = spill.rows(table_schema(merge.target.type))
+    for part in merge.source.complete(merge.taken):
+        rows.add(part)
     if merge.mixed is not None:
-        rows = pa.concat_tables([rows, merge.mixed])
-    budget.charge(bytes=rows.nbytes)
+        rows.add(merge.mixed)
     gone = np.concatenate([merge.replaced, merge.removed])
-    return TableChange(
-        merge.target.key, "exchange", rows, exchanged=Exchanged(gone, merge.removed_ids)
-    )
+    exchanged = Exchanged(gone, pa.concat_arrays([NO_IDS, *merge.removed_ids.chunks]))
+    return TableChange(merge.target.key, "exchange", rows.table(), exchanged=exchanged)
 
 
 def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedType:
@@ -187,13 +185,13 @@ def _images(
     source, target = contested.source, contested.target
     shown = slice(CONFLICT_IMAGES_MAX)
     there = (
-        (merge.base, source.base[shown], source.ops[shown] != INSERT),
-        (merge.source, source.now[shown], source.ops[shown] != DELETE),
-        (merge.target, target.now[shown], target.ops[shown] != DELETE),
+        (merge.base, source.before[shown], source.ops[shown] != INSERT),
+        (merge.source, source.after[shown], source.ops[shown] != DELETE),
+        (merge.target, target.after[shown], target.ops[shown] != DELETE),
     )
     columns: list[list[Image | None]] = []
     for rows, positions, is_there in there:
-        images = rows.images(positions[is_there])
+        images = rows.images(positions[is_there], payloads=False)
         columns.append([next(images) if has else None for has in is_there])
     return list(zip(*columns, strict=True))
 
@@ -202,10 +200,5 @@ def _disputed(source: Image | None, target: Image | None) -> tuple[str, ...]:
     """The names of what two images disagree about."""
     if source is None or target is None:
         return ()
-    mine, theirs = _values(source), _values(target)
+    mine, theirs = image_values(source), image_values(target)
     return tuple(name for name in mine if repr(mine[name]) != repr(theirs[name]))
-
-
-def _values(image: Image) -> dict[str, Any]:
-    ends = image.endpoints.to_dict() if image.endpoints is not None else {}
-    return {**ends, **image.properties}

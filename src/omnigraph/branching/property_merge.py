@@ -7,22 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.branching.table_rows import Mask, RowsAt, same_blobs
+from omnigraph.branching.spill import CollectedRows
+from omnigraph.branching.table_rows import ROWS_PER_READ, Mask, RowsAt, chunked, same_blobs
 from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import ID
 from omnigraph.model.conflicts import ConflictPolicy
-from omnigraph.schema.table_schema import table_schema
-from omnigraph.storage.row_places import Positions
+from omnigraph.storage.positions import Positions
+
+WITH_BLOBS_AT_ONCE = 16
+"""Rows with blobs of both sides that are held at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class MixedRows:
     """What became of entities that both sides updated."""
 
-    rows: pa.Table
-    """The rows to write: those that differ from what the target has."""
     is_written: Mask
-    """Which of the entities they are."""
+    """Which get a row other than the one the target has."""
     is_conflict: Mask
     """Which have a property that both sides changed differently."""
     settled: int
@@ -38,13 +39,19 @@ class _Chosen:
 
 
 def merge_properties(
-    base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy
+    base: RowsAt,
+    source: RowsAt,
+    target: RowsAt,
+    policy: ConflictPolicy,
+    rows: CollectedRows,
 ) -> MixedRows:
     """Entities that both sides updated: the target's, with what only the source changed.
 
-    Where both changed one property differently, ``policy`` decides, or it is a conflict.
+    Those that differ from what the target has are added to ``rows``. Where both changed one
+    property differently, ``policy`` decides, or it is a conflict.
     """
-    written, conflicts, rows = [], [], []
+    nothing = np.zeros(0, np.bool_)
+    written, conflicts = [nothing], [nothing]
     settled = 0
     for old, mine, theirs in zip(base.chunks(), source.chunks(), target.chunks(), strict=True):
         chosen = _choose(old, mine, theirs, policy)
@@ -54,15 +61,12 @@ def merge_properties(
             is_conflict = np.zeros(len(old), np.bool_)
             settled += int(chosen.disputed.sum())
         is_written = np.logical_or.reduce(list(chosen.from_source.values())) & ~is_conflict
-        rows.append(_mixed(mine, theirs, chosen, np.flatnonzero(is_written)))
+        at_once = WITH_BLOBS_AT_ONCE if source.rows.blob_columns else ROWS_PER_READ
+        for places in chunked(np.flatnonzero(is_written), at_once):
+            rows.add(_mixed(mine, theirs, chosen, places))
         written.append(is_written)
         conflicts.append(is_conflict)
-    if not rows:
-        nothing = np.zeros(0, np.bool_)
-        return MixedRows(table_schema(source.rows.type).empty_table(), nothing, nothing, 0)
-    return MixedRows(
-        pa.concat_tables(rows), np.concatenate(written), np.concatenate(conflicts), settled
-    )
+    return MixedRows(np.concatenate(written), np.concatenate(conflicts), settled)
 
 
 def _choose(base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy) -> _Chosen:

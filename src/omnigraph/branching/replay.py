@@ -16,7 +16,6 @@ from omnigraph.branching.merge import accepted_at, carry_out
 from omnigraph.branching.merge_plan import Sides, merge_types
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent
@@ -35,7 +34,6 @@ class ReplayRequest:
     verb: Literal["revert", "cherry-pick"]
     commit_id: str
     branch: str
-    limits: WriteLimits
     actor_id: str | None = None
 
     @property
@@ -91,7 +89,7 @@ def _plan(
     ends = [reader_of(kernel, history.snapshot_at(each)) for each in (parent, request.commit_id)]
     base, source = ends if request.verb == "cherry-pick" else reversed(ends)
     sides = Sides(base, source, capture, request.source_name, request.branch)
-    merged = merge_types(kernel, accepted.catalog, sides, ConflictRules(), request.limits)
+    merged = merge_types(kernel, accepted.catalog, sides, ConflictRules())
     plan = MergePlan(
         request.source_name,
         request.branch,

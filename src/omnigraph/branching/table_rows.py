@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pyarrow as pa
 from omnigraph.branching.export import blob_text
 from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.blobs import blob_summary
 from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.result_json import rows_to_python
@@ -20,12 +22,16 @@ from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import Handle
+from omnigraph.storage.positions import Positions
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.row_places import Positions
 from omnigraph.storage.snapshot import TableEntry
 
 ROWS_PER_READ = 4_096
-"""Rows that are held at once while they are compared or shown."""
+"""Rows that are held at once while they are compared or shown, at most."""
+VECTOR_BYTES_PER_READ = 4 * 1024 * 1024
+"""What the vectors of rows that are held at once may have together."""
+BLOB_BYTES_PER_READ = 8 * 1024 * 1024
+"""What the blobs of rows that are held at once may have together, but for a larger one."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -68,6 +74,12 @@ class TableRows:
         return [name for name, prop in self.type.properties.items() if prop.type.is_blob]
 
     @cached_property
+    def rows_per_read(self) -> int:
+        """How many rows are held at once: fewer if they have vectors."""
+        numbers = sum(prop.type.vector_dim or 0 for prop in self.type.properties.values())
+        return max(1, min(ROWS_PER_READ, VECTOR_BYTES_PER_READ // max(1, 4 * numbers)))
+
+    @cached_property
     def columns(self) -> list[str]:
         """Every column, in the order of the table."""
         return list(table_schema(self.type).names)
@@ -76,33 +88,44 @@ class TableRows:
         """Rows without their blobs, in the order of ``positions``."""
         return self.reader.take(self.key, pa.array(positions), self.plain_columns)
 
-    def complete(self, positions: Positions) -> pa.Table:
-        """Rows with everything, ready to be written."""
-        schema = table_schema(self.type)
-        if not len(positions):
-            return schema.empty_table()
-        chunks = [self._complete(chunk) for chunk in chunked(positions)]
-        return pa.concat_tables(chunks).cast(schema)
+    def complete(self, positions: Positions) -> Iterator[pa.Table]:
+        """Rows with everything, ready to be written, some at a time."""
+        for chunk in chunked(positions, self.rows_per_read):
+            for part in self._parts(chunk):
+                yield self._complete(part)
 
     def _complete(self, positions: Positions) -> pa.Table:
-        rows = self.plain(positions)
-        ids = rows[ID].combine_chunks()
-        columns = {name: rows[name] for name in self.plain_columns}
+        schema, rows = table_schema(self.type), self.plain(positions)
         for name in self.blob_columns:
-            columns[name] = pa.chunked_array([self.reader.blobs(self.key, name, ids)])
-        fields = [table_schema(self.type).field(name) for name in self.columns]
-        return pa.table([columns[name] for name in self.columns], schema=pa.schema(fields))
+            blobs = self.reader.stored_blobs_at(self.key, name, pa.array(positions))
+            rows = rows.append_column(schema.field(name), blobs)
+        return rows.select(self.columns).cast(schema)
 
-    def images(self, positions: Positions) -> Iterator[Image]:
-        """Rows as people and programs read them, in the order of ``positions``."""
-        for chunk in chunked(positions):
+    def _parts(self, positions: Positions) -> Iterator[Positions]:
+        """``positions``, as many at a time as have blobs of some size together."""
+        if not self.blob_columns:
+            yield positions
+            return
+        sizes = sum(
+            self.reader.blob_sizes_at(self.key, name, pa.array(positions)).to_numpy()
+            for name in self.blob_columns
+        )
+        part = np.cumsum(sizes) // BLOB_BYTES_PER_READ
+        yield from np.split(positions, np.flatnonzero(np.diff(part)) + 1)
+
+    def images(self, positions: Positions, *, payloads: bool = True) -> Iterator[Image]:
+        """Rows as people and programs read them, in the order of ``positions``.
+
+        Without ``payloads``, blobs show their size and a digest instead of their bytes.
+        """
+        show = blob_text if payloads else blob_summary
+        for chunk in chunked(positions, self.rows_per_read):
             rows = rows_to_python(self.plain(chunk))
             blobs = [
                 self.reader.blobs_at(self.key, name, pa.array(chunk)) for name in self.blob_columns
             ]
             for row, *values in zip(rows, *blobs, strict=True):
-                texts = map(blob_text, values)
-                row |= dict(zip(self.blob_columns, texts, strict=True))
+                row |= dict(zip(self.blob_columns, map(show, values), strict=True))
                 yield self._image(row)
 
     def image_of(self, entity_id: str) -> Image | None:
@@ -111,8 +134,8 @@ class TableRows:
         found = rows_to_python(self.reader.rows_where_in(self.key, ID, ids, self.plain_columns))
         for row in found:
             for name in self.blob_columns:
-                data = self.reader.blobs(self.key, name, ids)[0].as_py()
-                row[name] = blob_text(None if data is None else data["data"])
+                blob = self.reader.blobs(self.key, name, ids)[0].as_py()
+                row[name] = blob_text(None if blob is None else _blob_value(blob))
             return self._image(row)
         return None
 
@@ -145,7 +168,7 @@ class RowsAt:
 
     def chunks(self) -> Iterator[RowsAt]:
         """As many at a time as are read at once."""
-        for positions in chunked(self.positions):
+        for positions in chunked(self.positions, self.rows.rows_per_read):
             yield RowsAt(self.rows, positions)
 
     def plain(self) -> pa.Table:
@@ -154,24 +177,18 @@ class RowsAt:
 
     def complete(self) -> pa.Table:
         """The rows with everything."""
-        return self.rows.complete(self.positions)
+        empty = table_schema(self.rows.type).empty_table()
+        return pa.concat_tables([empty, *self.rows.complete(self.positions)])
 
     def blobs(self, column: str) -> Iterator[bytes | BlobUri | None]:
         """The values of a blob column, one after another."""
         return self.rows.reader.blobs_at(self.rows.key, column, pa.array(self.positions))
 
-    def blob_content(self, column: str, place: int) -> bytes | None:
-        """The bytes of one blob, fetched from elsewhere if it stays outside."""
-        key, reader = self.rows.key, self.rows.reader
-        ids = reader.take(key, pa.array(self.positions[[place]]), [ID])[ID].combine_chunks()
-        data: bytes | None = reader.blobs(key, column, ids)[0]["data"].as_py()
-        return data
 
-
-def chunked(positions: Positions) -> Iterator[Positions]:
-    """``positions``, as many at a time as are read at once."""
-    for start in range(0, len(positions), ROWS_PER_READ):
-        yield positions[start : start + ROWS_PER_READ]
+def chunked(positions: Positions, rows: int = ROWS_PER_READ) -> Iterator[Positions]:
+    """``positions``, so many at a time."""
+    for start in range(0, len(positions), rows):
+        yield positions[start : start + rows]
 
 
 def same_rows(left: RowsAt, right: RowsAt) -> Mask:
@@ -194,16 +211,15 @@ def _same_chunk(left: RowsAt, right: RowsAt) -> Mask:
 
 
 def same_blobs(left: RowsAt, right: RowsAt, column: str) -> Mask:
-    """Which blobs of one column have the same content, pair by pair."""
+    """Which blobs of one column have the same content, pair by pair.
+
+    Of an external one that is its URI: what lies there may change at any time, and is not asked.
+    """
     if not len(left):
         return np.zeros(0, np.bool_)
-    same = np.zeros(len(left), np.bool_)
     pairs = zip(left.blobs(column), right.blobs(column), strict=True)
-    for place, (mine, theirs) in enumerate(pairs):
-        if isinstance(mine, BlobUri) == isinstance(theirs, BlobUri):
-            same[place] = mine == theirs
-        else:
-            # One of the two stays outside, and the other may be a copy of it.
-            contents = [side.blob_content(column, place) for side in (left, right)]
-            same[place] = contents[0] == contents[1]
-    return same
+    return np.array([mine == theirs for mine, theirs in pairs], np.bool_)
+
+
+def _blob_value(stored: Mapping[str, Any]) -> bytes | BlobUri:
+    return BlobUri(stored["uri"]) if stored["uri"] is not None else bytes(stored["data"])

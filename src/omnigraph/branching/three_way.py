@@ -10,65 +10,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.branching.conflict_rules import ConflictRules
-from omnigraph.branching.delta import TableDelta, table_delta
+from omnigraph.branching.delta import (
+    DELETE,
+    INSERT,
+    NO_CHANGES,
+    UPDATE,
+    Candidates,
+    Changes,
+    TableDelta,
+    id_ranges,
+    pin,
+)
 from omnigraph.branching.property_merge import merge_properties
+from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
 from omnigraph.errors import InternalError
-from omnigraph.model.conflicts import ConflictKind, ConflictPolicy
-from omnigraph.storage.row_places import Positions
+from omnigraph.model.conflicts import ConflictKind
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.positions import Positions
 
-INSERT, UPDATE, DELETE = range(3)
-NO_IDS = pa.array([], pa.string())
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """The changes of one side since the base, as columns: one entry for each changed entity."""
-
-    ids: pa.Array
-    ops: npt.NDArray[np.int64]
-    base: Positions
-    """Where an updated or deleted entity was."""
-    now: Positions
-    """Where an inserted or updated entity is."""
-
-    @classmethod
-    def of(cls, delta: TableDelta) -> Side:
-        """The changes of a delta, inserts first."""
-        groups = (delta.inserted, delta.updated, delta.deleted)
-        return cls(
-            pa.concat_arrays([group.ids for group in groups]),
-            np.repeat([INSERT, UPDATE, DELETE], [len(group) for group in groups]),
-            np.concatenate([group.before for group in groups]),
-            np.concatenate([group.after for group in groups]),
-        )
-
-    def at(self, chosen: npt.NDArray[np.int64]) -> Side:
-        """Some of the entries, in the order asked for."""
-        ids = self.ids.take(pa.array(chosen))
-        return Side(ids, self.ops[chosen], self.base[chosen], self.now[chosen])
 
 
 @dataclass(frozen=True, eq=False)
 class Contested:
     """Entities that both sides changed and disagree about, entry by entry."""
 
-    source: Side
-    target: Side
+    source: Changes
+    target: Changes
 
     def __len__(self) -> int:
-        return len(self.source.ids)
+        return len(self.source)
 
     def chosen(self, mask: Mask) -> Contested:
         """Those for which ``mask`` holds."""
-        at = np.flatnonzero(mask)
-        return Contested(self.source.at(at), self.target.at(at))
+        return Contested(self.source.chosen(mask), self.target.chosen(mask))
 
     def kinds(self) -> Iterator[ConflictKind]:
         """What kind of conflict each is."""
@@ -98,7 +78,7 @@ class TypeMerge:
     """Rows of the target that others take the place of."""
     removed: Positions = field(default_factory=lambda: NO_POSITIONS)
     """Rows of the target that are deleted."""
-    removed_ids: pa.Array = field(default_factory=lambda: NO_IDS)
+    removed_ids: pa.ChunkedArray = field(default_factory=lambda: NO_CHANGES.ids)
     conflicts: Contested | None = None
     resolved: int = 0
     """Conflicts that a rule has settled."""
@@ -130,37 +110,18 @@ class TypeMerge:
 
 
 def merge_type(
-    base: TableRows, source: TableRows, target: TableRows, rules: ConflictRules
+    base: TableRows, source: TableRows, target: TableRows, rules: ConflictRules, spill: Spill
 ) -> TypeMerge:
     """Bring what the source changed since the base to the target."""
-    nothing = TypeMerge(base, source, target)
-    if _pin(source) in (_pin(base), _pin(target)):
-        return nothing
-    theirs = table_delta(base, source)
-    if theirs.is_empty:
-        return nothing
-    ours = table_delta(base, target)
-    mine, other = Side.of(theirs), Side.of(ours)
-    match = pc.index_in(mine.ids, value_set=other.ids)
-    is_free = match.is_null().to_numpy(zero_copy_only=False)
-    merge = _Merge(base, source, target, ours)
-    merge.take(mine.at(np.flatnonzero(is_free)))
-    both = Contested(mine.at(np.flatnonzero(~is_free)), other.at(match.drop_null().to_numpy()))
-    contested = both.chosen(~_agree(source, target, both))
-    policy = rules.policy(source.type.name)
-    if rules.granularity == "property" and len(contested):
-        contested = merge.mix(contested, policy)
-    resolved = 0
-    if policy != "fail":
-        resolved = merge.settled + len(contested)
-        if policy == "source":
-            merge.take_over(contested)
-        contested = contested.chosen(np.zeros(len(contested), np.bool_))
-    return merge.result(ours.is_empty, contested, resolved)
-
-
-def _pin(rows: TableRows) -> tuple[str | None, int]:
-    return rows.entry.ref, rows.entry.version
+    if pin(source) in (pin(base), pin(target)):
+        return TypeMerge(base, source, target)
+    theirs = Candidates.of(base, source, spill)
+    ours = Candidates.of(base, target, spill)
+    merge = _Merge(base, source, target, rules, spill)
+    candidates = [theirs.left, theirs.right, ours.left, ours.right]
+    for ids in id_ranges(candidates, spill.part_bytes):
+        merge.add(theirs.within(ids).changes, ours.within(ids))
+    return merge.result()
 
 
 def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
@@ -170,79 +131,104 @@ def _agree(source: TableRows, target: TableRows, both: Contested) -> Mask:
     there = np.flatnonzero((mine != DELETE) & (theirs != DELETE))
     if (mine[there] != theirs[there]).any():
         raise InternalError(f"an entity of {source.key} was inserted and updated since the base")
-    sides = RowsAt(source, both.source.now[there]), RowsAt(target, both.target.now[there])
+    sides = RowsAt(source, both.source.after[there]), RowsAt(target, both.target.after[there])
     agree[there] = same_rows(*sides)
     return agree
 
 
 class _Merge:
-    """The parts of a result, as they are collected."""
+    """The parts of a result, as they are collected range by range."""
 
     def __init__(
-        self, base: TableRows, source: TableRows, target: TableRows, ours: TableDelta
+        self,
+        base: TableRows,
+        source: TableRows,
+        target: TableRows,
+        rules: ConflictRules,
+        spill: Spill,
     ) -> None:
         self._base, self._source, self._target = base, source, target
-        self._ours = ours
-        self._taken: list[Positions] = []
-        self._replaced: list[Positions] = []
-        self._removed: list[Positions] = []
+        self._policy = rules.policy(source.type.name)
+        self._by_property = rules.granularity == "property"
+        self._taken: list[Positions] = [NO_POSITIONS]
+        self._replaced: list[Positions] = [NO_POSITIONS]
+        self._removed: list[Positions] = [NO_POSITIONS]
         self._removed_ids: list[pa.Array] = []
-        self._mixed: pa.Table | None = None
-        self.settled = 0
+        self._mixed = spill.rows(table_schema(source.type))
+        self._conflicts: list[Contested] = []
+        self._resolved = 0
+        self._is_adopted = True
 
-    def take(self, free: Side) -> None:
-        """Entities that only the source changed."""
-        self._taken.append(free.now[free.ops != DELETE])
-        updated, deleted = np.flatnonzero(free.ops == UPDATE), np.flatnonzero(free.ops == DELETE)
-        self._replaced.append(self._in_target(free.at(updated)))
-        self._remove(free.at(deleted).ids, self._in_target(free.at(deleted)))
+    def add(self, mine: Changes, ours: TableDelta) -> None:
+        """What the source changed in a range of ids, and what the target did there."""
+        self._is_adopted &= ours.is_empty
+        match = pc.index_in(mine.ids, value_set=ours.changes.ids)
+        is_free = match.is_null().to_numpy(zero_copy_only=False)
+        self._take(mine.chosen(is_free), ours)
+        theirs = ours.changes.at(match.drop_null().to_numpy())
+        both = Contested(mine.chosen(~is_free), theirs)
+        contested = both.chosen(~_agree(self._source, self._target, both))
+        if self._by_property and len(contested):
+            contested = self._mix(contested)
+        if self._policy == "fail":
+            self._conflicts.append(contested)
+            return
+        self._resolved += len(contested)
+        if self._policy == "source":
+            self._take_over(contested)
 
-    def mix(self, contested: Contested, policy: ConflictPolicy) -> Contested:
-        """Join disjoint edits of the same entities; what is left are the conflicts."""
-        updates = (contested.source.ops == UPDATE) & (contested.target.ops == UPDATE)
-        pairs = contested.chosen(updates)
-        found = merge_properties(
-            RowsAt(self._base, pairs.source.base),
-            RowsAt(self._source, pairs.source.now),
-            RowsAt(self._target, pairs.target.now),
-            policy,
-        )
-        self._mixed = found.rows
-        self._replaced.append(pairs.target.now[found.is_written])
-        self.settled = found.settled
-        left = ~updates
-        left[np.flatnonzero(updates)[found.is_conflict]] = True
-        return contested.chosen(left)
-
-    def take_over(self, contested: Contested) -> None:
-        """What the source has wins."""
-        mine, theirs = contested.source.ops, contested.target.ops
-        self._taken.append(contested.source.now[mine != DELETE])
-        self._replaced.append(contested.target.now[(mine != DELETE) & (theirs != DELETE)])
-        gone = np.flatnonzero((mine == DELETE) & (theirs != DELETE))
-        self._remove(contested.source.at(gone).ids, contested.target.now[gone])
-
-    def result(self, is_adopted: bool, conflicts: Contested, resolved: int) -> TypeMerge:
+    def result(self) -> TypeMerge:
         """All of it."""
-        mixed = self._mixed
+        conflicts = Contested(
+            Changes.joined([NO_CHANGES, *(each.source for each in self._conflicts)]),
+            Changes.joined([NO_CHANGES, *(each.target for each in self._conflicts)]),
+        )
         return TypeMerge(
             self._base,
             self._source,
             self._target,
-            is_adopted,
+            self._is_adopted,
             np.concatenate(self._taken),
-            mixed if mixed is not None and mixed.num_rows else None,
+            self._mixed.table() if self._mixed.num_rows else None,
             np.concatenate(self._replaced),
             np.concatenate(self._removed),
-            pa.concat_arrays(self._removed_ids),
+            pa.chunked_array(self._removed_ids, pa.string()),
             conflicts if len(conflicts) else None,
-            resolved,
+            self._resolved,
         )
 
-    def _in_target(self, unchanged: Side) -> Positions:
-        """Where entities lie that the target did not change."""
-        return self._ours.where_now(unchanged.ids, unchanged.base)
+    def _take(self, free: Changes, ours: TableDelta) -> None:
+        """Entities that only the source changed; the target has them as the base does."""
+        self._taken.append(free.after[free.ops != DELETE])
+        updated, deleted = free.chosen(free.ops == UPDATE), free.chosen(free.ops == DELETE)
+        self._replaced.append(ours.where_now(updated.ids, updated.before))
+        self._remove(deleted, ours.where_now(deleted.ids, deleted.before))
 
-    def _remove(self, ids: pa.Array, positions: Positions) -> None:
+    def _mix(self, contested: Contested) -> Contested:
+        """Join disjoint edits of the same entities; what is left are the conflicts."""
+        updates = (contested.source.ops == UPDATE) & (contested.target.ops == UPDATE)
+        pairs = contested.chosen(updates)
+        found = merge_properties(
+            RowsAt(self._base, pairs.source.before),
+            RowsAt(self._source, pairs.source.after),
+            RowsAt(self._target, pairs.target.after),
+            self._policy,
+            self._mixed,
+        )
+        self._replaced.append(pairs.target.after[found.is_written])
+        self._resolved += found.settled
+        left = ~updates
+        left[np.flatnonzero(updates)[found.is_conflict]] = True
+        return contested.chosen(left)
+
+    def _take_over(self, contested: Contested) -> None:
+        """What the source has wins."""
+        mine, theirs = contested.source.ops, contested.target.ops
+        self._taken.append(contested.source.after[mine != DELETE])
+        self._replaced.append(contested.target.after[(mine != DELETE) & (theirs != DELETE)])
+        gone = (mine == DELETE) & (theirs != DELETE)
+        self._remove(contested.source.chosen(gone), contested.target.after[gone])
+
+    def _remove(self, deleted: Changes, positions: Positions) -> None:
         self._removed.append(positions)
-        self._removed_ids.append(ids)
+        self._removed_ids += deleted.ids.chunks

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -45,33 +45,81 @@ class Target:
         return _USER_INFO.sub("", self.uri)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedTarget:
+    """One graph behind a server, or the server alone."""
+
+    url: str
+    graph: str | None
+    origin: str
+    """Where it was said, for messages."""
+    is_local: ClassVar[bool] = False
+    """Others may be there, however near it is."""
+
+    def __str__(self) -> str:
+        address = _USER_INFO.sub("", self.url)
+        return address if self.graph is None else f"{address.rstrip('/')}/graphs/{self.graph}"
+
+
 def resolve(ctx: typer.Context, uri: str | None = None) -> Target:
-    """The graph the running command addresses; ``uri`` is its own argument or `--uri`.
+    """The graph in storage that the running command addresses; ``uri`` is its own argument.
 
     Raises `UsageError` when there is none, when it is named twice, or when it is not in storage.
     """
-    given = Given.of(ctx)
-    if uri is not None and given.store is not None:
+    target = resolve_any(ctx, uri)
+    if isinstance(target, ServedTarget):
         raise UsageError(
-            f"`{_word_for_uri(ctx)}` and `--store` are mutually exclusive",
+            f"{target.origin} addresses a server, and `{_name_of(ctx)}` needs storage",
+            hint="pass `--store URI`, or use a profile that binds a store",
+        )
+    return target
+
+
+def resolve_any(ctx: typer.Context, uri: str | None = None) -> Target | ServedTarget:
+    """The graph the running command addresses, in storage or behind a server.
+
+    Raises `UsageError` when there is none, or when it is named twice.
+    """
+    given = Given.of(ctx)
+    words = {_word_for_uri(ctx): uri, "--store": given.store, "--server": given.server}
+    named = [(word, value) for word, value in words.items() if value is not None]
+    if len(named) > 1:
+        raise UsageError(
+            f"`{named[0][0]}` and `{named[1][0]}` are mutually exclusive",
             hint="both address a graph; give one of them",
         )
-    explicit = uri if uri is not None else given.store
-    if explicit is not None:
-        return storage_target(explicit)
+    if given.server is not None:
+        return _server(ctx, given.server, given.graph, "`--server`")
+    if named:
+        _refuse_graph(given, f"`{named[0][0]}`")
+        return storage_target(str(named[0][1]))
     name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
-    if name:
-        return _target_of(config_of(ctx).profile(name))
-    scope = config_of(ctx).default_scope()
+    scope = config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
     if scope is not None:
-        return _target_of(scope)
+        return _target_of(ctx, scope, given)
     word = _word_for_uri(ctx)
     own = f"pass `{word}`, or " if word is not None else "pass "
     raise UsageError(
         f"`{ctx.command_path}` does not know which graph is meant",
-        hint=f"{own}`--store URI`, or `--profile NAME`, or set `defaults.store` in "
-        f"{config_of(ctx).path}",
+        hint=f"{own}`--store URI`, or `--server URL`, or `--profile NAME`, or set "
+        f"`defaults.store` in {config_of(ctx).path}",
     )
+
+
+def resolve_server(ctx: typer.Context) -> ServedTarget:
+    """The server the running command addresses; which graph of it does not matter.
+
+    Raises `UsageError` when there is none, or when what is addressed is no server.
+    """
+    given = Given.of(ctx)
+    if given.server is not None:
+        return _server(ctx, given.server, None, "`--server`")
+    name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
+    scope = config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
+    if scope is None or scope.kind != "server":
+        what = "nothing addresses a server" if scope is None else f"{scope.origin} is no server"
+        raise UsageError(what, hint="pass `--server URL`, or a profile that binds a server")
+    return _server(ctx, scope.target, None, scope.origin)
 
 
 def actor_of(ctx: typer.Context) -> str | None:
@@ -87,8 +135,7 @@ def storage_target(uri: str) -> Target:
     if found is not None and found["scheme"].lower() in ("http", "https"):
         raise UsageError(
             f"`{target}` is a server, and a graph is addressed here by its storage",
-            hint="give a path, file:// or s3://; servers are for `--server`, "
-            "which this version does not have yet",
+            hint="give a path, file:// or s3://; servers are for `--server URL`",
         )
     return target
 
@@ -106,15 +153,37 @@ def config_of(ctx: typer.Context) -> OperatorConfig:
     return config
 
 
-def _target_of(scope: Scope) -> Target:
+def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | ServedTarget:
+    if scope.kind == "server":
+        return _server(ctx, scope.target, given.graph or scope.graph, scope.origin)
     if scope.kind != "store":
         raise UsageError(
             f"{scope.origin} addresses a {scope.kind}, which this version cannot reach yet",
             hint="pass `--store URI`, or use a profile that binds a store",
         )
+    _refuse_graph(given, scope.origin)
     # A shell expands `~` in an argument; in a file nobody does.
     is_home = scope.target.startswith("~/")
     return storage_target(str(Path(scope.target).expanduser()) if is_home else scope.target)
+
+
+def _server(ctx: typer.Context, name_or_url: str, graph: str | None, origin: str) -> ServedTarget:
+    """A server by its URL, or by its name in the configuration."""
+    if _SCHEME.match(name_or_url) is None:
+        return ServedTarget(config_of(ctx).server_url(name_or_url), graph, origin)
+    return ServedTarget(name_or_url, graph, origin)
+
+
+def _refuse_graph(given: Given, origin: str) -> None:
+    if given.graph is not None:
+        raise UsageError(
+            f"{origin} is already a single graph, and `--graph` picks one of a server",
+            hint="leave `--graph` out",
+        )
+
+
+def _name_of(ctx: typer.Context) -> str:
+    return ctx.command_path.removeprefix("omnigraph ")
 
 
 def _word_for_uri(ctx: typer.Context) -> str | None:

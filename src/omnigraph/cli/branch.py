@@ -21,8 +21,10 @@ from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import (
     Capability,
     DestructiveCommand,
+    DirectWriteCommand,
     GraphCommand,
     Group,
+    ReadCommand,
     WriteCommand,
     subcommand_missing,
 )
@@ -128,15 +130,15 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(rich_markup_mode=None)
     panel = Capability.ANY.panel
     group.command("create", cls=WriteCommand, rich_help_panel=panel, epilog=CREATE_EXAMPLES)(create)
-    group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
+    group.command("list", cls=ReadCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
     group.command("delete", cls=DestructiveCommand, rich_help_panel=panel, epilog=DELETE_EXAMPLES)(
         delete
     )
     group.command("diff", cls=GraphCommand, rich_help_panel=panel, epilog=DIFF_EXAMPLES)(diff)
     group.command("merge", cls=WriteCommand, rich_help_panel=panel, epilog=MERGE_EXAMPLES)(merge)
-    group.command("cherry-pick", cls=WriteCommand, rich_help_panel=panel, epilog=PICK_EXAMPLES)(
-        cherry_pick
-    )
+    group.command(
+        "cherry-pick", cls=DirectWriteCommand, rich_help_panel=panel, epilog=PICK_EXAMPLES
+    )(cherry_pick)
     app.add_typer(
         group,
         name="branch",
@@ -164,11 +166,10 @@ def create(
 
     It costs next to nothing: no data is copied until something is written to it.
     """
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.remote import graph_to_write, writer_of
 
-    graph = open_to_write(ctx, "branch create", uri)
-    created = graph.create_branch(name, from_, actor=actor_of(ctx))
+    graph = graph_to_write(ctx, "branch create", uri)
+    created = graph.create_branch(name, from_, actor=writer_of(ctx, graph))
     output = output_of(ctx)
     if json:
         output.json(created.to_dict())
@@ -178,9 +179,9 @@ def create(
 
 def list_(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
     """List the branches, one a line."""
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
 
-    branches = open_to_read(ctx, uri).list_branches()
+    branches = graph_to_read(ctx, uri).list_branches()
     output = output_of(ctx)
     if json:
         output.json({"branches": branches})
@@ -196,11 +197,10 @@ def delete(
     A branch that others were created from is refused, and so is main. On storage that others may
     share, `--yes` or an answer at the terminal is needed.
     """
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.remote import graph_to_write, writer_of
 
-    graph = open_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
-    deleted = graph.delete_branch(name, actor=actor_of(ctx))
+    graph = graph_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
+    deleted = graph.delete_branch(name, actor=writer_of(ctx, graph))
     output = output_of(ctx)
     if json:
         output.json(deleted.to_dict())
@@ -254,19 +254,26 @@ def merge(
     one and disagree, or the result would break the schema, nothing is merged, and the exit code is
     1. `--on-conflict` lets one side win instead.
     """
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_read, open_to_write
+    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.client import RemoteGraph
 
     options: Any = _rules(on_conflict or [], granularity)
     output = output_of(ctx)
     if dry_run:
         show_plan(output, open_to_read(ctx, uri).plan_merge(source, into, **options), json=json)
         return
-    graph = open_to_write(ctx, "branch merge", uri)
+    unserved = {"--on-conflict": bool(on_conflict), "--granularity": granularity != "entity"}
+    graph = graph_to_write(ctx, "branch merge", uri, only_stored=unserved)
+    if isinstance(graph, RemoteGraph):
+        options = {}
+    actor = writer_of(ctx, graph)
     with conflicts_shown(output, json=json):
         receipt = graph.merge_branch(
-            source, into, **options, delete_branch=delete_branch, actor=actor_of(ctx)
+            source, into, **options, delete_branch=delete_branch, actor=actor
         )
+    if delete_branch and receipt.branch_deleted is None:
+        output.warning(f"branch {source} was not deleted: the server does not know how")
     if receipt.branch_delete_error is not None:
         output.warning(f"branch {source} was not deleted: {receipt.branch_delete_error}")
     if json:

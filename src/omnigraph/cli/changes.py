@@ -13,18 +13,14 @@ from omnigraph.cli.moments import moment
 from omnigraph.cli.output import Line, Output, Styled
 from omnigraph.cli.tables import table
 from omnigraph.errors import MergeConflicts
-from omnigraph.model.changes import EntityChange, EntityVersion, Image, TypeCounts
-from omnigraph.model.merging import MergePlan
+from omnigraph.model.change_text import MARKS, difference, short, spelled, subject
+from omnigraph.model.changes import EntityChange, EntityVersion, TypeCounts
+from omnigraph.model.merging import HEADERS, MergePlan
 from omnigraph.model.replays import ReplayReceipt
-from omnigraph.model.text_table import cell_text, one_line
+from omnigraph.model.text_table import one_line
 
 CHANGES_SHOWN = 50
 CONFLICTS_SHOWN = 20
-VALUE_WIDTH = 40
-"""Longer values are cut; `--json` has them whole."""
-
-MARKS = {"insert": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
-
 KindOption = Annotated[
     list[str] | None,
     typer.Option("--kind", metavar="node|edge", help="only nodes, or only edges"),
@@ -61,37 +57,17 @@ def _change_lines(changes: Iterator[EntityChange], total: int, limit: int) -> It
     """One line a change: what happened, to whom, and for an update how the values differ."""
     if limit:
         yield ()
-    for change in islice(changes, limit):
-        mark, style = MARKS[change.op]
-        ends = change.endpoints
-        between = f" ({ends.source} → {ends.target})" if ends is not None else ""
-        subject = one_line(f" {change.kind} {change.type_name} {change.id}{between}")
-        yield Styled(mark, style), subject, Styled(_difference(change), "dim")
+    yield from map(change_line, islice(changes, limit))
     if total > limit:
         left = f"{total - limit} of {total} changes"
         yield (f"… {left} are not listed; `--limit` or `--json` shows more",)
 
 
-def _difference(change: EntityChange) -> str:
-    if change.before is None or change.after is None:
-        return ""
-    before, after = _values(change.before), _values(change.after)
-    parts = [
-        f"{name} {_short(before.get(name))} → {_short(after[name])}"
-        for name in after
-        if repr(before.get(name)) != repr(after[name])
-    ]
-    return "  " + ", ".join(parts)
-
-
-def _values(image: Image) -> dict[str, Any]:
-    ends = image.endpoints.to_dict() if image.endpoints is not None else {}
-    return {**ends, **image.properties}
-
-
-def _short(value: Any) -> str:
-    text = one_line(cell_text(value))
-    return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"
+def change_line(change: EntityChange) -> Line:
+    """What happened, to whom, and for an update how the values differ."""
+    mark, style = MARKS[change.op]
+    how = difference(change)
+    return Styled(mark, style), f" {subject(change)}", Styled(f"  {how}" if how else "", "dim")
 
 
 def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
@@ -105,31 +81,17 @@ def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
         yield Styled(mark, style), f" {cause.graph_commit_id}  {moment(cause.authored_at)}  {by}"
         image = change.after or change.before
         assert image is not None
-        shown = _difference(change) if change.op == "update" else "  " + _spelled(image)
-        yield (Styled(f"  {shown}", "dim"),)
-
-
-def _spelled(image: Image) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in _values(image).items())
+        shown = difference(change) if change.op == "update" else spelled(image)
+        yield (Styled(f"    {shown}", "dim"),)
 
 
 def plan_lines(plan: MergePlan) -> Iterator[Line]:
     """What a merge would do, type by type, then what is in its way."""
-    outcome = plan.outcome.replace("_", " ")
     style = "bold red" if plan.conflicts else "bold green"
-    yield (Styled(f"{plan.source} into {plan.target}: {outcome}", style),)
+    yield (Styled(plan.title, style),)
     if plan.types:
         yield ()
-        headers = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolved")
-        rows = [
-            (
-                f"{each.kind} {each.type_name}",
-                "adopted" if each.is_adopted else "merged",
-                *(each.inserted, each.updated, each.deleted, each.conflicts, each.resolved),
-            )
-            for each in plan.types
-        ]
-        yield from table(headers, rows)
+        yield from table(HEADERS, [each.cells for each in plan.types])
     if plan.conflicts:
         yield ()
         yield from conflict_lines([conflict.to_dict() for conflict in plan.conflicts])
@@ -185,5 +147,5 @@ def _side_line(conflict: dict[str, Any], side: str) -> Line:
         return (Styled(f"    {side:<6}  -", "dim"),)
     values = {**image.get("endpoints", {}), **image["properties"]}
     shown = conflict.get("properties") or values
-    text = ", ".join(f"{name} {_short(values[name])}" for name in shown)
+    text = ", ".join(f"{name} {short(values[name])}" for name in shown)
     return (Styled(f"    {side:<6}  {text}", "dim"),)

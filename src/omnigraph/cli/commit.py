@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from omnigraph.cli.changes import (
-    CHANGES_SHOWN,
     KindOption,
-    LimitOption,
     OpOption,
     TypeOption,
     conflicts_shown,
-    diff_lines,
     history_lines,
     show_plan,
     show_replay,
 )
+from omnigraph.cli.changes_pages import (
+    PageLimitOption,
+    PageTokenOption,
+    followed,
+    show_commit_pages,
+    show_page,
+)
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, GraphCommand, Group, WriteCommand, subcommand_missing
+from omnigraph.cli.help import (
+    Capability,
+    DirectWriteCommand,
+    Group,
+    ReadCommand,
+    subcommand_missing,
+)
 from omnigraph.cli.moments import moment
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
@@ -120,10 +131,12 @@ def add_to(app: typer.Typer) -> None:
     """Register the group."""
     group = typer.Typer(rich_markup_mode=None)
     panel = Capability.ANY.panel
-    group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
-    group.command("show", cls=GraphCommand, rich_help_panel=panel, epilog=SHOW_EXAMPLES)(show)
-    group.command("revert", cls=WriteCommand, rich_help_panel=panel, epilog=REVERT_EXAMPLES)(revert)
-    group.command("changes", cls=GraphCommand, rich_help_panel=panel, epilog=CHANGES_EXAMPLES)(
+    group.command("list", cls=ReadCommand, rich_help_panel=panel, epilog=LIST_EXAMPLES)(list_)
+    group.command("show", cls=ReadCommand, rich_help_panel=panel, epilog=SHOW_EXAMPLES)(show)
+    group.command("revert", cls=DirectWriteCommand, rich_help_panel=panel, epilog=REVERT_EXAMPLES)(
+        revert
+    )
+    group.command("changes", cls=ReadCommand, rich_help_panel=panel, epilog=CHANGES_EXAMPLES)(
         changes
     )
     app.add_typer(
@@ -156,12 +169,14 @@ def list_(
     That includes the ones it shares with the branch it was created from. The ids are whole, so
     that each can be handed to `commit show` and to `mutate --if-commit`.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.client import RemoteGraph
 
     actor = filter_.partition("=")[2] if filter_ is not None else None
-    graph = open_to_read(ctx, uri)
+    graph = graph_to_read(ctx, uri, only_stored={"--entity": entity is not None})
     output = output_of(ctx)
     if entity is not None:
+        assert not isinstance(graph, RemoteGraph)
         history = graph.entity_history(*_entity_parts(entity), branch=branch)
         versions = [each for each in history if actor in (None, each.cause.actor_id)]
         if json:
@@ -180,11 +195,11 @@ def show(
     ctx: typer.Context, commit_id: CommitArgument, uri: UriOption = None, json: JsonFlag = False
 ) -> None:
     """Show one commit of any branch."""
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
     from omnigraph.model.ids import normalize_commit_id
 
     wanted = normalize_commit_id(commit_id)
-    found = open_to_read(ctx, uri).show_commit(wanted)
+    found = graph_to_read(ctx, uri).show_commit(wanted)
     output = output_of(ctx)
     if json:
         output.json(found.to_dict())
@@ -199,26 +214,33 @@ def changes(
     kinds: KindOption = None,
     types: TypeOption = None,
     ops: OpOption = None,
-    limit: LimitOption = CHANGES_SHOWN,
+    limit: PageLimitOption = None,
+    page_token: PageTokenOption = None,
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what one commit changed, against its first parent.
 
-    With `--json` every change is there, with the entity before and after.
+    Pages are fetched and written one after another, with `--json` into one document with every
+    entity before and after. `--page-token` shows the one page it leads to, as it is.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
     from omnigraph.model.ids import normalize_commit_id
 
-    graph = open_to_read(ctx, uri)
-    found = graph.commit_changes(
-        normalize_commit_id(commit_id), kinds=kinds or (), types=types or (), ops=ops or ()
-    )
+    graph = graph_to_read(ctx, uri)
     output = output_of(ctx)
-    if json:
-        output.json(found.to_dict())
+    page = partial(
+        graph.commit_changes_page,
+        normalize_commit_id(commit_id),
+        limit=limit,
+        kinds=kinds or (),
+        types=types or (),
+        ops=ops or (),
+    )
+    if page_token is not None:
+        show_page(output, page(page_token=page_token), as_json=json)
     else:
-        output.lines(diff_lines(found.diff.types, iter(found), limit))
+        show_commit_pages(output, followed(page, page()), as_json=json)
 
 
 def revert(

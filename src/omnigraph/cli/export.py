@@ -16,6 +16,7 @@ from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArg
 from omnigraph.cli.output import Output, Styled, counted, output_of
 
 if TYPE_CHECKING:
+    from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
 
 EXAMPLES = """
@@ -56,13 +57,13 @@ def export(
     exports of the same content are the same bytes. stdout carries only the lines, so `--json`
     shapes the errors on stderr and, with `--out`, the receipt.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
 
     output = output_of(ctx)
     output.stdout_is_payload = out is None
     if jsonl:
         warn_deprecated(output, "export --jsonl", "export")
-    graph = open_to_read(ctx, uri)
+    graph = graph_to_read(ctx, uri)
     blocks = graph.export(branch=branch, types=types or None)
     with _progress(output, graph, branch, types, out) as progress:
         if out is None:
@@ -113,7 +114,11 @@ def _watched(blocks: Iterable[bytes], progress: Callable[[int], None] | None) ->
 
 
 def _progress(
-    output: Output, graph: Graph, branch: str, types: list[str] | None, out: Path | None
+    output: Output,
+    graph: Graph | RemoteGraph,
+    branch: str,
+    types: list[str] | None,
+    out: Path | None,
 ) -> AbstractContextManager[Callable[[int], None] | None]:
     # Lines that scroll by are progress enough.
     if not output.shows_progress or (out is None and output.stdout.isatty()):

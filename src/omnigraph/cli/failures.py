@@ -47,6 +47,8 @@ def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
         if at:
             output.note()
         output.notes(error_lines(error))
+        # Who answered, and the request in its logs, if a server was asked.
+        output.notes([Styled(note, "dim")] for note in getattr(error, "__notes__", ()))
     if output.failures_as_json:
         output.json(_envelope(errors))
 

@@ -15,6 +15,8 @@ from omnigraph.cli.failures import UsageError
 class GlobalFlag(Enum):
     """A global flag with the reason it exists. The first misplaced one is reported."""
 
+    SERVER = ("--server", "addresses a server")
+    GRAPH = ("--graph", "picks a graph of a server")
     STORE = ("--store", "addresses the storage of one graph")
     ACTOR = ("--as", "names the actor of a write")
     PROFILE = ("--profile", "picks a graph by its profile")
@@ -33,15 +35,20 @@ class GlobalFlag(Enum):
 
 NO_FLAGS: frozenset[GlobalFlag] = frozenset()
 GRAPH_FLAGS = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
-WRITE_FLAGS = GRAPH_FLAGS | {GlobalFlag.ACTOR}
-DESTRUCTIVE_FLAGS = WRITE_FLAGS | {GlobalFlag.YES}
+DIRECT_WRITE_FLAGS = GRAPH_FLAGS | {GlobalFlag.ACTOR}
 DESTRUCTIVE_UPKEEP_FLAGS = GRAPH_FLAGS | {GlobalFlag.YES}
+SERVER_FLAGS = frozenset({GlobalFlag.SERVER, GlobalFlag.PROFILE})
+READ_FLAGS = GRAPH_FLAGS | {GlobalFlag.SERVER, GlobalFlag.GRAPH}
+WRITE_FLAGS = READ_FLAGS | {GlobalFlag.ACTOR}
+DESTRUCTIVE_FLAGS = WRITE_FLAGS | {GlobalFlag.YES}
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What this invocation says in its global flags."""
 
+    server: str | None
+    graph: str | None
     store: str | None
     actor: str | None
     profile: str | None
@@ -51,11 +58,14 @@ class Given:
     def of(cls, ctx: Any) -> Given:
         """The flags of a running command; the parser keeps them at the root."""
         params = ctx.find_root().params
-        return cls(params["store"], params["actor"], params["profile"], params["yes"])
+        names = ("server", "graph", "store", "actor", "profile", "yes")
+        return cls(*(params[name] for name in names))
 
     def flags(self) -> list[GlobalFlag]:
         """The flags that were given, in the order they are reported."""
         present = {
+            GlobalFlag.SERVER: self.server is not None,
+            GlobalFlag.GRAPH: self.graph is not None,
             GlobalFlag.STORE: self.store is not None,
             GlobalFlag.ACTOR: self.actor is not None,
             GlobalFlag.PROFILE: self.profile is not None,

@@ -22,8 +22,11 @@ from omnigraph.cli.failures import UsageError
 from omnigraph.cli.global_flags import (
     DESTRUCTIVE_FLAGS,
     DESTRUCTIVE_UPKEEP_FLAGS,
+    DIRECT_WRITE_FLAGS,
     GRAPH_FLAGS,
     NO_FLAGS,
+    READ_FLAGS,
+    SERVER_FLAGS,
     WRITE_FLAGS,
     GlobalFlag,
     refuse_misplaced,
@@ -77,13 +80,31 @@ class Command(TyperCommand):
 
 
 class GraphCommand(Command):
-    """A command that addresses a graph."""
+    """A command that addresses a graph in storage."""
 
     takes = GRAPH_FLAGS
 
 
+class DirectWriteCommand(Command):
+    """A command that changes a graph in storage, and that servers do not offer."""
+
+    takes = DIRECT_WRITE_FLAGS
+
+
+class ServerCommand(Command):
+    """A command that addresses a server, and no graph of it."""
+
+    takes = SERVER_FLAGS
+
+
+class ReadCommand(Command):
+    """A command that reads a graph, in storage or behind a server."""
+
+    takes = READ_FLAGS
+
+
 class WriteCommand(Command):
-    """A command that changes a graph."""
+    """A command that changes a graph, in storage or behind a server."""
 
     takes = WRITE_FLAGS
 
@@ -100,7 +121,7 @@ class DestructiveUpkeep(Command):
     takes = DESTRUCTIVE_UPKEEP_FLAGS
 
 
-class PayloadCommand(GraphCommand):
+class PayloadCommand(ReadCommand):
     """A command whose stdout is a stream of data, also when its arguments turn out wrong."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:

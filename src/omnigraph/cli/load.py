@@ -19,6 +19,7 @@ from omnigraph.cli.help import Capability, DestructiveCommand
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
+    ExternalBlobsOption,
     JsonFlag,
     UriArgument,
     branch_name,
@@ -28,6 +29,7 @@ from omnigraph.model.receipts import LoadMode, LoadReceipt
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
     from omnigraph.pipeline.engine import EngineChoice
     from omnigraph.pipeline.jobs import StageProgress, Watch
@@ -162,6 +164,7 @@ def load(
     max_errors: ErrorsMaxOption = 100,
     errors_out: ErrorsOutOption = None,
     ignore_unknown: IgnoreUnknownFlag = False,
+    external_blobs: ExternalBlobsOption = None,
     dry_run: DryRunFlag = False,
     idempotency_key: KeyOption = None,
     json: JsonFlag = False,
@@ -190,6 +193,7 @@ def load(
         ignore_unknown=ignore_unknown,
         dry_run=dry_run,
         idempotency_key=idempotency_key,
+        external_blobs=tuple(external_blobs or ()),
     )
     if not (request.data or request.nodes or request.edges):
         raise UsageError(
@@ -264,11 +268,27 @@ class Request:
     ignore_unknown: bool = False
     dry_run: bool = False
     idempotency_key: str | None = None
+    external_blobs: tuple[str, ...] = ()
 
     @property
     def files(self) -> list[Path]:
         """The data that lies in files."""
         return [Path(name) for name in self.data if name != STANDARD_INPUT]
+
+    @property
+    def only_stored(self) -> dict[str, bool]:
+        """The flags that no server understands, and whether they were given."""
+        return {
+            "--node": bool(self.nodes),
+            "--edge": bool(self.edges),
+            "--engine": self.engine == "spark",
+            "--spark-master": self.spark_master is not None,
+            "--spark-conf": bool(self.spark_conf),
+            "--errors-out": self.errors_out is not None,
+            "--ignore-unknown": self.ignore_unknown,
+            "--dry-run": self.dry_run,
+            "--idempotency-key": self.idempotency_key is not None,
+        }
 
     @property
     def reads_stdin(self) -> bool:
@@ -277,8 +297,8 @@ class Request:
 
 
 def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.client import RemoteGraph
 
     output = output_of(ctx)
     if request.data.count(STANDARD_INPUT) > 1:
@@ -287,18 +307,42 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         if not (path.is_dir() or has_magic(str(path))):
             require_file(path)
     is_overwrite = request.mode == "overwrite"
-    graph = open_to_write(
+    graph = graph_to_write(
         ctx,
         request.verb,
         request.uri,
         destructive=f"{request.verb} --mode overwrite" if is_overwrite else None,
+        external_blobs=request.external_blobs,
+        only_stored=request.only_stored,
     )
+    actor = writer_of(ctx, graph)
     with _progress(output, request) as progress, _stages(output, json=json) as watch:
-        receipt = _run(graph, request, actor_of(ctx), output, progress=progress, watch=watch)
+        if isinstance(graph, RemoteGraph):
+            receipt = _send(graph, request, progress)
+        else:
+            receipt = _run(graph, request, actor, output, progress=progress, watch=watch)
     if json:
         output.json(_document(graph.uri, receipt))
     else:
         output.lines(_lines(receipt))
+
+
+def _send(
+    graph: RemoteGraph, request: Request, progress: Callable[[int], None] | None
+) -> LoadReceipt:
+    return graph.load(
+        *request.files,
+        data=standard_input() if request.reads_stdin else None,
+        mode=_known_mode(request),
+        branch=request.branch,
+        from_=request.from_,
+        grammar=request.grammar,
+        progress=progress,
+    )
+
+
+def _known_mode(request: Request) -> LoadMode:
+    return next(known for known in MODES if known == request.mode)
 
 
 def _run(
@@ -310,7 +354,6 @@ def _run(
     progress: Callable[[int], None] | None,
     watch: Watch | None,
 ) -> LoadReceipt:
-    mode: LoadMode = next(known for known in MODES if known == request.mode)
     conf: dict[str, str] | None = None
     if request.spark_conf:
         from omnigraph.pipeline.session import parse_conf
@@ -324,7 +367,7 @@ def _run(
     return graph.load(
         *request.files,
         data=standard_input() if request.reads_stdin else None,
-        mode=mode,
+        mode=_known_mode(request),
         branch=request.branch,
         from_=request.from_,
         grammar=request.grammar,
@@ -346,12 +389,12 @@ def _run(
 
 
 @contextmanager
-def _stages(output: Output, *, json: bool) -> Iterator[Watch | None]:
+def _stages(output: Output, *, json: bool) -> Iterator[Watch]:
     """Who is told how the stages of a load on Spark come along."""
     if json:
         # One event per stage, on stderr: stdout is for the receipt.
         def note(progress: StageProgress) -> None:
-            if progress.finished and not output.quiet:
+            if (progress.finished or progress.ui) and not output.quiet:
                 output.note(dumps(progress.to_dict()))
 
         yield note
@@ -359,9 +402,25 @@ def _stages(output: Output, *, json: bool) -> Iterator[Watch | None]:
         from omnigraph.cli.progress import stages_of
 
         with stages_of(output) as watch:
-            yield watch
+
+            def show(progress: StageProgress) -> None:
+                if progress.ui:
+                    output.note(_ui_line(progress.ui))
+                else:
+                    watch(progress)
+
+            yield show
     else:
-        yield None
+
+        def tell(progress: StageProgress) -> None:
+            if progress.ui and not output.quiet:
+                output.note(_ui_line(progress.ui))
+
+        yield tell
+
+
+def _ui_line(address: str) -> str:
+    return f"Spark shows its work at {address}"
 
 
 def _progress(

@@ -11,21 +11,28 @@ import typer.main
 
 from omnigraph import __version__
 from omnigraph.cli import (
+    blob,
     branch,
+    changes_feed,
     cleanup,
     commit,
     doctor,
     export,
+    graphs,
     index,
     init,
     lint,
     load,
+    login,
+    mcp,
     mutate,
     optimize,
+    policy,
     query,
     recover,
     repair,
     schema,
+    serve,
     snapshot,
     stats,
     version,
@@ -35,6 +42,8 @@ from omnigraph.cli.failures import UsageError, report
 from omnigraph.cli.help import HELP_FLAGS, Group, root_help
 from omnigraph.cli.library_log import library_warnings
 from omnigraph.cli.output import ColorMode, Output, output_of
+from omnigraph.errors import InputError
+from omnigraph.model.actors import check_declared_actor
 from omnigraph.syntax.suggest import did_you_mean
 
 COMMANDS = (
@@ -44,8 +53,12 @@ COMMANDS = (
     branch,
     snapshot,
     export,
+    blob,
     commit,
+    changes_feed,
     schema,
+    mcp,
+    graphs,
     init,
     lint,
     index,
@@ -55,6 +68,9 @@ COMMANDS = (
     stats,
     doctor,
     recover,
+    policy,
+    serve,
+    login,
     version,
 )
 """In the order help lists them, within each capability."""
@@ -63,6 +79,7 @@ EXAMPLES = """
 omnigraph init --schema schema.pg team.omni
 omnigraph load team.omni --data people.jsonl --mode merge
 omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
+omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 """
@@ -79,6 +96,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.READER_GONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+
+
+def server_main() -> int:
+    """Run `omnigraph serve`, under the name it has where only a server is installed."""
+    return main(["serve", *sys.argv[1:]])
 
 
 def _run(arguments: list[str], output: Output) -> int:
@@ -142,6 +164,34 @@ def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
     return value
 
 
+def _declared(ctx: typer.Context, param: Any, value: str | None) -> str | None:
+    """An actor that somebody may call themselves."""
+    if _named(ctx, param, value) is not None:
+        try:
+            check_declared_actor(str(value), where="`--as`")
+        except InputError as refused:
+            raise UsageError(refused.message, hint=refused.hint) from refused
+    return value
+
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="NAME|URL",
+        help="the graph, by a server: its URL, or its name in ~/.omnigraph/config.yaml",
+        callback=_named,
+    ),
+]
+GraphOption = Annotated[
+    str | None,
+    typer.Option(
+        "--graph",
+        metavar="ID",
+        help="which graph of the server, if the URL does not say",
+        callback=_named,
+    ),
+]
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -162,7 +212,7 @@ ProfileOption = Annotated[
 ]
 ActorOption = Annotated[
     str | None,
-    typer.Option("--as", metavar="ACTOR", help="who writes, for the history", callback=_named),
+    typer.Option("--as", metavar="ACTOR", help="who writes, for the history", callback=_declared),
 ]
 YesFlag = Annotated[
     bool,
@@ -191,6 +241,8 @@ VersionFlag = Annotated[
 def root(
     ctx: typer.Context,
     *,
+    server: ServerOption = None,
+    graph: GraphOption = None,
     store: StoreOption = None,
     profile: ProfileOption = None,
     actor: ActorOption = None,

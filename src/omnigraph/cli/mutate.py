@@ -10,7 +10,7 @@ import typer
 from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import Capability, WriteCommand
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, ExternalBlobsOption, JsonFlag
 from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.cli.query_input import (
     NameArgument,
@@ -27,6 +27,7 @@ EXAMPLES = """
 omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
 omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
 omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
+omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
 """
 
 
@@ -67,6 +68,7 @@ def mutate(
     params_file: ParamsFileOption = None,
     branch: BranchOption = DEFAULT_BRANCH,
     if_commit: IfCommitOption = None,
+    external_blobs: ExternalBlobsOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Run a query that inserts, updates or deletes.
@@ -74,15 +76,29 @@ def mutate(
     All of it becomes visible as one commit, or nothing does. With `--if-commit`, a branch that has
     moved on ends the command with exit code 4, and nothing is written.
     """
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.client import RemoteGraph
 
     source = source_of("mutate", name, query, text)
     values = parameters_of(params, params_file)
-    graph = open_to_write(ctx, "mutate")
-    receipt = graph.mutate(
-        source, values, name=name, branch=branch, expected_head=if_commit, actor=actor_of(ctx)
+    graph = graph_to_write(
+        ctx,
+        "mutate",
+        external_blobs=external_blobs or (),
+        stored_query=name if source is None else None,
     )
+    if source is None:
+        assert isinstance(graph, RemoteGraph) and name is not None
+        found = graph.invoke(
+            name, values, branch=branch, expect_mutation=True, expected_head=if_commit
+        )
+        assert isinstance(found, MutationReceipt)
+        receipt = found
+    else:
+        actor = writer_of(ctx, graph)
+        receipt = graph.mutate(
+            source, values, name=name, branch=branch, expected_head=if_commit, actor=actor
+        )
     output = output_of(ctx)
     if json:
         output.json(receipt.to_dict())

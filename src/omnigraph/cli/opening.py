@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
@@ -28,11 +29,13 @@ def open_to_write(
     *,
     destructive: str | None = None,
     settle: bool = True,
+    external_blobs: Iterable[str] = (),
 ) -> Graph:
     """The graph the command addresses, after saying so.
 
     ``destructive`` names what may remove something, and is then asked about. ``settle`` is for the
-    command that reports itself what interrupted writes left behind.
+    command that reports itself what interrupted writes left behind. ``external_blobs`` are the
+    folders whose objects the command may name.
     """
     from omnigraph.graph import open_graph
 
@@ -40,4 +43,4 @@ def open_to_write(
     announce(output_of(ctx), verb, target)
     if destructive is not None:
         require_consent(ctx, destructive, target)
-    return open_graph(target.uri, settle=settle)
+    return open_graph(target.uri, settle=settle, external_blobs=external_blobs)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, NotFound
+from omnigraph.model.actors import check_declared_actor
 from omnigraph.syntax.suggest import did_you_mean
 
 HOME_VARIABLE = "OMNIGRAPH_HOME"
@@ -51,6 +52,8 @@ class Scope:
     target: str
     origin: str
     """Where it was said, for messages."""
+    graph: str | None = None
+    """Which graph of a server, unless the command says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,30 @@ class OperatorConfig:
         for kind in ("server", "store"):
             target = self._text("defaults", kind)
             if target is not None:
-                return Scope(kind, target, f"`defaults.{kind}` of {self.path}")
+                graph = self._text("defaults", "default_graph")
+                return Scope(kind, target, f"`defaults.{kind}` of {self.path}", graph)
         return None
+
+    def servers(self) -> dict[str, str]:
+        """The URLs of the servers by name."""
+        return {name: self.server_url(name) for name in self._mapping("servers")}
+
+    def server_url(self, name: str) -> str:
+        """The URL of a server; raises `NotFound` with the nearest name."""
+        servers = self._mapping("servers")
+        if name not in servers:
+            known = ", ".join(sorted(servers))
+            raise NotFound(
+                f"there is no server `{name}`",
+                hint=did_you_mean(name, servers)
+                or (
+                    f"the servers are {known}" if known else f"add it to {self.path}, or give a URL"
+                ),
+            )
+        url = self._text("servers", name, "url")
+        if url is None:
+            raise InputError(f"server `{name}` has no `url`", hint=f"add it in {self.path}")
+        return url
 
     def profile(self, name: str) -> Scope:
         """What a profile binds.
@@ -117,10 +142,13 @@ class OperatorConfig:
             )
         target = self._text("profiles", name, bound[0])
         assert target is not None
-        return Scope(bound[0], target, f"profile `{name}`")
+        graph = self._text("profiles", name, "default_graph")
+        return Scope(bound[0], target, f"profile `{name}`", graph)
 
     def check(self) -> None:
-        """Raise `InputError` for defaults that contradict each other."""
+        """Raise `InputError` for a reserved actor, and for defaults that contradict each other."""
+        if self.actor is not None:
+            check_declared_actor(self.actor, where=f"`operator.actor` in {self.path}")
         store = self._text("defaults", "store")
         for other in ("server", "default_graph"):
             if store is not None and self._text("defaults", other) is not None:

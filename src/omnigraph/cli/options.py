@@ -34,4 +34,12 @@ BranchOption = Annotated[
         "--branch", metavar="NAME", help="the branch; main by default", callback=branch_name
     ),
 ]
+ExternalBlobsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--external-blobs",
+        metavar="URI",
+        help="a folder, s3:// or file://, whose objects blobs may name; may be given again",
+    ),
+]
 DEFAULT_BRANCH = MAIN_BRANCH

@@ -90,11 +90,15 @@ class Output:
         if self.stdout.isatty() or not hasattr(self.stdout, "buffer"):
             self.stdout.write(data.decode().translate(_VISIBLE_CONTROLS))
         else:
-            self.stdout.flush()
-            rest = memoryview(data)
-            while rest:
-                # Python may be told not to buffer, and then a pipe takes what fits.
-                rest = rest[self.stdout.buffer.write(rest) :]
+            self.raw(data)
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes that need not be text."""
+        self.stdout.flush()
+        rest = memoryview(data)
+        while rest:
+            # Python may be told not to buffer, and then a pipe takes what fits.
+            rest = rest[self.stdout.buffer.write(rest) :]
 
     # --- everything else -------------------------------------------------------------------------
 

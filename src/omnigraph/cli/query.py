@@ -8,7 +8,7 @@ import typer
 
 from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, GraphCommand
+from omnigraph.cli.help import Capability, ReadCommand
 from omnigraph.cli.operator_config import OUTPUT_FORMATS
 from omnigraph.cli.options import JsonFlag, branch_name
 from omnigraph.cli.output import output_of
@@ -31,6 +31,7 @@ omnigraph query friends --store team.omni --query people.gq --params '{"who": "a
 omnigraph query --store team.omni -e 'query q() { match { $p: Person } return { $p.name } }'
 omnigraph query --store team.omni --query q.gq --branch review --format csv > people.csv
 omnigraph query --store team.omni --query q.gq --explain
+omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
 """
 
 ENGINES = ("local", "spark")
@@ -91,7 +92,7 @@ ExplainFlag = Annotated[
 ]
 
 
-class QueryCommand(GraphCommand):
+class QueryCommand(ReadCommand):
     """The command, which was also the way to `lint` once."""
 
     def make_context(
@@ -115,7 +116,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the command and its former name."""
     panel = Capability.ANY.panel
     app.command("query", cls=QueryCommand, rich_help_panel=panel, epilog=EXAMPLES)(query)
-    app.command("read", cls=GraphCommand, rich_help_panel=panel, hidden=True)(read)
+    app.command("read", cls=ReadCommand, rich_help_panel=panel, hidden=True)(read)
 
 
 def query(
@@ -136,12 +137,14 @@ def query(
     """Run a query that reads, and print its rows.
 
     All rows come from one commit: the head of a branch, or the one that `--snapshot` names. Nothing
-    is written. `csv`, `jsonl` and `json` are for programs; `--json` means the last, and errors as
-    JSON too.
+    is written. With `--server` and no text, the stored query of that name is run. `csv`, `jsonl`
+    and `json` are for programs; `--json` means the last, and errors as JSON too.
     """
     from omnigraph.cli.formats import write_result
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.client import RemoteGraph
     from omnigraph.model.ids import normalize_commit_id
+    from omnigraph.model.result import Result
 
     source = source_of("query", name, query_file, text)
     values = parameters_of(params, params_file)
@@ -153,15 +156,20 @@ def query(
     commit_id = normalize_commit_id(snapshot) if snapshot is not None else None
     shown_as = _format(ctx, format, json=json)
     layout = _table_layout(ctx) if shown_as == "table" else None
-    result = open_to_read(ctx).query(
-        source,
-        values,
-        name=name,
-        branch=branch,
-        snapshot=commit_id,
-        engine=engine,
-        explain=explain,
+    graph = graph_to_read(
+        ctx,
+        only_stored={"--engine": engine is not None, "--explain": explain},
+        stored_query=name if source is None else None,
     )
+    target: Any = {"branch": branch, "snapshot": commit_id}
+    if source is None:
+        assert isinstance(graph, RemoteGraph) and name is not None
+        result = graph.invoke(name, values, **target, expect_mutation=False)
+        assert isinstance(result, Result)
+    elif isinstance(graph, RemoteGraph):
+        result = graph.query(source, values, name=name, **target)
+    else:
+        result = graph.query(source, values, name=name, **target, engine=engine, explain=explain)
     write_result(output_of(ctx), result, shown_as, layout)
 
 

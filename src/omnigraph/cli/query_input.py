@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from omnigraph.syntax.source import Source
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="which query, if the text has several")
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="which query: one of several in the text, or a stored one of a server",
+    ),
 ]
 QueryOption = Annotated[
     Path | None, typer.Option("--query", metavar="FILE.gq", help="a file with the query")
@@ -30,8 +34,11 @@ ParamsFileOption = Annotated[
 ]
 
 
-def source_of(verb: str, name: str | None, query: Path | None, text: str | None) -> Source:
-    """The text a command is to run; raises `UsageError` if there is none, or two."""
+def source_of(verb: str, name: str | None, query: Path | None, text: str | None) -> Source | None:
+    """The text a command is to run; None if it is to run the stored query of that name.
+
+    Raises `UsageError` if there is neither, or two texts.
+    """
     from omnigraph.cli.sources import read_source
     from omnigraph.errors import QueryParseError
     from omnigraph.syntax.source import Source
@@ -46,10 +53,12 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
         if not text.strip():
             raise UsageError("`--query-string` is empty", hint="write a query between the quotes")
         return Source.of(text, QueryParseError)
-    hint = "give its text with `--query FILE.gq` or `-e TEXT`"
     if name is not None:
-        raise UsageError(f"running the stored query `{name}` needs a server", hint=hint)
-    raise UsageError(f"`omnigraph {verb}` needs a query", hint=hint)
+        return None
+    raise UsageError(
+        f"`omnigraph {verb}` needs a query",
+        hint="give its text with `--query FILE.gq` or `-e TEXT`, or the name of a stored one",
+    )
 
 
 def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:

@@ -6,20 +6,25 @@ import sys
 
 import typer
 
-from omnigraph.cli.addressing import Target
+from omnigraph.cli.addressing import ServedTarget, Target
 from omnigraph.cli.global_flags import Given
 from omnigraph.cli.output import Output, Styled, output_of
 from omnigraph.errors import InputError
 
 
-def announce(output: Output, verb: str, target: Target) -> None:
+def announce(output: Output, verb: str, target: Target | ServedTarget) -> None:
     """Note the target of a write, unless told to be quiet."""
     if not output.quiet:
-        place = "direct, local" if target.is_local else "direct, remote"
-        output.note(Styled(f"omnigraph {verb} → {target} ({place})", "dim"))
+        output.note(Styled(f"omnigraph {verb} → {target} ({_place(target)})", "dim"))
 
 
-def require_consent(ctx: typer.Context, action: str, target: Target) -> None:
+def _place(target: Target | ServedTarget) -> str:
+    if isinstance(target, ServedTarget):
+        return "served"
+    return "direct, local" if target.is_local else "direct, remote"
+
+
+def require_consent(ctx: typer.Context, action: str, target: Target | ServedTarget) -> None:
     """Let a destructive write to a shared place happen only if somebody said so.
 
     Raises `InputError` without consent; nothing has been read or written by then.

@@ -13,6 +13,7 @@ from omnigraph.cli.help import (
     DestructiveCommand,
     GraphCommand,
     Group,
+    ReadCommand,
     subcommand_missing,
 )
 from omnigraph.cli.options import JsonFlag, UriArgument
@@ -76,8 +77,8 @@ def add_to(app: typer.Typer) -> None:
     group.command("apply", cls=DestructiveCommand, rich_help_panel=anywhere, epilog=APPLY_EXAMPLES)(
         apply
     )
-    group.command("show", cls=GraphCommand, rich_help_panel=anywhere, epilog=SHOW_EXAMPLES)(show)
-    group.command("get", cls=GraphCommand, rich_help_panel=anywhere, hidden=True)(show)
+    group.command("show", cls=ReadCommand, rich_help_panel=anywhere, epilog=SHOW_EXAMPLES)(show)
+    group.command("get", cls=ReadCommand, rich_help_panel=anywhere, hidden=True)(show)
     app.add_typer(
         group,
         name="schema",
@@ -168,21 +169,30 @@ def apply(
     at older commits, unless `--allow-data-loss` says otherwise: then, on storage that others may
     share, `--yes` or an answer at the terminal is needed.
     """
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.cli.opening import open_to_write
-    from omnigraph.cli.schema_plan import applied_lines
+    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.schema_plan import applied_lines, served_lines
     from omnigraph.cli.sources import every_problem_of, read_schema, show_warnings
+    from omnigraph.client import RemoteGraph
+    from omnigraph.schema.compile import compile_schema
 
     output = output_of(ctx)
     desired = read_schema(new)
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
-    graph = open_to_write(ctx, "schema apply", uri, destructive=loss)
+    graph = graph_to_write(ctx, "schema apply", uri, destructive=loss)
+    actor = writer_of(ctx, graph)
     with every_problem_of(desired):
-        planned = graph.plan_schema(desired, allow_data_loss=allow_data_loss)
-        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, actor=actor_of(ctx))
-    show_warnings(planned.compiled.warnings, output)
+        # A server plans for itself, so that here the text is only checked.
+        if isinstance(graph, RemoteGraph):
+            planned, warnings = None, compile_schema(desired).warnings
+        else:
+            planned = graph.plan_schema(desired, allow_data_loss=allow_data_loss)
+            warnings = planned.compiled.warnings
+        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, actor=actor)
+    show_warnings(warnings, output)
     if json:
         output.json(receipt.to_dict())
+    elif planned is None:
+        output.lines(served_lines(receipt, new))
     else:
         output.lines(applied_lines(planned.plan, receipt, new))
 
@@ -192,9 +202,9 @@ def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) ->
 
     `schema get` is another name for it.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
 
-    source = open_to_read(ctx, uri).schema_source
+    source = graph_to_read(ctx, uri).schema_source
     output = output_of(ctx)
     if json:
         output.json({"schema_source": source})

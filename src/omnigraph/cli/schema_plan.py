@@ -47,6 +47,22 @@ def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
 def applied_lines(plan: MigrationPlan, receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
     """One line a step, and that they were taken."""
     yield from _step_lines(plan, receipt.uri, new)
+    yield from _outcome(receipt)
+
+
+def served_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
+    """The same from what a server tells of its steps."""
+    yield (Styled(f"{receipt.uri} → {new}", "bold"),)
+    yield ()
+    for step in receipt.steps:
+        words = [str(value) for value in step.values() if isinstance(value, str | int)]
+        yield (Styled(f"  ~ {' '.join(words)}", "green"),)
+    if receipt.steps:
+        yield ()
+    yield from _outcome(receipt)
+
+
+def _outcome(receipt: SchemaApplyReceipt) -> Iterator[Line]:
     if not receipt.applied:
         yield (Styled("nothing to do: the graph has this schema already", "bold green"),)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from omnigraph.cli.help import Capability, GraphCommand
+from omnigraph.cli.help import Capability, ReadCommand
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
 
@@ -23,7 +23,7 @@ omnigraph snapshot team.omni --branch review --json
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
     panel = Capability.ANY.panel
-    app.command("snapshot", cls=GraphCommand, rich_help_panel=panel, epilog=EXAMPLES)(snapshot)
+    app.command("snapshot", cls=ReadCommand, rich_help_panel=panel, epilog=EXAMPLES)(snapshot)
 
 
 def snapshot(
@@ -36,9 +36,9 @@ def snapshot(
 
     Everything is as of one commit, the head of the branch, which is named in the last line.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.remote import graph_to_read
 
-    summary = open_to_read(ctx, uri).snapshot(branch)
+    summary = graph_to_read(ctx, uri).snapshot(branch)
     output = output_of(ctx)
     if json:
         output.json(summary.to_dict())

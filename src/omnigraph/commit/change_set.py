@@ -8,8 +8,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.storage.row_places import Positions
+from omnigraph.storage.positions import Positions
 from omnigraph.storage.table_upkeep import UpkeepStep
+from omnigraph.storage.written_upserts import Deletions
 
 
 class GraphView(Protocol):
@@ -33,12 +34,13 @@ class GraphView(Protocol):
         ...
 
 
-ChangeKind: TypeAlias = Literal[
-    "append", "upsert", "delete", "replace", "exchange", "compact", "upkeep"
-]
+ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchange", "upkeep"]
 
-UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"compact", "upkeep"})
+UPKEEP_KINDS: frozenset[ChangeKind] = frozenset({"upkeep"})
 """Kinds that change how a table lies in storage, and nothing of its content."""
+
+NO_ROWS = pa.table({"id": pa.array([], pa.string())})
+"""What a change of such a kind carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,14 @@ class WrittenRows:
     """Rows that lie in data files of their table's ref, which no version lists yet.
 
     Fragments are in the JSON form of Lance. An upsert also says what becomes of the fragments that
-    held the former rows: ``updated`` lost some of their rows, ``removed`` all of them.
+    held the former rows: ``updated`` lost some of their rows, ``removed`` all of them. For a table
+    that its branch has yet to get a copy of, ``deleted`` says which rows these will be.
     """
 
     fragments: tuple[str, ...]
     updated: tuple[str, ...] = ()
     removed: tuple[int, ...] = ()
+    deleted: Deletions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +75,7 @@ class TableChange:
     ``append`` rows have new ids, ``upsert`` rows replace the entity of their id, ``replace`` rows
     become the whole table. Ids are unique within a change. ``delete`` carries ids that exist.
     ``exchange`` rows replace the entity of their id, while others are deleted.
-    ``compact`` and ``upkeep`` change no content and have no rows: the one rewrites small fragments,
-    the other takes ``steps`` that are one transaction each.
+    ``upkeep`` changes no content and has no rows: it takes ``steps`` that are one transaction each.
     """
 
     table_key: str

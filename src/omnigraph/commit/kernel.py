@@ -139,8 +139,13 @@ class Kernel:
                 beside()
             yield lease
 
-    def at_once(self) -> AbstractContextManager[SideBySide]:
-        """A block of requests to this root that do not depend on each other."""
+    def at_once(self, work_max: int | None = None) -> AbstractContextManager[SideBySide]:
+        """A block of requests to this root that do not depend on each other.
+
+        Where they are work, ``work_max`` of them run at once, also on a local disk.
+        """
+        if work_max is not None:
+            return side_by_side(threads=True, work_max=work_max)
         return side_by_side(threads=not self.root.is_local)
 
     @property

@@ -22,8 +22,9 @@ from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.os_lock import OsLock, is_locked
+from omnigraph.effects.settings import positive_number
 from omnigraph.effects.side_by_side import side_by_side
-from omnigraph.errors import InputError, StorageError, WriterBusy
+from omnigraph.errors import StorageError, WriterBusy
 from omnigraph.model.statistics import LeaseHolder
 from omnigraph.storage.layout import LEASES
 
@@ -101,8 +102,8 @@ class LeaseSettings:
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> LeaseSettings:
         """`OMNIGRAPH_LEASE_TTL_MS` and `OMNIGRAPH_LEASE_WAIT_MS`, in milliseconds."""
         return cls(
-            _milliseconds(environ, "OMNIGRAPH_LEASE_TTL_MS"),
-            _milliseconds(environ, "OMNIGRAPH_LEASE_WAIT_MS"),
+            positive_number("OMNIGRAPH_LEASE_TTL_MS", DEFAULT_MS, environ),
+            positive_number("OMNIGRAPH_LEASE_WAIT_MS", DEFAULT_MS, environ),
         )
 
 
@@ -486,15 +487,6 @@ def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None
 def _now() -> float:
     """Seconds of a clock that runs on while the machine sleeps, as other owners do."""
     return SYSTEM_CLOCK.monotonic_us() / 1_000_000
-
-
-def _milliseconds(environ: Mapping[str, str], name: str) -> int:
-    text = environ.get(name, "").strip()
-    if not text:
-        return DEFAULT_MS
-    if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{name} is '{text}'", hint="set it to a number of milliseconds")
-    return int(text)
 
 
 def _object_name(scope: str) -> str:

@@ -24,15 +24,16 @@ class WriteLimits:
         """The limits an operator has set, the defaults where nothing is set."""
         standard = cls()
         return cls(
-            _setting(environment, ROWS_MAX_VARIABLE, standard.rows_max),
-            _setting(environment, BYTES_MAX_VARIABLE, standard.bytes_max),
+            positive_setting(environment, ROWS_MAX_VARIABLE, standard.rows_max),
+            positive_setting(environment, BYTES_MAX_VARIABLE, standard.bytes_max),
         )
 
 
 DEFAULT_LIMITS = WriteLimits()
 
 
-def _setting(environment: Mapping[str, str], name: str, standard: int) -> int:
+def positive_setting(environment: Mapping[str, str], name: str, standard: int) -> int:
+    """What a variable is set to, ``standard`` if it is not set."""
     text = environment.get(name, "")
     if not text:
         return standard

@@ -20,7 +20,12 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema_change import ChangedTable, SchemaChange, identity_of, schema_change
-from omnigraph.commit.schema_contract import discard_staged, promote_contract, stage_contract
+from omnigraph.commit.schema_contract import (
+    discard_staged,
+    keep_past,
+    promote_contract,
+    stage_contract,
+)
 from omnigraph.commit.schema_lock import SCHEMA_APPLY, release_lock, take_lock
 from omnigraph.commit.schema_recovery import new_pins, registrations
 from omnigraph.commit.sidecar import (
@@ -165,6 +170,7 @@ class _Apply:
         actor_id: str | None,
     ) -> None:
         self._kernel = kernel
+        self._accepted = accepted
         self._planned = planned
         self._operation_id = operation_id
         self._actor_id = actor_id
@@ -284,6 +290,7 @@ class _Apply:
     def _effects(self, sidecar: Sidecar) -> CommitRow:
         hit(Failpoint.SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT)
         hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
+        keep_past(self._kernel.store, self._accepted)
         stage_contract(self._kernel.store, self._contract)
         hit(Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE)
         for new, entity_type in zip(self._new, self._change.created, strict=True):

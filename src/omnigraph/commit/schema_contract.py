@@ -12,9 +12,12 @@ from functools import partial
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import SchemaContractError
-from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.canonical import sha256_of
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
-from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX
+from omnigraph.schema.decoding import read_ir
+from omnigraph.schema.projection import project
+from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX, past_schema_name
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity
 
@@ -76,6 +79,27 @@ def staged_objects(store: ObjectStore) -> list[str]:
             for name in SCHEMA_OBJECTS
         ]
     return [f"{name}{STAGING_SUFFIX}" for name, is_there in asked if is_there()]
+
+
+def keep_past(store: ObjectStore, accepted: AcceptedSchema) -> None:
+    """Keep what commits up to now are read with, before another schema takes its place.
+
+    The name is the hash of the content, so that doing it again changes nothing.
+    """
+    store.write(past_schema_name(accepted.schema_hash), accepted.contract.ir.encode())
+
+
+def past_catalog(store: ObjectStore, schema_hash: str) -> Catalog | None:
+    """The types of a schema that was replaced; None if it was replaced before they were kept."""
+    text = _text(store.read_if_exists(past_schema_name(schema_hash)))
+    if text is None:
+        return None
+    if sha256_of(text) != schema_hash:
+        raise SchemaContractError(
+            f"{past_schema_name(schema_hash)} does not have the hash of its name",
+            hint="restore it from a copy of this graph",
+        )
+    return project(read_ir(text))
 
 
 def stage_contract(store: ObjectStore, contract: SchemaContract) -> None:

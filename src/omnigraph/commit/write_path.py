@@ -10,7 +10,7 @@ Mutations of one machine stand in line while they prepare. A load does not: it m
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.settings import positive_number
 from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
@@ -31,6 +32,8 @@ from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
 from omnigraph.storage.snapshot import ManifestState
+
+log = logging.getLogger(__name__)
 
 WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
@@ -56,6 +59,8 @@ class Written(Generic[T]):
 
     result: T
     commit: CommitRow | None
+    upkeep_failed: bool = False
+    """Whether the upkeep that followed it has to be settled."""
 
 
 Prepare = Callable[[Capture, Catalog], Prepared[T]]
@@ -110,19 +115,25 @@ class WritePath:
             captured: list[Capture] = []
             try:
                 if not attempt:
-                    return self._beside_others(request, prepare, captured)
+                    return self._settled(self._beside_others(request, prepare, captured))
                 manifest = self._recoverer.barrier(branch, kind)
                 attempt_id = self._kernel.ids.operation_id()
                 with self._kernel.own_branch(manifest, attempt_id) as lease:
-                    return self._owned(lease, request, prepare, captured)
+                    written = self._owned(lease, request, prepare, captured)
+                return self._settled(written)
             except MOVED as moved:
                 settled = isinstance(moved, EffectFreeConflict)
                 if attempt == retries or not (settled or self._may_repeat(request, captured)):
                     raise
-            except StorageError:
-                # Nobody is kept from deleting a branch while a write to it is prepared.
+            except StorageError as error:
+                # Nobody is kept from deleting a branch while a write to it is prepared,
                 self._kernel.manifest.branch(branch)
-                raise
+                # nor from writing to it, and from removing the version this one began with.
+                conflict = self._moved_on(captured)
+                if conflict is None:
+                    raise
+                if attempt == retries or not self._may_repeat(request, captured):
+                    raise conflict from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _beside_others(
@@ -149,7 +160,8 @@ class WritePath:
             attempt.stage()
             with attempt.owned_branch() as lease:
                 try:
-                    return Written(prepared.result, attempt.commit(lease))
+                    commit = attempt.commit(lease)
+                    return Written(prepared.result, commit, attempt.upkeep_failed)
                 except (ExpectedVersionMismatch, ReadSetChanged):
                     if not lease.has_life or not self._may_repeat(request, captured):
                         raise
@@ -172,7 +184,17 @@ class WritePath:
         attempt = WriteAttempt(
             self._kernel, capture, prepared.changes, prepared.intent, earlier=earlier
         )
-        return Written(prepared.result, attempt.run_owned(lease))
+        commit = attempt.run_owned(lease)
+        return Written(prepared.result, commit, attempt.upkeep_failed)
+
+    def _settled(self, written: Written[T]) -> Written[T]:
+        """Undo upkeep that failed half-way, which would keep the next write from being done."""
+        if written.upkeep_failed:
+            try:
+                self._recoverer.run("full")
+            except Exception:
+                log.warning("what upkeep left behind was not settled", exc_info=True)
+        return written
 
     def _prepare(
         self,
@@ -214,6 +236,14 @@ class WritePath:
         with self._kernel.gates.write([capture.branch.branch]):
             require_head(capture.branch.refresh(), expected_head)
 
+    def _moved_on(self, captured: list[Capture]) -> ReadSetChanged | None:
+        """What to say if the branch is not any more where this attempt found it."""
+        if not captured:
+            return None
+        before = captured[-1].snapshot.commit_id
+        head = captured[-1].branch.refresh().head.commit_id
+        return None if head == before else ReadSetChanged("graph_head", before, head)
+
     def _may_repeat(self, request: _Request, captured: list[Capture]) -> bool:
         """Whether a write whose branch moved means the same on the newer head.
 
@@ -229,5 +259,4 @@ class WritePath:
 
 
 def _retries() -> int:
-    text = os.environ.get(WRITE_RETRIES_VARIABLE, "")
-    return int(text) if text.isdecimal() else WRITE_RETRIES
+    return positive_number(WRITE_RETRIES_VARIABLE, WRITE_RETRIES)

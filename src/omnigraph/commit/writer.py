@@ -7,14 +7,13 @@ sidecar owns every effect: whatever goes wrong, recovery finishes or undoes the 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
+from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_LINE, Lease, Line
@@ -28,6 +27,7 @@ from omnigraph.commit.sidecar import (
     WriterKind,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.settings import positive_number
 from omnigraph.errors import (
     Conflict,
     ExpectedVersionMismatch,
@@ -37,8 +37,8 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage import tables
-from omnigraph.storage.compaction import fragment_count, stage_compaction
+from omnigraph.storage import blobs, tables
+from omnigraph.storage.compaction import fragment_count
 from omnigraph.storage.datasets import (
     CommitLost,
     DatasetRef,
@@ -54,21 +54,26 @@ from omnigraph.storage.publisher import PublishRequest, TablePin, publish, requi
 from omnigraph.storage.restaging import holds_any, restage_new_rows
 from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_upkeep import UpkeepStep, stage_ahead
+from omnigraph.storage.table_upkeep import (
+    SMALL_WRITES,
+    UpkeepStep,
+    small_fragments,
+    stage_ahead,
+    work_on,
+)
 from omnigraph.storage.written import (
     stage_written_append,
     stage_written_replace,
     stage_written_upsert,
 )
+from omnigraph.storage.written_upserts import delete_written
 
 log = logging.getLogger(__name__)
 
 UPKEEP_ACTOR = "omnigraph:upkeep"
 COMPACT_EVERY_VARIABLE = "OMNIGRAPH_TABLE_COMPACT_EVERY"
 COMPACT_EVERY = 64
-"""Fragments of a table at which a write compacts it."""
-COMPACTED_ROWS = 65_536
-"""Larger fragments are left to `optimize`: a write must not pay for rewriting a big table."""
+"""Small fragments of a table at which a write compacts it; `upkeep` may do it before."""
 
 
 @dataclass(slots=True)
@@ -156,6 +161,8 @@ class WriteAttempt:
         self._operation_id = kernel.ids.operation_id()
         self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
         self._seen: _Seen | None = None
+        self.upkeep_failed = False
+        """Whether the upkeep that followed the write did not come to its end."""
 
     def run(self) -> CommitRow:
         """Stage beside other writers, then own the branch, commit and publish."""
@@ -169,9 +176,13 @@ class WriteAttempt:
         self._look()
         return self.commit(lease)
 
-    def stage(self) -> None:
-        """Step 7: write what can be written without owning anything."""
-        self._stage_all()
+    def stage(self, tables_at_once: int | None = None) -> None:
+        """Step 7: write what can be written without owning anything.
+
+        With a number, so many tables are worked on at once, also on a local disk: for work that is
+        more than writing what is there.
+        """
+        self._stage_all(tables_at_once)
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
@@ -201,22 +212,28 @@ class WriteAttempt:
         Each write adds a fragment, and every lookup visits all of them. The write itself is done
         and acknowledged whatever happens here.
         """
-        due = {
-            table.entry.table_key: TableChange(
-                table.entry.table_key, "compact", table.change.rows.slice(0, 0)
-            )
+        crowded = {
+            table.entry.table_key: table.landed
             for table in self._tables
-            if table.landed is not None and fragment_count(table.landed) >= _compact_every()
+            if table.landed is not None and _is_crowded(table.landed)
         }
-        if not due:
+        if not crowded:
             return
         try:
+            due = {
+                key: TableChange(key, "upkeep", NO_ROWS, work.steps)
+                for key, landed in crowded.items()
+                if (work := work_on(landed, (), SMALL_WRITES)).steps
+            }
+            if not due:
+                return
             branch = self._capture.branch
             capture = self._kernel.capture(branch, self._capture.schema_hash)
             upkeep = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
             WriteAttempt(self._kernel, capture, ChangeSet(due), upkeep).run_owned(lease)
         except Exception:
-            log.warning("tables %s were not compacted", sorted(due), exc_info=True)
+            self.upkeep_failed = True
+            log.warning("tables %s were not compacted", sorted(crowded), exc_info=True)
 
     # --- preparation ------------------------------------------------------------------------------
 
@@ -232,8 +249,8 @@ class WriteAttempt:
             [LaterStep(step, self._kernel.ids.ulid()) for step in change.steps[1:]],
         )
 
-    def _stage_all(self) -> None:
-        with self._kernel.at_once() as side:
+    def _stage_all(self, tables_at_once: int | None) -> None:
+        with self._kernel.at_once(tables_at_once) as side:
             staged = [
                 side.start(partial(self._stage, table))
                 for table in self._tables
@@ -252,8 +269,7 @@ class WriteAttempt:
             table.staged = self._restaged(table, handle)
         if table.staged is None:
             self._stage_anew(table, handle)
-        if table.staged is None:
-            raise EffectFreeConflict(f"there is nothing to compact in {table.entry.table_key}")
+        assert table.staged is not None
         table.staged.transaction_properties = {"operation": self._operation_id}
 
     def _stage_written(
@@ -265,9 +281,11 @@ class WriteAttempt:
         if table.change.kind == "replace":
             return stage_written_replace(handle, written.fragments, table.uuid)
         assert table.change.kind == "upsert"
-        return stage_written_upsert(
-            handle, written.fragments, written.updated, written.removed, table.uuid
-        )
+        updated, removed = list(written.updated), list(written.removed)
+        if written.deleted:
+            options = self._kernel.root.storage_options()
+            updated, removed = delete_written(handle, written.deleted, options)
+        return stage_written_upsert(handle, written.fragments, updated, removed, table.uuid)
 
     def _restaged(self, table: PlannedTable, handle: Handle) -> StagedTransaction | None:
         """What the earlier attempt staged for the same rows, if it still means the same here."""
@@ -302,7 +320,7 @@ class WriteAttempt:
                 # on a newer version as they are. Where nobody else writes, it is not worth asking.
                 ids = table.change.ids.combine_chunks()
                 is_new = self._line.is_crowded and not holds_any(handle, ids)
-                stage = tables.stage_append if is_new else tables.stage_upsert
+                stage = tables.stage_append if is_new else blobs.stage_upsert
                 table.staged = stage(handle, rows, uuid)
             case "delete":
                 table.staged = tables.stage_delete(handle, rows["id"].combine_chunks(), uuid)
@@ -312,8 +330,6 @@ class WriteAttempt:
                 assert table.change.exchanged is not None
                 gone = table.change.exchanged.positions
                 table.staged = stage_exchange(handle, rows, gone, uuid)
-            case "compact":
-                table.staged = stage_compaction(handle, uuid, COMPACTED_ROWS)
             case "upkeep":
                 uuids = [uuid, *(later.uuid for later in table.later)]
                 table.staged, *ahead = stage_ahead(handle, table.change.steps, uuids)
@@ -546,6 +562,11 @@ def _sidecar_table(table: PlannedTable) -> SidecarTable:
     )
 
 
+def _is_crowded(handle: Handle) -> bool:
+    """Whether small writes have left so many fragments that lookups become slow."""
+    every = _compact_every()
+    return fragment_count(handle) >= every and small_fragments(handle) >= every
+
+
 def _compact_every() -> int:
-    text = os.environ.get(COMPACT_EVERY_VARIABLE, "")
-    return int(text) if text.isdecimal() and int(text) > 1 else COMPACT_EVERY
+    return positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)

@@ -24,7 +24,7 @@ from omnigraph.effects.io_counters import count
 from omnigraph.effects.keys import HIDDEN_PREFIX, check_key, check_prefix, is_hidden
 from omnigraph.effects.objects import Token
 from omnigraph.effects.uri import Root
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, LimitExceeded
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -61,6 +61,20 @@ class RemoteObjects:
     def read(self, key: str) -> bytes:
         """The content of an object; its absence is a failure of class `NotFound`."""
         return self._get(key)[0]
+
+    def read_at_most(self, key: str, bytes_max: int) -> bytes:
+        """The content of an object; if it is longer, `LimitExceeded` before it is fetched."""
+        check_key(key)
+
+        def request() -> bytes | int:
+            result = obstore.get(self._store, key)
+            size = result.meta["size"]
+            return size if size > bytes_max else bytes(result.bytes())
+
+        found = self._ask("read", key, request)
+        if isinstance(found, int):
+            raise LimitExceeded(f"bytes of {self._target(key)}", bytes_max, found)
+        return found
 
     def read_if_exists(self, key: str) -> bytes | None:
         """The content of an object in one read; `None` only for a proven absence."""
@@ -235,8 +249,11 @@ class RemoteObjects:
         return Token(tag)
 
 
-def open_s3(root: Root) -> RemoteObjects:
-    """The objects below an `s3://` root, reached as the environment says."""
+def open_s3(root: Root, *, timeout: str = "15s") -> RemoteObjects:
+    """The objects below an `s3://` root, reached as the environment says.
+
+    ``timeout`` is how long one request may take, its payload included.
+    """
     options = root.storage_options()
     if "aws_endpoint" in options:
         # The library reads the environment too, and prefers this variable to its own option.
@@ -247,7 +264,7 @@ def open_s3(root: Root) -> RemoteObjects:
             root.bucket,
             prefix=root.prefix or None,
             config=options,  # type: ignore[arg-type]
-            client_options={"connect_timeout": "5s", "timeout": "15s"},
+            client_options={"connect_timeout": "5s", "timeout": timeout},
             retry_config={"max_retries": retries_max, "retry_timeout": _RETRY_TIMEOUT},
         )
 

@@ -33,15 +33,16 @@ _worker = threading.local()
 class SideBySide:
     """Work that runs at once; made by `side_by_side`."""
 
-    def __init__(self, group: Group | None) -> None:
+    def __init__(self, group: Group | None, work_max: int = _WORKERS_MAX) -> None:
         self._group = group
+        self._places = threading.BoundedSemaphore(work_max)
         self._running: list[Future[Any]] = []
 
     def start(self, work: Callable[[], T]) -> Callable[[], T]:
         """Begin ``work``; calling the answer waits for its result, or raises its failure."""
         if self._group is None:
             return _done(work)
-        future = _pool().submit(_as_worker, self._group.branch(work))
+        future = _pool().submit(_as_worker, self._group.branch(work), self._places)
         self._running.append(future)
         return future.result
 
@@ -56,8 +57,10 @@ class SideBySide:
 
 
 @contextmanager
-def side_by_side(*, threads: bool) -> Iterator[SideBySide]:
+def side_by_side(*, threads: bool, work_max: int = _WORKERS_MAX) -> Iterator[SideBySide]:
     """A block of work that runs at once; all of it has ended when the block ends.
+
+    No more than ``work_max`` of it is under way at any time.
 
     Work inside of other such work runs one after the other: a thread of the pool that waited for
     the pool could wait for ever.
@@ -66,7 +69,7 @@ def side_by_side(*, threads: bool) -> Iterator[SideBySide]:
         yield SideBySide(None)
         return
     with together() as group:
-        side = SideBySide(group)
+        side = SideBySide(group, work_max)
         try:
             yield side
         finally:
@@ -86,9 +89,10 @@ def _done(work: Callable[[], T]) -> Callable[[], T]:
     return lambda: result
 
 
-def _as_worker(work: Callable[[], T]) -> T:
+def _as_worker(work: Callable[[], T], places: threading.BoundedSemaphore) -> T:
     _worker.is_one = True
-    return work()
+    with places:
+        return work()
 
 
 @cache

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
 from omnigraph.graph.reading import ENGINES, READERS_KEPT_MAX
-from omnigraph.graph.summary import SnapshotSummary, TableSummary
+from omnigraph.model.summaries import SnapshotSummary, TableSummary
 
 __all__ = [
     "ENGINES",
     "READERS_KEPT_MAX",
+    "Blob",
     "Graph",
     "OpenMode",
     "SnapshotSummary",

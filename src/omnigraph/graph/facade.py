@@ -8,41 +8,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
-from omnigraph.branching.commit_changes import CommitChanges, commit_changes
 from omnigraph.branching.conflict_rules import ConflictRules
-from omnigraph.branching.diff import GraphDiff, diff_snapshots
 from omnigraph.branching.entity_history import entity_history, find_type
-from omnigraph.branching.history import snapshot_of
 from omnigraph.branching.merge import MergeRequest, delete_source, merge, plan_merge
 from omnigraph.branching.replay import ReplayRequest, plan_replay, replay
-from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load_records import load_records
 from omnigraph.commit.mutate import mutate
 from omnigraph.commit.receipts import commit_info
+from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.records.source import RecordSource
-from omnigraph.commit.recovery import Recoverer, Settlement
+from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema_apply import apply_schema
 from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import WritePath
 from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.errors import InputError
-from omnigraph.graph.reading import GraphReading, no_commit
-from omnigraph.model.changes import ChangeFilter, EntityVersion
-from omnigraph.model.cleaning import CleanupPolicy, CleanupReceipt
+from omnigraph.errors import InputError, WrongVerb
+from omnigraph.graph.gate import WriteGate
+from omnigraph.graph.reading import no_commit
+from omnigraph.graph.upkeep import GraphUpkeep
+from omnigraph.model.changes import EntityVersion
 from omnigraph.model.conflicts import ConflictPolicy, MergeGranularity
-from omnigraph.model.diagnosis import Diagnosis
-from omnigraph.model.indexes import IndexReceipt
 from omnigraph.model.merging import MergePlan
-from omnigraph.model.optimizing import OptimizeReceipt
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -53,21 +47,13 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     SchemaApplyReceipt,
 )
-from omnigraph.model.repairing import RepairReceipt
 from omnigraph.model.replays import ReplayReceipt
-from omnigraph.model.statistics import GraphStats
+from omnigraph.policy import Policy
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.source import Source
-from omnigraph.upkeep.abandoned import release_abandoned
-from omnigraph.upkeep.cleanup import cleanup
-from omnigraph.upkeep.doctor import examine
-from omnigraph.upkeep.indices import ensure_indices
-from omnigraph.upkeep.optimize import optimize
-from omnigraph.upkeep.repair import repair
-from omnigraph.upkeep.stats import graph_stats
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.engine import EngineChoice, LoadEngine, Paths
@@ -76,7 +62,7 @@ if TYPE_CHECKING:
 Written = TypeVar("Written")
 
 
-class Graph(GraphReading):
+class Graph(GraphUpkeep):
     """One open graph. Safe to share between threads."""
 
     def __init__(
@@ -85,10 +71,17 @@ class Graph(GraphReading):
         *,
         read_only: bool = False,
         embedding: EmbeddingConfig | None = None,
+        policy: Policy | None = None,
+        external_blobs: Iterable[str] = (),
+        auto_optimize: bool | int | None = None,
     ) -> None:
         super().__init__(kernel, read_only=read_only, embedding=embedding)
+        self._gate = WriteGate(policy, read_only=read_only)
         self._path = WritePath(kernel)
+        if not read_only:
+            self._look_after(auto_optimize)
         self._limits = WriteLimits.from_environment(os.environ)
+        self._external = ExternalBlobs.below(external_blobs, self._limits.bytes_max)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -108,7 +101,7 @@ class Graph(GraphReading):
         ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
         ``operation_id`` names the write: repeating it with the same id returns the first receipt.
         """
-        self._require_writable("mutate")
+        self._gate.change("mutate", actor, branch or MAIN)
         return self._with_newest_schema(
             "mutation",
             lambda: mutate(
@@ -122,6 +115,7 @@ class Graph(GraphReading):
                 actor_id=actor,
                 expected_head=expected_head,
                 operation_id=operation_id,
+                external=self._external,
             ),
         )
 
@@ -166,7 +160,7 @@ class Graph(GraphReading):
         them written to a file. ``progress`` is told the bytes of each block that was read in
         process, ``watch`` how the stages of a load on Spark come along.
         """
-        self._require_writable("load")
+        self._gate.load(actor, branch or MAIN, from_, self.list_branches)
         from omnigraph.commit.records.findings import MAX_ERRORS, Findings
         from omnigraph.pipeline.engine import choose_engine, file_sources
         from omnigraph.pipeline.sources import find_files, input_digest, record_source
@@ -205,13 +199,13 @@ class Graph(GraphReading):
                 max_errors=MAX_ERRORS if max_errors is None else max_errors,
                 errors_out=None if errors_out is None else Path(errors_out),
                 ignore_unknown=ignore_unknown,
+                external=self._external.on_spark(mode),
             )
-            return run_bulk_load(
+            receipt = run_bulk_load(
                 self._kernel,
                 self._path,
                 request,
                 frames,
-                limits=self._limits,
                 spark=spark,
                 master=spark_master,
                 conf=spark_conf,
@@ -219,6 +213,7 @@ class Graph(GraphReading):
                 drop_branch=partial(delete_branch, self._kernel, target),
                 watch=watch,
             )
+            return self._counted(receipt)
         found = [each for source in files for each in find_files(source)]
         sources = [record_source(each) for each in found]
         if isinstance(data, bytes | str):
@@ -242,6 +237,7 @@ class Graph(GraphReading):
             mode=mode,
             grammar=grammar,
             limits=self._limits,
+            external=self._external,
             replace_types=replace_types,
             base_branch=from_,
             ensure_branch=partial(self._ensure_branch, target, from_, actor),
@@ -260,8 +256,8 @@ class Graph(GraphReading):
         self, name: str, from_: str | None = None, *, actor: str | None = None
     ) -> BranchCreated:
         """Create a branch at the head of another; costs no data copy."""
-        self._require_writable("branch create")
         source = from_ or MAIN
+        self._gate.branch_create("branch create", actor, source, name)
         create_branch(self._kernel, name, source, actor_id=actor)
         return BranchCreated(self.uri, source, name, actor)
 
@@ -271,7 +267,7 @@ class Graph(GraphReading):
 
     def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
         """Delete a branch; its commits are gone with it."""
-        self._require_writable("branch delete")
+        self._gate.branch_delete(actor, name)
         delete_branch(self._kernel, name)
         return BranchDeleted(self.uri, name, actor)
 
@@ -286,7 +282,7 @@ class Graph(GraphReading):
     ) -> MergePlan:
         """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        request = MergeRequest(source, into or MAIN, rules, self._limits)
+        request = MergeRequest(source, into or MAIN, rules)
         return plan_merge(self._kernel, self._accepted(), request)
 
     def merge_branch(
@@ -309,11 +305,14 @@ class Graph(GraphReading):
         of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
         if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
         """
-        self._require_writable("branch merge")
+        self._gate.branch_merge(actor, source, into or MAIN)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        request = MergeRequest(source, into or MAIN, rules, self._limits, actor)
-        receipt = merge(self._kernel, self._accepted(), request)
-        return delete_source(self._kernel, receipt) if delete_branch else receipt
+        request = MergeRequest(source, into or MAIN, rules, actor)
+        receipt = self._counted(merge(self._kernel, self._accepted(), request))
+        if not delete_branch:
+            return receipt
+        permit = partial(self._gate.branch_delete, actor, source)
+        return delete_source(self._kernel, receipt, permit)
 
     def list_commits(
         self, branch: str | None = None, *, actor: str | None = None
@@ -335,8 +334,8 @@ class Graph(GraphReading):
         changed again, or where the schema needs what the commit brought; nothing is done then. A
         merge is reverted against its first parent.
         """
-        self._require_writable("revert")
-        request = ReplayRequest("revert", commit_id, branch or MAIN, self._limits, actor)
+        self._gate.change("revert", actor, branch or MAIN)
+        request = ReplayRequest("revert", commit_id, branch or MAIN, actor)
         return replay(self._kernel, self._accepted(), request)
 
     def cherry_pick(
@@ -346,18 +345,18 @@ class Graph(GraphReading):
 
         Raises `MergeConflicts` where the same entities differ there; nothing is done then.
         """
-        self._require_writable("branch cherry-pick")
-        request = ReplayRequest("cherry-pick", commit_id, into or MAIN, self._limits, actor)
+        self._gate.change("branch cherry-pick", actor, into or MAIN)
+        request = ReplayRequest("cherry-pick", commit_id, into or MAIN, actor)
         return replay(self._kernel, self._accepted(), request)
 
     def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""
-        request = ReplayRequest("revert", commit_id, branch or MAIN, self._limits)
+        request = ReplayRequest("revert", commit_id, branch or MAIN)
         return plan_replay(self._kernel, self._accepted(), request)
 
     def plan_cherry_pick(self, commit_id: str, into: str | None = None) -> MergePlan:
         """What `cherry_pick` would do now. Changes nothing."""
-        request = ReplayRequest("cherry-pick", commit_id, into or MAIN, self._limits)
+        request = ReplayRequest("cherry-pick", commit_id, into or MAIN)
         return plan_replay(self._kernel, self._accepted(), request)
 
     def entity_history(
@@ -379,43 +378,6 @@ class Graph(GraphReading):
             if row is not None:
                 return commit_info(row)
         raise no_commit(commit_id)
-
-    def diff(
-        self,
-        before: str,
-        after: str,
-        *,
-        kinds: Iterable[str] = (),
-        types: Iterable[str] = (),
-        ops: Iterable[str] = (),
-    ) -> GraphDiff:
-        """The entities that differ between two branches, or two commits, or one of each.
-
-        Printed, it shows how many of each type were inserted, updated and deleted on the way from
-        ``before`` to ``after``; `GraphDiff.changes` lists them. Only ``kinds`` (`node`, `edge`),
-        ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. Raises
-        `ChangeDiffRefused` when the schema changed in between.
-        """
-        wanted = ChangeFilter.of(kinds, types, ops)
-        ends = [self._reader_of(snapshot_of(self._kernel, name)) for name in (before, after)]
-        catalog = self._catalog_of(ends[1].snapshot)
-        return diff_snapshots(ends[0], ends[1], catalog, self._kernel.at_once(), wanted)
-
-    def commit_changes(
-        self,
-        commit_id: str,
-        *,
-        kinds: Iterable[str] = (),
-        types: Iterable[str] = (),
-        ops: Iterable[str] = (),
-    ) -> CommitChanges:
-        """What one commit changed in its first parent, with images before and after.
-
-        Raises `NotFound`, and `ChangeDiffRefused` for the first commit of a graph and for a change
-        of schema.
-        """
-        wanted = ChangeFilter.of(kinds, types, ops)
-        return commit_changes(self._kernel, self._accepted().catalog, commit_id, wanted)
 
     # --- schema -----------------------------------------------------------------------------------
 
@@ -443,7 +405,7 @@ class Graph(GraphReading):
         `UnsupportedSchemaChange` if a step has no migration, and `Conflict` while there are
         branches other than main or while another apply runs; the graph is then as it was.
         """
-        self._require_writable("schema apply")
+        self._gate.schema_apply(actor)
         done = apply_schema(self._kernel, desired, allow_data_loss=allow_data_loss, actor_id=actor)
         plan = done.planned.plan
         return SchemaApplyReceipt(
@@ -454,87 +416,6 @@ class Graph(GraphReading):
             tuple(step.to_json() for step in plan.steps),
         )
 
-    # --- upkeep -----------------------------------------------------------------------------------
-
-    def ensure_indices(self, branch: str | None = None) -> IndexReceipt:
-        """Build the indexes that the schema declares and the head of a branch is missing.
-
-        One commit, or none if nothing is missing. What cannot be built yet is listed with the
-        reason. Queries return the same with and without indexes. Raises `Conflict` when others
-        wrote to the branch meanwhile.
-        """
-        self._require_writable("index")
-        return ensure_indices(self._kernel, self._path, self._accepted(), branch or MAIN)
-
-    def optimize(self) -> OptimizeReceipt:
-        """Make main compact and its indexes complete: one commit, or none if nothing is due.
-
-        Old versions stay. A table that was changed behind the graph's back is skipped. Raises
-        `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when others
-        wrote to main meanwhile.
-        """
-        self._require_writable("optimize")
-        return optimize(self._kernel, self._accepted())
-
-    def repair(
-        self, branch: str | None = None, *, confirm: bool = False, force: bool = False
-    ) -> RepairReceipt:
-        """Publish what was done to the tables of a branch behind the graph's back.
-
-        Without ``confirm`` nothing is changed and the receipt says what would be. Only versions
-        that are known to change no row are published, unless ``force`` vouches for the content of
-        the others. Raises `RecoveryRequired` while an interrupted operation is unsettled.
-        """
-        self._require_writable("repair")
-        return repair(self._kernel, self._accepted(), branch or MAIN, confirm=confirm, force=force)
-
-    def cleanup(
-        self,
-        *,
-        keep: int | None = None,
-        older_than: timedelta | None = None,
-        confirm: bool = False,
-    ) -> CleanupReceipt:
-        """Remove old versions of tables, and what deleted branches left behind.
-
-        Versions beyond the newest ``keep`` go, and those ``older_than`` some age; with both, only
-        what is both. What a live branch sees always stays. Commits whose versions are gone stay
-        listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm`` nothing is
-        removed and the receipt says what would be. Raises `RecoveryRequired` while an interrupted
-        operation is unsettled, and `UncoveredDrift`.
-        """
-        self._require_writable("cleanup")
-        seconds = None if older_than is None else int(older_than.total_seconds())
-        return cleanup(self._kernel, CleanupPolicy(keep, seconds), confirm=confirm)
-
-    def examine(self) -> Diagnosis:
-        """Try every way the graph is read, on every branch; writes nothing.
-
-        Every finding names the command that mends it. `doctor` does the same for a graph that may
-        not even open.
-        """
-        return examine(self._kernel, self._accepted())
-
-    def stats(self, branch: str | None = None) -> GraphStats:
-        """The head of a branch and the graph around it in numbers; writes nothing.
-
-        What needs attention is listed with the command that mends it.
-        """
-        return graph_stats(self._kernel, self._accepted(), branch or MAIN)
-
-    # --- recovery ---------------------------------------------------------------------------------
-
-    def recover(self, *, force: bool = False) -> list[Settlement]:
-        """Finish or undo every interrupted operation; ``force`` also through foreign commits."""
-        self._require_writable("recover")
-        settled = Recoverer(self._kernel).run("full", force=force)
-        release_abandoned(self._kernel)
-        return settled
-
-    def list_recoveries(self) -> list[RecoveryRow]:
-        """Every recovery so far, oldest first."""
-        return RecoveryAudit(self._kernel.lance, self._kernel.root.uri).rows()
-
     # --- inside -----------------------------------------------------------------------------------
 
     def _compiled_mutation(
@@ -542,7 +423,7 @@ class Graph(GraphReading):
     ) -> MutationPlan:
         plan = self._compiled(source, name, catalog)
         if not isinstance(plan, MutationPlan):
-            raise InputError(
+            raise WrongVerb(
                 f"query '{plan.name}' only reads", hint="run it with `query` instead of `mutate`"
             )
         return plan
@@ -551,6 +432,7 @@ class Graph(GraphReading):
         """Create a missing branch if the caller said from where; whether it was created."""
         if from_ is None or name in self.list_branches():
             return False
+        self._gate.branch_create("load", actor, from_, name)
         create_branch(self._kernel, name, from_, actor_id=actor)
         return True
 
@@ -563,20 +445,14 @@ class Graph(GraphReading):
         twice is not ``repeatable``: then only the next attempt can.
         """
         try:
-            return write()
+            return self._counted(write())
         except InputError:
             if not self._kernel.store.exists(LAST_STAGED_OBJECT):
                 raise
             Recoverer(self._kernel).barrier(MAIN, operation)
             if not repeatable:
                 raise
-        return write()
-
-    def _require_writable(self, verb: str) -> None:
-        if self._read_only:
-            raise InputError(
-                f"`{verb}` needs a graph opened for writing", hint='open it with mode="read_write"'
-            )
+        return self._counted(write())
 
 
 def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,11 @@ from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
+from omnigraph.graph.gate import check_graph_policy
+from omnigraph.model.actors import check_declared_actor
 from omnigraph.model.diagnosis import Check, Diagnosis
 from omnigraph.model.findings import Finding
+from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.source import Source
 from omnigraph.upkeep.doctor import unopened
@@ -30,16 +33,23 @@ def init(
     *,
     force: bool = False,
     actor: str | None = None,
+    policy: Policy | None = None,
+    external_blobs: Iterable[str] = (),
 ) -> Graph:
     """Create a graph at ``uri`` with a schema (a text, or the path of a `.pg` file) and open it.
 
+    ``policy`` decides who may write through this handle; making a graph is nothing it decides.
+    ``external_blobs`` is as for `open`.
     Raises the compile error of a bad schema before anything is written, and `AlreadyInitialized`
     when a graph is there already.
     """
+    check_graph_policy(policy)
+    if actor is not None:
+        check_declared_actor(actor, where="the actor of `init`")
     kernel = Kernel.of(Root.parse(uri))
     compiled = compile_schema(schema, domain=kernel.ids.ulid())
     initialize(kernel, compiled, actor_id=actor, force=force)
-    return Graph(kernel)
+    return Graph(kernel, policy=policy, external_blobs=external_blobs)
 
 
 def open_graph(
@@ -48,21 +58,41 @@ def open_graph(
     *,
     settle: bool = True,
     embedding: EmbeddingConfig | None = None,
+    policy: Policy | None = None,
+    external_blobs: Iterable[str] = (),
+    auto_optimize: bool | int | None = None,
 ) -> Graph:
     """Open the graph at ``uri``.
 
     Opening read-write first brings a graph of an older version up to date and settles what an
     interrupted write left behind, unless ``settle`` leaves that to `Graph.recover`, which says what
     became of each operation. Opening read-only writes nothing at all. ``embedding`` says how the
-    texts of `nearest` become vectors; without it, the environment does. Raises `NotFound` when
-    there is no graph.
+    texts of `nearest` become vectors; without it, the environment does. ``policy`` decides who may
+    write through this handle, and every write then needs an ``actor``; without it everybody may.
+    ``external_blobs`` are folders, `s3://bucket/folder` or `file:///path`, whose objects writes may
+    name as blobs; by default there are none.
+
+    ``auto_optimize`` keeps main compact and its indexes up to date in the background, after every
+    32 commits of this handle or as many as it says. It never fails a write, and ends with the
+    handle; `Graph.auto_optimize` tells what it did. By default `OMNIGRAPH_AUTO_OPTIMIZE` decides,
+    and without that nothing runs.
+
+    Raises `NotFound` when there is no graph.
     """
+    check_graph_policy(policy)
     kernel = Kernel.of(Root.parse(uri), serve_older=mode == "read_only")
     if mode == "read_only":
         open_for_reading(kernel)
     else:
         open_for_writing(kernel, settle=settle)
-    return Graph(kernel, read_only=mode == "read_only", embedding=embedding)
+    return Graph(
+        kernel,
+        read_only=mode == "read_only",
+        embedding=embedding,
+        policy=policy,
+        external_blobs=external_blobs,
+        auto_optimize=auto_optimize,
+    )
 
 
 def doctor(uri: str | os.PathLike[str]) -> Diagnosis:

@@ -15,11 +15,20 @@ from omnigraph.effects.io_counters import measure
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.embedding.queries import QueryEmbedder
 from omnigraph.engines.base import Engine, Execution, Trace
-from omnigraph.errors import CompileError, InputError, NotFound
-from omnigraph.graph.summary import SnapshotSummary, TableSummary
+from omnigraph.errors import (
+    CompileError,
+    HistoricalVersionReclaimed,
+    InputError,
+    NotFound,
+    WrongVerb,
+)
+from omnigraph.graph.blobs import Blob, find_blob
+from omnigraph.graph.signatures import QuerySignature, signatures_of
+from omnigraph.model.blobs import BlobSelector
 from omnigraph.model.explanation import ExplainedRun, ExplainedStep, Explanation
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.result import ReadTarget, Result
+from omnigraph.model.summaries import SnapshotSummary, TableSummary
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.explain import explain as plan_text
@@ -122,6 +131,10 @@ class GraphReading:
         """The typed plan of a query, read or write, without running it."""
         return _explanation(self._compiled(source, name, self._known_catalog()))
 
+    def describe_queries(self, source: str | Path | Source) -> tuple[QuerySignature, ...]:
+        """Every query of a text, checked against the accepted schema: name, parameters, kind."""
+        return signatures_of(source, self._accepted().catalog)
+
     def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
         snapshot = self._snapshot(branch, None)
@@ -186,6 +199,55 @@ class GraphReading:
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows[0] if rows else None
 
+    def blob(
+        self,
+        entity: str,
+        type: str,
+        id: str,
+        property: str,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> Blob:
+        """One value of a blob property, ready to be read in parts; none of it is read yet.
+
+        ``entity`` is `node` or `edge`. Raises `InputError` for an unknown type and for a property
+        that is no blob, `NotFound` for an unknown entity and for one without a value.
+        """
+        selector = BlobSelector.of(entity, type, id, property)
+        target = _read_target(branch, snapshot)
+        reader = self._pinned(target)
+        catalog = self._catalog_of(reader.snapshot)
+        return find_blob(reader, catalog, selector, target, self._kernel.gates)
+
+    def frame(
+        self,
+        type: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        spark: Any = None,
+    ) -> Any:
+        """The rows of a type as a Spark DataFrame, of the branch or commit as it is now.
+
+        ``columns`` and ``where``, a condition in SQL, are applied where the rows lie. The frame
+        keeps its snapshot whoever writes meanwhile. It is made in ``spark`` or the active session;
+        if there is none, one is started, which stays until the process ends.
+        """
+        from omnigraph.pipeline.frames import frame_of
+
+        return frame_of(
+            self._kernel.root,
+            type,
+            columns=columns,
+            where=where,
+            branch=branch,
+            snapshot=snapshot,
+            spark=spark,
+        )
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _accepted(self) -> AcceptedSchema:
@@ -219,6 +281,7 @@ class GraphReading:
         target: ReadTarget,
         *,
         trace: Trace | None = None,
+        again: bool = False,
     ) -> tuple[ReadPlan, Result]:
         known = self._known_catalog()
         try:
@@ -235,7 +298,13 @@ class GraphReading:
         if current is not known:
             plan, parameters = self._bound_query(source, name, params, current)
         now = datetime_from_ms(self._kernel.clock.wall_us() // 1000)
-        table = runner.execute(Execution(plan, parameters, reader, now, self._embed, trace))
+        try:
+            table = runner.execute(Execution(plan, parameters, reader, now, self._embed, trace))
+        except HistoricalVersionReclaimed:
+            if again or target.snapshot is not None:
+                raise
+            # The branch has moved on, and what it showed a moment ago was cleaned up meanwhile.
+            return self._run_query(runner, source, params, name, target, trace=trace, again=True)
         return plan, Result(
             table, query_name=plan.name, target=target, graph_commit_id=reader.snapshot.commit_id
         )
@@ -250,7 +319,7 @@ class GraphReading:
         """The plan and its parameters: what can be wrong with them is told before any reading."""
         plan = self._compiled(source, name, catalog)
         if not isinstance(plan, ReadPlan):
-            raise InputError(
+            raise WrongVerb(
                 f"query '{plan.name}' writes", hint="run it with `mutate` instead of `query`"
             )
         return plan, bind_parameters({each.name: each.type for each in plan.parameters}, params)

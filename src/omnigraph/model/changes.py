@@ -33,7 +33,7 @@ class Image:
     """An entity as it was at one moment: every property, and the endpoints of an edge."""
 
     properties: Mapping[str, Any]
-    """JSON values; blobs as loads read them."""
+    """JSON values; blobs as loads read them, or in a diff and in a conflict their summary."""
     endpoints: Endpoints | None = None
 
     def to_dict(self) -> dict[str, Any]:

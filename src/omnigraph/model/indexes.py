@@ -8,6 +8,8 @@ from typing import Any, Literal
 IndexKind = Literal["btree", "inverted", "vector"]
 """Ordered values; the words of a text; distances between vectors."""
 
+INDEX_KINDS: frozenset[IndexKind] = frozenset({"btree", "inverted", "vector"})
+
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.errors import MergeConflicts
+from omnigraph.model.change_text import spelled
 from omnigraph.model.conflicts import MergeConflict, RowConflict
+from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.receipts import MergeOutcome
 from omnigraph.model.text_table import TextTable
 
 CONFLICTS_PRINTED = 20
+HEADERS = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,13 @@ class PlannedType:
     conflicts: int
     resolved: int
     """Conflicts that a rule has settled."""
+
+    @property
+    def cells(self) -> tuple[str | int, ...]:
+        """A row of a table under `HEADERS`."""
+        how = "adopted" if self.is_adopted else "merged"
+        numbers = (self.inserted, self.updated, self.deleted, self.conflicts, self.resolved)
+        return (f"{self.kind} {self.type_name}", how, *numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -84,29 +94,52 @@ class MergePlan:
             "merge_conflicts": [conflict.to_dict() for conflict in self.conflicts],
         }
 
+    @property
+    def title(self) -> str:
+        """What is merged, and how."""
+        return f"{self.source} into {self.target}: {self.outcome.replace('_', ' ')}"
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.source} into {self.target}: {self.outcome.replace('_', ' ')}"
+        yield self.title
         if self.types:
             yield ""
-            headers = ("type", "inserted", "updated", "deleted", "conflicts", "resolved", "how")
-            yield from TextTable().lines(
-                headers, [_cells(each) for each in self.types], (False, *(True,) * 5, False)
-            )
+            cells = [list(map(str, each.cells)) for each in self.types]
+            yield from TextTable().lines(HEADERS, cells, (False, False, *(True,) * 5))
         if self.conflicts:
             yield ""
         for conflict in self.conflicts[:CONFLICTS_PRINTED]:
             yield f"{conflict.kind.value}: {conflict.message}"
-        if (more := len(self.conflicts) - CONFLICTS_PRINTED) > 0:
-            yield f"… and {more} more"
+        if more := self._more:
+            yield more
+
+    def _repr_html_(self) -> str:
+        parts = [html_line(self.title)]
+        if self.types:
+            colours = ["red" if each.conflicts else None for each in self.types]
+            parts.append(html_table(HEADERS, [each.cells for each in self.types], colours))
+        if self.conflicts:
+            shown = self.conflicts[:CONFLICTS_PRINTED]
+            headers = ("conflict", "what happened", "base", "source", "target")
+            parts.append(html_table(headers, [_conflict_cells(each) for each in shown]))
+        if more := self._more:
+            parts.append(html_line(more))
+        return "".join(parts)
+
+    @property
+    def _more(self) -> str | None:
+        more = len(self.conflicts) - CONFLICTS_PRINTED
+        return f"… and {more} more" if more > 0 else None
 
 
-def _cells(each: PlannedType) -> list[str]:
-    numbers = (each.inserted, each.updated, each.deleted, each.conflicts, each.resolved)
-    how = "adopted" if each.is_adopted else "merged"
-    return [f"{each.kind} {each.type_name}", *map(str, numbers), how]
+def _conflict_cells(conflict: MergeConflict) -> list[str]:
+    cells = [conflict.kind.value, conflict.message]
+    if not isinstance(conflict, RowConflict):
+        return [*cells, "", "", ""]
+    sides = (conflict.base, conflict.source, conflict.target)
+    return cells + [spelled(side, conflict.properties) for side in sides]
 
 
 def _way_out(conflicts: Sequence[MergeConflict]) -> str:

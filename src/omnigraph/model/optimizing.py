@@ -78,3 +78,24 @@ class OptimizeReceipt:
                 "seconds": self.seconds,
             },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class AutoOptimizeStatus:
+    """What upkeep in the background of a handle has done."""
+
+    every: int
+    """Commits of the handle between two runs."""
+    runs: int = 0
+    """Runs that came to their end."""
+    commits: int = 0
+    """Those of them that had something to do."""
+    postponed: int = 0
+    """Runs that were given up because others wrote."""
+    failures: int = 0
+    last_error: str | None = None
+    """What went wrong most recently; no write was affected."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {name: getattr(self, name) for name in AutoOptimizeStatus.__slots__}

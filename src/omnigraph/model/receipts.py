@@ -31,8 +31,8 @@ class CommitInfo:
     actor_id: str | None
     created_at: int
     """Microseconds since 1970."""
-    kind: CommitKind
-    """Not in the JSON form, which older clients know as it is."""
+    kind: CommitKind | None
+    """Not in the JSON form, which older clients know as it is; None when a server told of it."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -165,6 +165,8 @@ class MergeReceipt:
     branch_deleted: bool | None = None
     """None when deletion was not asked for."""
     branch_delete_error: str | None = None
+    source_commit_id: str | None = None
+    """The head of the source that was merged; not part of the JSON shape."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; what was not asked for is left out."""

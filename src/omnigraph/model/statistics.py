@@ -39,6 +39,8 @@ class TableStats:
     type_key: str
     rows: int
     fragments: int
+    small_fragments: int
+    """Those that optimizing could rewrite; large ones are as they should be."""
     deleted_rows: int
     """Rows that are gone, and still lie in the files."""
     bytes: int
@@ -60,6 +62,7 @@ class TableStats:
             "type_key": self.type_key,
             "rows": self.rows,
             "fragments": self.fragments,
+            "small_fragments": self.small_fragments,
             "deleted_rows": self.deleted_rows,
             "bytes": self.bytes,
             "versions": self.versions,

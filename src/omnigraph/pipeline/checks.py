@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.load_problems import EXISTING_HINT
 from omnigraph.commit.records.problems import Place, Problem
-from omnigraph.pipeline.claims import (
+from omnigraph.pipeline.claims import ROLES, Rule
+from omnigraph.pipeline.counting import (
     CLAIMS,
-    LOCATED,
     CheckJob,
     CommittedPart,
-    Rule,
     check_keys,
     claims_max,
     count_claims,
     key_tasks,
-    locate_committed,
+)
+from omnigraph.pipeline.locating import (
+    LOCATED,
+    PLACES,
     locate_frame,
+    locate_parts,
     locate_records,
+    record_places,
 )
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import Plan, type_of
@@ -35,6 +40,9 @@ if TYPE_CHECKING:
 KEYS_MAX = 16_000_000
 """Keys of one rule that one worker holds, at about 60 bytes each with what finds them."""
 
+KEYS_FEW = 100_000
+"""Keys up to which a worker checks one rule after another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Located:
@@ -42,27 +50,31 @@ class Located:
 
     role: str
     piece: int
-    """-1 for a committed entity."""
+    """-1 for what is not a record: a committed row, and a row of an upsert."""
     number: int
     entity_id: str
     member: str
     old: int
     new: int
+    at: tuple[int, int]
+    """The piece and number that stand for it in messages: of an upsert, its first record's."""
 
 
 def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:
     """Every key that breaks a rule, with its counts; evaluated when somebody asks."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    if claims_max(job) <= KEYS_MAX:
-        tasks = key_tasks(job, spark.sparkContext.defaultParallelism)
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
+    keys = claims_max(job)
+    if keys <= KEYS_MAX:
+        slots = spark.sparkContext.defaultParallelism
+        tasks = key_tasks(job, slots)
+        # Few keys are checked sooner than a task is started.
+        partitions = min(len(tasks), slots) if keys <= KEYS_FEW else len(tasks)
+        numbers = spark.range(0, len(tasks), 1, partitions)
         return numbers.mapInArrow(check_keys(job, tasks), CLAIMS)
     parts = len(job.parts) + 1
     claims = spark.range(0, parts, 1, parts).mapInArrow(count_claims(job), CLAIMS)
-    counted = claims.groupBy("rule", "key").agg(
-        *(F.sum(role).alias(role) for role in ("new", "old", "end", "bad"))
-    )
+    counted = claims.groupBy("rule", "key").agg(*(F.sum(role).alias(role) for role in ROLES))
     broken: Column = F.lit(False)
     for rule in job.plan.rules:
         broken = broken | ((F.col("rule") == rule.number) & F.expr(_broken(rule)))
@@ -74,8 +86,10 @@ def _broken(rule: Rule) -> str:
         assert rule.cardinality is not None
         low, high = rule.cardinality.minimum, rule.cardinality.maximum
         too_many = "false" if high is None else f"new + old > {high}"
-        return f"new > 0 and (new + old < {low} or {too_many})"
-    is_taken = "new > 1" + (" or (new > 0 and old > 0)" if rule.refuses_existing else "")
+        return f"new + was > 0 and (new + old < {low} or {too_many})"
+    is_taken = "new > 1 or raw > 1"
+    if rule.refuses_existing:
+        is_taken += " or (new > 0 and old > 0)"
     if rule.kind == "unique":
         return is_taken
     return f"({is_taken} or (end > 0 and new + old + bad = 0))"
@@ -94,43 +108,102 @@ def explain(
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
+    is_upsert = bool(job.records)
+    found = _upsert_claims(spark, job) if is_upsert else _claims(spark, job, reading, plan)
+    broken = (
+        broken_keys(spark, job)
+        .groupBy("rule", "key")
+        .agg(*(F.sum(role).alias(role) for role in ROLES))
+    )
+    joined = found.join(broken, ["rule", "key"]).orderBy(
+        "rule", "key", "piece", "number", "id", "member"
+    )
+    explainers = (
+        (
+            _Explainer(job.plan.rules[number], key, reading.catalog, place_of),
+            list(map(_located, rows)),
+        )
+        for (number, key), rows in groupby(
+            joined.toLocalIterator(), key=lambda row: (row["rule"], row["key"])
+        )
+    )
+    for rule, of_rule in groupby(explainers, key=lambda each: each[0].rule):
+        if rule.kind == "unique" and rule.has_raw:
+            yield from _first_clashes(of_rule)
+        else:
+            for explainer, claims in of_rule:
+                yield from explainer.problems(claims)
+
+
+def _first_clashes(
+    broken: Iterable[tuple[_Explainer, Sequence[Located]]],
+) -> Iterator[Problem]:
+    """One problem for each entity, although several of its records may clash with others."""
+    first: dict[str, tuple[tuple[int, int], Problem]] = {}
+    for explainer, claims in broken:
+        for order, problem in explainer.clashes(claims):
+            assert problem.entity_id is not None
+            known = first.get(problem.entity_id)
+            if known is None or order < known[0]:
+                first[problem.entity_id] = (order, problem)
+    yield from (problem for _, problem in first.values())
+
+
+def _claims(spark: SparkSession, job: CheckJob, reading: Reading, plan: Plan) -> DataFrame:
+    """Every claim of the input, which is read once more, and of the graph."""
+    from pyspark.sql import functions as F  # noqa: N812
+
     sources: list[DataFrame] = []
     if plan.tasks:
-        tasks = len(plan.tasks)
-        numbers = spark.range(0, tasks, 1, tasks)
+        numbers = spark.range(0, len(plan.tasks), 1, len(plan.tasks))
         sources.append(numbers.mapInArrow(locate_records(reading, job.plan, plan.tasks), LOCATED))
     first = plan.first_frame
     for source in plan.frames:
         located = locate_frame(reading, job.plan, source.table_key, source.name, first)
         sources.append(source.frame.mapInArrow(located, LOCATED))
         first += source.frame.rdd.getNumPartitions()
+    committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
     if committed:
         numbers = spark.range(0, len(job.parts), 1, len(job.parts))
         wanted = numbers.filter(F.col("id").isin(committed))
-        sources.append(wanted.mapInArrow(locate_committed(job), LOCATED))
+        sources.append(wanted.mapInArrow(locate_parts(job), LOCATED))
     found = sources[0]
     for more in sources[1:]:
         found = found.union(more)
-    broken = (
-        broken_keys(spark, job)
-        .groupBy("rule", "key")
-        .agg(*(F.sum(role).alias(role) for role in ("new", "old", "end", "bad")))
+    return found.withColumn("at_piece", F.col("piece")).withColumn("at_number", F.col("number"))
+
+
+def _upsert_claims(spark: SparkSession, job: CheckJob) -> DataFrame:
+    """Every claim of what an upsert read, what it wrote, and what stays in the graph."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    parts, records = len(job.parts), len(job.records)
+    claims = spark.range(0, parts, 1, parts).mapInArrow(locate_parts(job), LOCATED)
+    places = (
+        spark.range(0, records, 1, records)
+        .mapInArrow(record_places(job), PLACES)
+        .groupBy("table", "id")
+        .agg(F.min(F.struct("piece", "number")).alias("at"))
+        .select(
+            "table",
+            "id",
+            F.col("at.piece").alias("at_piece"),
+            F.col("at.number").alias("at_number"),
+        )
     )
-    joined = found.join(broken, ["rule", "key"]).orderBy(
-        "rule", "key", "piece", "number", "id", "member"
-    )
-    rows = joined.toLocalIterator()
-    catalog = reading.catalog
-    for (number, key), group in groupby(rows, key=lambda row: (row["rule"], row["key"])):
-        rule = job.plan.rules[number]
-        claims = [_located(row) for row in group]
-        yield from _Explainer(rule, key, catalog, place_of).problems(claims)
+    return claims.join(places, ["table", "id"], "left").na.fill(-1, ["at_piece", "at_number"])
 
 
 def _located(row: Any) -> Located:
     return Located(
-        row["role"], row["piece"], row["number"], row["id"], row["member"], row["old"], row["new"]
+        row["role"],
+        row["piece"],
+        row["number"],
+        row["id"],
+        row["member"],
+        row["old"],
+        row["new"],
+        (row["at_piece"], row["at_number"]),
     )
 
 
@@ -149,18 +222,18 @@ class _Explainer:
         catalog: Catalog,
         place_of: Callable[[int, int], Place],
     ) -> None:
-        self._rule = rule
+        self.rule = rule
         self._key = key
         self._type = type_of(rule.table_key, catalog)
         self._place_of = place_of
 
     def problems(self, claims: Sequence[Located]) -> Iterator[Problem]:
         """What is said about the key; ``claims`` come in the order of the input."""
-        records = [claim for claim in claims if claim.role == "new" and claim.piece >= 0]
-        if self._rule.kind == "degree":
+        records = [claim for claim in claims if claim.role == "new"]
+        if self.rule.kind == "degree":
             yield self._degree(claims[0].new + claims[0].old)
-        elif self._rule.kind == "unique":
-            yield from self._taken(records, [claim for claim in claims if claim.piece < 0])
+        elif self.rule.kind == "unique":
+            yield from self._taken(records, [claim for claim in claims if claim.role == "old"])
         else:
             yield from self._entity(records, claims)
 
@@ -169,9 +242,10 @@ class _Explainer:
         is_known = bool(records) or any(claim.role == "old" for claim in claims)
         if ends and not is_known:
             yield from map(self._dangling, ends)
-        if len(records) > 1:
-            yield self._repeated(records[0], records[-1])
-        elif records and self._rule.refuses_existing and records[0].old:
+        given = [claim for claim in claims if claim.role == "raw"] or records
+        if len(given) > 1:
+            yield self._repeated(given[0], given[-1])
+        elif records and self.rule.refuses_existing and records[0].old:
             kind = "edge" if isinstance(self._type, EdgeType) else "node"
             yield self._problem(
                 "existing_id",
@@ -193,7 +267,8 @@ class _Explainer:
         )
 
     def _repeated(self, first: Located, last: Located) -> Problem:
-        earlier = f"the first record with it is {self._at(first)}"
+        earlier = f"the first record with it is {self._place_of(first.piece, first.number)}"
+        last = replace(last, at=(last.piece, last.number))
         if isinstance(self._type, NodeType) and self._type.key:
             names = sorted(self._type.key)
             return self._problem(
@@ -220,19 +295,35 @@ class _Explainer:
         before = [claim.entity_id for claim in holders if claim.entity_id not in written]
         holder = min(before, default=None)
         for claim in by_id if holder is not None else by_id[1:]:
-            other = by_id[0].entity_id if holder is None else holder
-            columns = self._rule.columns
-            yield self._problem(
-                "unique",
-                f"@unique violation on {self._type.name}.{listed(columns)}: value"
-                f" '{self._shown(columns, columns)}' held by '{other}' and '{claim.entity_id}'",
-                claim,
-                "no two entities may have the same values",
-                member=columns[0] if len(columns) == 1 else None,
-            )
+            yield self._clash(by_id[0].entity_id if holder is None else holder, claim)
+
+    def clashes(self, claims: Sequence[Located]) -> Iterator[tuple[tuple[int, int], Problem]]:
+        """The same where records repeat each other: within the input, the first one holds.
+
+        Problems come with the order in which they count; those with the graph count last.
+        """
+        given = [claim for claim in claims if claim.role == "raw"]
+        for claim in given[1:]:
+            yield (claim.piece, claim.number), self._clash(given[0].entity_id, claim)
+        holders = [claim for claim in claims if claim.role == "old"]
+        if holders:
+            records = [claim for claim in claims if claim.role == "new"]
+            for problem in self._taken(records, holders):
+                yield (sys.maxsize, 0), problem
+
+    def _clash(self, holder: str, claim: Located) -> Problem:
+        columns = self.rule.columns
+        return self._problem(
+            "unique",
+            f"@unique violation on {self._type.name}.{listed(columns)}: value"
+            f" '{self._shown(columns, columns)}' held by '{holder}' and '{claim.entity_id}'",
+            claim,
+            "no two entities may have the same values",
+            member=columns[0] if len(columns) == 1 else None,
+        )
 
     def _degree(self, count: int) -> Problem:
-        limits = self._rule.cardinality
+        limits = self.rule.cardinality
         assert limits is not None
         bound = f"min {limits.minimum}" if count < limits.minimum else f"max {limits.maximum}"
         message = f"source '{self._key}' has {count} edges ({bound})"
@@ -272,4 +363,4 @@ class _Explainer:
         )
 
     def _at(self, claim: Located) -> Place | None:
-        return None if claim.piece < 0 else self._place_of(claim.piece, claim.number)
+        return None if claim.at[0] < 0 else self._place_of(*claim.at)

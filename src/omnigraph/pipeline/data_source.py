@@ -41,6 +41,7 @@ from omnigraph.commit.writer import Intent
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError, ReadSetChanged
+from omnigraph.model.actors import check_declared_actor
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.merging import MergeRows
 from omnigraph.pipeline.minting import Minting
@@ -270,6 +271,8 @@ class _Writer(DataSourceArrowWriter):
         self._mode: LoadMode = found[0]
         self._where = where
         self._actor = options.get("actor")
+        if self._actor is not None:
+            check_declared_actor(self._actor, where="the option `actor`")
         self._key_option = options.get("idempotency_key")
         self._operation = MINT.operation_id()
         kernel = self._kernel()

@@ -73,13 +73,14 @@ def choose_engine(
     if is_typed:
         return EngineChoice("spark", "the input has tables")
     size = sum(found.size for source in files for found in find_files(source))
-    threshold = _threshold(environment)
+    threshold = threshold_bytes(environment)
     if size > threshold:
         return EngineChoice("spark", f"the input has {size} bytes, more than {threshold}")
     return EngineChoice("local", f"the input has {size} bytes")
 
 
-def _threshold(environment: Mapping[str, str]) -> int:
+def threshold_bytes(environment: Mapping[str, str]) -> int:
+    """The size of an input beyond which Spark's workers are worth their start."""
     text = environment.get(THRESHOLD_VARIABLE, "")
     if not text:
         return THRESHOLD_BYTES

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
 
@@ -15,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a worker does: numbers of tasks in, rows out."""
 
 POLL_SECONDS = 0.1
 
@@ -30,9 +37,13 @@ class StageProgress:
     rows: int | None = None
     """Known when the stage is over."""
     finished: bool = False
+    ui: str | None = None
+    """Where Spark shows what it does; told once, before the first stage, if it does."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: one event."""
+        if self.ui is not None:
+            return {"event": "session", "ui": self.ui}
         rate = None if self.rows is None or not self.seconds else round(self.rows / self.seconds)
         return {
             "event": "finished" if self.finished else "progress",
@@ -60,6 +71,8 @@ class Jobs:
         self.spark = spark
         self._operation_id = operation_id
         self._watch = watch
+        self.here = False
+        """Whether a job is so small that starting workers would take longer than doing it."""
 
     def run(self, stage: str, label: str, action: Callable[[], T]) -> T:
         """The result of ``action``, which may start any number of Spark jobs.
@@ -69,12 +82,12 @@ class Jobs:
         from pyspark import inheritable_thread_target
 
         context = self.spark.sparkContext
-        group = f"omnigraph-{self._operation_id}-{stage}"
+        group = self._group(stage)
         done: list[T] = []
         failed: list[BaseException] = []
 
         def work() -> None:
-            context.setJobGroup(group, f"omnigraph {stage}: {label}", interruptOnCancel=True)
+            context.setJobGroup(group, _description(stage, label), interruptOnCancel=True)
             try:
                 done.append(action())
             except BaseException as error:
@@ -100,6 +113,67 @@ class Jobs:
             raise _translated(failed[0], stage)
         return done[0]
 
+    @contextmanager
+    def named(self, stage: str, label: str) -> Iterator[None]:
+        """Name the jobs that are started within a block, and cancel them with it."""
+        context = self.spark.sparkContext
+        context.setJobGroup(self._group(stage), _description(stage, label), interruptOnCancel=True)
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):
+                context.cancelJobGroup(self._group(stage))
+            raise
+        finally:
+            for name in ("spark.jobGroup.id", "spark.job.description"):
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+    def began(self) -> None:
+        """Tell where Spark shows what it does, if it does."""
+        ui = self.spark.sparkContext.uiWebUrl
+        if self._watch is not None and ui is not None:
+            self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
+
+    def _group(self, stage: str) -> str:
+        return f"omnigraph-{self._operation_id}-{stage}"
+
+    def answers(self, stage: str, label: str, count: int, work: Work) -> list[Any]:
+        """What ``work`` answers to the numbers below ``count``, as rows of a kind and a text.
+
+        Spark gives each number to a worker, unless all of it is done `here`.
+        """
+        from omnigraph.pipeline.staging import ANSWERS
+
+        if self.here:
+            try:
+                done = self.done_here(count, work)
+            except OmnigraphError:
+                raise
+            except Exception as error:
+                raise _translated(error, stage) from error
+            return [row for batch in done for row in batch.to_pylist()]
+
+        def collect() -> list[Any]:
+            numbers = self.spark.range(0, count, 1, count)
+            rows: list[Any] = numbers.mapInArrow(work, ANSWERS).collect()
+            return rows
+
+        return self.run(stage, label, collect) if count else []
+
+    def done_here(self, count: int, work: Work) -> list[pa.RecordBatch]:
+        """The same work by threads of this process, in the order of the numbers."""
+
+        def one(number: int) -> list[pa.RecordBatch]:
+            numbers = pa.record_batch([pa.array([number], pa.int64())], names=["id"])
+            return list(work(iter([numbers])))
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            try:
+                return [batch for batches in threads.map(one, range(count)) for batch in batches]
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
+
     def finished(self, stage: str, rows: int, seconds: float) -> None:
         """Tell that a stage is over."""
         if self._watch is not None:
@@ -122,6 +196,11 @@ class Jobs:
         tasks_done = sum(finished for finished, _ in seen.values())
         tasks = sum(total for _, total in seen.values())
         self._watch(StageProgress(stage, tasks_done, tasks, perf_counter() - started))
+
+
+def _description(stage: str, label: str) -> str:
+    """What the Spark UI calls a job."""
+    return f"omnigraph {stage}: {label}"
 
 
 def _translated(error: BaseException, stage: str) -> BaseException:

@@ -5,6 +5,7 @@ stage    what happens
 =======  ==========================================================================================
 plan     files are found and cut into tasks; headers and footers are checked
 read     workers read, convert, check values and write rows beside the tables, in one pass
+match    of an upsert: workers find the rows that are replaced, and write those that differ
 check    what concerns several records is counted, in one aggregation over keys
 commit   the write path of every write: lease, sidecar, one transaction per table, one publish
 =======  ==========================================================================================
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
@@ -25,32 +25,36 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import WriteLimits
-from omnigraph.commit.load_input import LoadInput
-from omnigraph.commit.load_problems import checked_plan
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, repeated_load
+from omnigraph.commit.records.blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.records.findings import MAX_ERRORS, Findings
-from omnigraph.commit.records.problems import Grammar, Place, Problem, unit_of
+from omnigraph.commit.records.problems import Grammar
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
 from omnigraph.errors import InputError, OmnigraphError, ReadSetChanged, RecoveryRequired
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
 from omnigraph.pipeline.checks import broken_keys, explain
-from omnigraph.pipeline.claims import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.pipeline.claims import plan_checks
+from omnigraph.pipeline.counting import (
+    CheckJob,
+    Part,
+    WrittenPart,
+    check_keys,
+    claims_max,
+    key_tasks,
+)
+from omnigraph.pipeline.engine import threshold_bytes
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
 from omnigraph.pipeline.jobs import Jobs, Watch
-from omnigraph.pipeline.merging import MergeRows
 from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.reading import Reading
+from omnigraph.pipeline.record_places import RecordPlaces
 from omnigraph.pipeline.sources import (
     FileSource,
-    Piece,
     Plan,
     Source,
     Task,
@@ -67,6 +71,7 @@ from omnigraph.pipeline.staging import (
     stage_files,
     stage_frame,
 )
+from omnigraph.pipeline.upsert import Upsert, committed_parts
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import DatasetRef
@@ -78,10 +83,8 @@ if TYPE_CHECKING:
 SCRATCH = "__load"
 """Below the root: rows of loads that are not written where they will stay."""
 
-MERGE_POOL_BYTES = 2 << 30
-
-PART_ROWS = 1_000_000
-"""Committed rows that one task of the check reads."""
+HERE_KEYS = 4_000_000
+"""Keys of one rule that this process holds for an input that is small itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class BulkRequest:
     max_errors: int = MAX_ERRORS
     errors_out: Path | None = None
     ignore_unknown: bool = False
+    external: ExternalBlobs = NOT_ON_SPARK
 
 
 def bulk_load(
@@ -110,7 +114,6 @@ def bulk_load(
     request: BulkRequest,
     spark: SparkSession,
     *,
-    limits: WriteLimits,
     ensure_branch: Callable[[], bool],
     drop_branch: Callable[[], None],
     watch: Watch | None = None,
@@ -120,7 +123,7 @@ def bulk_load(
     ``ensure_branch`` creates the branch if it is missing and says whether it did; ``drop_branch``
     takes that back if the load fails. Raises `InputError` with the first problems of a bad input.
     """
-    return _BulkLoad(kernel, request, spark, limits, watch).run(path, ensure_branch, drop_branch)
+    return _BulkLoad(kernel, request, spark, watch).run(path, ensure_branch, drop_branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +140,11 @@ class _BulkLoad:
         kernel: Kernel,
         request: BulkRequest,
         spark: SparkSession,
-        limits: WriteLimits,
         watch: Watch | None,
     ) -> None:
         self._kernel = kernel
         self._request = request
         self._spark = spark
-        self._limits = limits
         operation = kernel.ids.operation_id()
         self._operation = operation
         self._jobs = Jobs(spark, operation, watch)
@@ -158,15 +159,14 @@ class _BulkLoad:
             Files.of_environment(
                 [each.path for each in request.sources if isinstance(each, FileSource)]
             ),
+            external=request.external,
         )
         self._stages: dict[str, LoadStage] = {}
         self._plan = Plan((), ())
         self._places: dict[str, TablePlace] = {}
         self._staged: Staged | None = None
-        self._pieces: dict[int, Piece] = {}
-        self._firsts: dict[int, int] = {}
-        self._order: dict[str, int] = {}
-        self._loaded: tuple[LoadInput, Sequence[Problem]] | None = None
+        self._records = RecordPlaces.of(self._plan, request.grammar, {})
+        self._upsert: Upsert | None = None
         self._digest: str | None = None
 
     def run(
@@ -178,6 +178,7 @@ class _BulkLoad:
         """Stages plan to commit."""
         started = perf_counter()
         request = self._request
+        self._jobs.began()
         self._plan = plan_sources(
             request.sources,
             self._catalog,
@@ -197,6 +198,7 @@ class _BulkLoad:
                     hint="write the frame to files, or leave out the key",
                 )
             self._digest = input_digest(self._plan.files)
+        self._jobs.here = not self._plan.frames and self._plan.bytes <= threshold_bytes(os.environ)
         self._note("plan", len(self._plan.files), started)
         branch_created = ensure_branch()
         try:
@@ -253,11 +255,11 @@ class _BulkLoad:
         if catalog is not self._catalog:
             raise ReadSetChanged("schema_hash", self._accepted.schema_hash, catalog.schema_hash)
         staged = self._stage(capture)
-        if self._request.mode == "merge":
-            changes, outcome = self._merged(capture, staged)
-        else:
-            self._check(capture, staged)
+        if self._request.mode != "merge":
+            self._check(self._check_job(capture, staged), staged)
             changes, outcome = self._changes(staged)
+        else:
+            changes, outcome = self._upserted(capture, staged)
         request = self._request
         said: dict[str, Any] = {
             "base_branch": request.base_branch,
@@ -286,36 +288,25 @@ class _BulkLoad:
             counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
         return ChangeSet(changes), _outcome(counts)
 
-    def _merged(self, capture: Capture, staged: Staged) -> tuple[ChangeSet, _Outcome]:
-        """An upsert: what workers have read meets the committed rows here, as any other write's."""
-        # With an index on the ids, Lance joins in a pool that is too small for many rows.
-        os.environ.setdefault("LANCE_MEM_POOL_SIZE", str(MERGE_POOL_BYTES))
+    def _upserted(self, capture: Capture, staged: Staged) -> tuple[ChangeSet, _Outcome]:
+        """An upsert meets the committed rows before it is checked: not all of its rows change."""
         started = perf_counter()
-        if self._loaded is None:
-            records = any(found.format == "records" for found in self._plan.files)
-            rows = MergeRows(
-                self._catalog,
-                self._places,
-                self._storage_options,
-                self._limits,
-                self._place_of,
-                unit_of(self._request.grammar) if records else "record",
-            )
-            self._loaded = rows.read(staged.fragments, self._reading.minting.prefix)
-        loaded, problems = self._loaded
-        findings = self._findings()
-        self._explain_records(staged, findings)
-        refused = {key: pa.array(ids, pa.string()) for key, ids in staged.refused.items()}
-        plan = checked_plan(
-            replace(loaded, refused_ids=refused),
-            capture.reader,
-            (),
-            problems,
-            findings,
-            values=False,
+        upsert = self._upsert = self._upsert or Upsert(
+            self._spark,
+            self._jobs,
+            self._reading,
+            staged,
+            self._places,
+            self._final_place,
+            self._delete,
+            self._kernel.root.join(self._scratch),
+            self._storage_options,
         )
-        self._note("check", self._rows, started)
-        return plan.changes, _Outcome(plan.nodes, plan.edges)
+        upsert.meet(capture)
+        self._note("match", self._rows, started)
+        self._check(upsert.check_job(capture), staged)
+        changes = ChangeSet() if self._request.dry_run else upsert.changes()
+        return changes, _outcome(upsert.counts())
 
     # --- read ---
 
@@ -330,9 +321,7 @@ class _BulkLoad:
             self._reading = replace(self._reading, renames=renames_of(staged.renamed))
             staged = self._read()
         self._staged = staged
-        self._pieces = self._plan.pieces
-        self._firsts = self._first_records(staged)
-        self._order = {piece.shown: i for i, piece in reversed(self._pieces.items())}
+        self._records = RecordPlaces.of(self._plan, self._request.grammar, staged.records)
         self._note("read", self._rows, started)
         return staged
 
@@ -352,14 +341,23 @@ class _BulkLoad:
         return sorted(type_of(key, self._catalog).table_key for key in keys)
 
     def _place(self, capture: Capture, key: str) -> TablePlace:
+        if self._uses_scratch:
+            return self._aside(capture, key, "read")
+        return self._final_place(capture, key)
+
+    def _final_place(self, capture: Capture, key: str) -> TablePlace:
+        """Where rows are written that are to stay; those of a dry run are not."""
+        if self._request.dry_run:
+            return self._aside(capture, key, "written")
         entry = capture.snapshot.table(key)
         ref = capture.branch.where.ref
         address = DatasetRef(self._kernel.table_uri(entry.location), ref).address
-        if self._uses_scratch:
-            name = entry.location.replace("/", "-")
-            return TablePlace(self._kernel.root.join(self._scratch, name))
         replaces = self._request.mode == "overwrite"
         return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
+
+    def _aside(self, capture: Capture, key: str, folder: str) -> TablePlace:
+        name = capture.snapshot.table(key).location.replace("/", "-")
+        return TablePlace(self._kernel.root.join(self._scratch, folder, name))
 
     @property
     def _scratch(self) -> str:
@@ -389,15 +387,7 @@ class _BulkLoad:
         if not count:
             return []
         label = f"{len(self._plan.files)} files"
-        return self._jobs.run(
-            "read",
-            label,
-            lambda: (
-                self._spark.range(0, count, 1, count)
-                .mapInArrow(stage_files(job), ANSWERS)
-                .collect()
-            ),
-        )
+        return self._jobs.answers("read", label, count, stage_files(job))
 
     def _sorted(self, answers: Sequence[Any], job: StageJob) -> Staged:
         """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
@@ -439,17 +429,6 @@ class _BulkLoad:
             first += frame.rdd.getNumPartitions()
         return staged
 
-    def _first_records(self, staged: Staged) -> dict[int, int]:
-        """How many records of its file come before each piece."""
-        firsts: dict[int, int] = {}
-        so_far: dict[str, int] = {}
-        for task in self._plan.tasks:
-            for piece in task.pieces:
-                is_counted = piece.is_range and piece.format in ("records", "json")
-                firsts[piece.index] = so_far.get(piece.path, 0) if is_counted else piece.first
-                so_far[piece.path] = so_far.get(piece.path, 0) + staged.records.get(piece.index, 0)
-        return firsts
-
     @property
     def _rows(self) -> int:
         staged = self._staged
@@ -457,15 +436,12 @@ class _BulkLoad:
 
     # --- check ---
 
-    def _check(self, capture: Capture, staged: Staged) -> None:
+    def _check(self, job: CheckJob | None, staged: Staged) -> None:
         """Stop here if anything is wrong with the input, alone or together with the graph."""
         started = perf_counter()
-        job = self._check_job(capture, staged)
         broken = 0
         if job is not None:
-            broken = self._jobs.run(
-                "check", f"{len(job.parts)} parts", lambda: broken_keys(self._spark, job).count()
-            )
+            broken = self._broken(job)
         self._note("check", self._rows, started)
         if not broken and not staged.counts:
             return
@@ -476,17 +452,31 @@ class _BulkLoad:
         self._discard(staged)
         findings.raise_if_any()
 
+    def _broken(self, job: CheckJob) -> int:
+        """How many keys break a rule."""
+        if self._jobs.here and claims_max(job) <= HERE_KEYS:
+            tasks = key_tasks(job, os.cpu_count() or 1)
+            return sum(
+                batch.num_rows for batch in self._jobs.done_here(len(tasks), check_keys(job, tasks))
+            )
+        label = f"{len(job.parts)} parts"
+        return self._jobs.run("check", label, lambda: broken_keys(self._spark, job).count())
+
     def _discard(self, staged: Staged) -> None:
         """Remove rows that will not be committed: no transaction names them, or ever will."""
-        if self._uses_scratch:
-            return
+        if self._upsert is not None:
+            self._upsert.forget_all()
+        if not self._uses_scratch:
+            for key, fragments in staged.fragments.items():
+                self._delete(self._places[key], fragments)
+
+    def _delete(self, place: TablePlace, fragments: Sequence[str]) -> None:
         root = f"{self._kernel.root.uri}/"
-        for key, fragments in staged.fragments.items():
-            for file in data_files(self._places[key], fragments):
-                name = file.removeprefix(root)
-                self._kernel.store.delete(name)
-                # Blobs too large for the file lie in a directory of its name.
-                self._kernel.store.delete_prefix(name.removesuffix(".lance"))
+        for file in data_files(place, fragments):
+            name = file.removeprefix(root)
+            self._kernel.store.delete(name)
+            # Blobs too large for the file lie in a directory of its name.
+            self._kernel.store.delete_prefix(name.removesuffix(".lance"))
 
     def _findings(self) -> Findings:
         return Findings(self._request.max_errors, self._request.errors_out)
@@ -505,7 +495,7 @@ class _BulkLoad:
             for fragment in fragments
         ]
         for key in sorted(plan.committed):
-            parts.extend(_committed_parts(capture, key))
+            parts.extend(committed_parts(capture, key))
         refused = {key: tuple(ids) for key, ids in staged.refused.items()}
         return CheckJob(
             plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
@@ -516,10 +506,9 @@ class _BulkLoad:
         is_complete = len(staged.problems) == staged.counts.total()
         for payload in staged.problems:
             piece = payload["piece"]
-            problem = decoded_problem(payload, self._firsts.get(piece, 0))
-            number = 0 if problem.place is None else problem.place.number
-            at = self._order.get(problem.place.source or "", piece) if problem.place else piece
-            findings.add((at, number), problem, listed=is_complete)
+            problem = decoded_problem(payload, self._records.first(piece))
+            at = self._records.sort_key(problem.place, piece) if problem.place else (piece, 0)
+            findings.add(at, problem, listed=is_complete)
         if findings.errors_out is not None and not is_complete:
             self._list_all(findings)
 
@@ -527,39 +516,23 @@ class _BulkLoad:
         """Read the input once more for the problems that there was no room for."""
         job = self._stage_job(self._plan.tasks)
         count = len(job.tasks)
-        rows = (
-            self._spark.range(0, count, 1, count)
-            .mapInArrow(list_problems(job), ANSWERS)
-            .toLocalIterator()
-        )
-        for row in rows:
-            payload = json.loads(row["payload"])
-            findings.list([decoded_problem(payload, self._firsts.get(payload["piece"], 0))])
+        with self._jobs.named("check", "list every problem"):
+            rows = (
+                self._spark.range(0, count, 1, count)
+                .mapInArrow(list_problems(job), ANSWERS)
+                .toLocalIterator()
+            )
+            for row in rows:
+                payload = json.loads(row["payload"])
+                first = self._records.first(payload["piece"])
+                findings.list([decoded_problem(payload, first)])
 
     def _explain_checks(self, job: CheckJob, findings: Findings) -> None:
-        for problem in explain(self._spark, job, self._reading, self._plan, self._place_of):
-            findings.counts[problem.kind] += 1
-            place = problem.place
-            at = -1 if place is None else self._order.get(place.source or "", sys.maxsize)
-            findings.add((at, 0 if place is None else place.number), problem)
-
-    def _place_of(self, piece: int, number: int) -> Place:
-        """The place of a record, by its piece and its number within it."""
-        known = self._pieces.get(piece)
-        if known is None:
-            name, partition = self._frame_place(piece)
-            return Place(f"{name}[{partition}]", number, "record")
-        unit = unit_of(self._request.grammar) if known.format == "records" else "record"
-        return Place(known.shown, self._firsts.get(piece, 0) + number, unit)
-
-    def _frame_place(self, piece: int) -> tuple[str, int]:
-        first = self._plan.first_frame
-        for source in self._plan.frames:
-            partitions = source.frame.rdd.getNumPartitions()
-            if piece < first + partitions:
-                return source.name, piece - first
-            first += partitions
-        raise IndexError(piece)
+        place_of = self._records.place
+        with self._jobs.named("check", "find the records to blame"):
+            for problem in explain(self._spark, job, self._reading, self._plan, place_of):
+                findings.counts[problem.kind] += 1
+                findings.add(self._records.sort_key(problem.place), problem)
 
     # --- stages ---
 
@@ -575,21 +548,3 @@ def _outcome(counts: Mapping[str, LoadedType]) -> _Outcome:
         tuple(counts[key] for key in sorted(counts) if key.startswith("node:")),
         tuple(counts[key] for key in sorted(counts) if key.startswith("edge:")),
     )
-
-
-def _committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
-    handle = capture.reader.handle(key)
-    entry = capture.snapshot.table(key)
-    address = capture.reader.where(entry).address
-    parts: list[CommittedPart] = []
-    held: list[int] = []
-    rows = 0
-    for fragment in handle.get_fragments():
-        held.append(fragment.fragment_id)
-        rows += fragment.physical_rows
-        if rows >= PART_ROWS:
-            parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
-            held, rows = [], 0
-    if held:
-        parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
-    return parts

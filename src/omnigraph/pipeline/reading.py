@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.load_problems import value_problems
-from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.commit.records.blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.records.envelope import EnvelopeReader, TableType
 from omnigraph.commit.records.framing import Chunk, read_chunks, read_line_chunks
 from omnigraph.commit.records.hints import name_hint
@@ -54,6 +54,8 @@ class Reading:
     """The way to the files of the input."""
     renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By node type, the canonical ids of nodes that the input names in an older way."""
+    external: ExternalBlobs = NOT_ON_SPARK
+    """Which objects blobs may refer to."""
 
     @property
     def catalog(self) -> Catalog:
@@ -187,7 +189,7 @@ class PieceReader:
                 # Values of a table have types: nothing is left to be forgiving about.
                 "strict" if is_table else reading.grammar,
                 lambda _source, numbers: reading.minting.ids(piece.index, numbers),
-                ExternalBlobs(),
+                reading.external,
                 copy_external=reading.mode != "overwrite",
                 unit="record" if is_table else None,
             )

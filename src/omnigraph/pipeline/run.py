@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.write_path import WritePath
 from omnigraph.errors import InputError
 from omnigraph.model.receipts import LoadReceipt
@@ -27,7 +26,6 @@ def run_bulk_load(
     request: BulkRequest,
     frames: Mapping[str, Any] | None = None,
     *,
-    limits: WriteLimits,
     ensure_branch: Callable[[], bool],
     drop_branch: Callable[[], None],
     spark: SparkSession | None = None,
@@ -51,7 +49,6 @@ def run_bulk_load(
             path,
             replace(request, sources=[*request.sources, *more]),
             session,
-            limits=limits,
             ensure_branch=ensure_branch,
             drop_branch=drop_branch,
             watch=watch,

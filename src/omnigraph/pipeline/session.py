@@ -131,6 +131,11 @@ def spark_session(
         built.stop()
 
 
+def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
+    """The session for a frame, which lives on: one that is built stays until the process ends."""
+    return spark or _active() or build_session(settings)
+
+
 def _active() -> SparkSession | None:
     # Without the import nobody in this process can have made a session.
     if "pyspark.sql" not in sys.modules:

@@ -24,10 +24,13 @@ from omnigraph.commit.records.rows import TypedRows
 from omnigraph.errors import InputError, NotFound, OmnigraphError, SourceChanged
 from omnigraph.pipeline.reading import PieceReader, Reading
 from omnigraph.pipeline.sources import Piece, Task, type_of
-from omnigraph.storage.written import TablePlace, write_rows
+from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, write_rows
 
 ANSWERS = "task int, kind string, payload string"
 """The Spark schema of what a task says."""
+
+PART_ROWS_MAX = 1 << 19
+"""Rows that are written aside together: of an upsert, a worker holds so many."""
 
 _QUEUE_BATCHES = 4
 _END = object()
@@ -62,7 +65,7 @@ def stage_files(job: StageJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield _encoded(number, stage_task(job, job.tasks[number]))
+                yield encoded_answers(number, stage_task(job, job.tasks[number]))
 
     return run
 
@@ -87,7 +90,7 @@ def stage_frame(
                 if batch.num_rows:
                     staged.take(piece, *reader.table_rows(batch, type, piece))
             staged.read(piece, reader.records)
-        yield _encoded(-1, staged.answers)
+        yield encoded_answers(-1, staged.answers)
 
     return run
 
@@ -104,7 +107,7 @@ def list_problems(
                 for piece in job.tasks[number].pieces:
                     for _, problems in reader.read(piece):
                         found = [_problem_answer(piece, problem) for problem in problems]
-                        yield _encoded(number, found)
+                        yield encoded_answers(number, found)
 
     return run
 
@@ -154,7 +157,8 @@ def _failure(piece: Piece, error: OmnigraphError) -> Answer:
     )
 
 
-def _encoded(task: int, answers: Sequence[Answer]) -> pa.RecordBatch:
+def encoded_answers(task: int, answers: Sequence[Answer]) -> pa.RecordBatch:
+    """What a task says, as rows of `ANSWERS`."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([task] * len(answers), pa.int32()),
@@ -217,7 +221,8 @@ class Staging:
         writer = self._writers.get(key)
         if writer is None:
             place, options = self._job.places[key], self._job.storage_options
-            writer = self._writers[key] = TableWriter(place, schema, options)
+            rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
+            writer = self._writers[key] = TableWriter(place, schema, options, rows_max)
         return writer
 
 
@@ -242,7 +247,10 @@ def aside_schema(schema: pa.Schema) -> pa.Schema:
 class TableWriter:
     """Writes the rows of one type while the task goes on reading."""
 
-    def __init__(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
+    def __init__(
+        self, place: TablePlace, schema: pa.Schema, options: dict[str, str], rows_max: int
+    ) -> None:
+        self._rows_max = rows_max
         self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
         self._fragments: list[str] = []
         self._error: BaseException | None = None
@@ -280,8 +288,13 @@ class TableWriter:
 
     def _run(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
         try:
-            written = write_rows(place, schema, self._batches(), storage_options=options or None)
-            self._fragments = written
+            self._fragments = write_rows(
+                place,
+                schema,
+                self._batches(),
+                storage_options=options or None,
+                rows_max=self._rows_max,
+            )
         except BaseException as error:
             self._error = self._error or error
 

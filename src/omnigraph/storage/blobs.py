@@ -1,24 +1,44 @@
-"""Reading blob columns: sizes from their descriptors, bytes only of the values asked for."""
+"""Reading blob columns: what their descriptors say, and bytes only of the values asked for.
+
+A scan of a blob column gives descriptors: how long a value is and where its bytes lie, in the data
+file itself, in a file beside it, or, of an external value, at a URI. Nothing here follows a URI.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from lance import LanceDataset
+import pyarrow.compute as pc
+from lance import LanceDataset, Transaction
+from lance.blob import BlobFile
 
 from omnigraph.effects.io_counters import count
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.values import BlobUri
+from omnigraph.storage import tables
+from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.positions import addresses_at
+from omnigraph.storage.row_places import stage_in_place_of
 from omnigraph.storage.tables import ID, rows_where_in, take
 
 _EXTERNAL = 3
 """The descriptor kind of a value that is only a URI."""
+_ADDRESS = "_rowaddr"
+_FRAGMENT_SHIFT = 32
+_OFFSET_MASK = 2**32 - 1
+"""A row's address is the id of its fragment in the upper half, and its offset there."""
+
+
+# --- many values ----------------------------------------------------------------------------------
 
 
 def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
-    """How many bytes each blob takes, in the order of ``ids``; null for a null blob."""
+    """How many bytes each blob has here, in the order of ``ids``; null for a null blob."""
     described = _descriptors(handle, column, ids)
     return pa.array(
         [None if (found := described.get(id)) is None else found["size"] for id in ids.to_pylist()],
@@ -27,19 +47,14 @@ def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
 
 
 def values(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
-    """The blobs as `BLOB_STORAGE`, in the order of ``ids``, with their bytes.
-
-    Bytes of external values too: an upsert cannot carry a URI.
-    """
-    found = rows_where_in(handle, ID, ids, [ID], with_row_id=True)
-    row_ids = dict(zip(found[ID].to_pylist(), found["_rowid"].to_pylist(), strict=True))
-    count("lance", "read_blobs", handle.uri)
-    wanted = [row_ids[id] for id in ids.to_pylist()]
-    payloads = [payload for _, payload in handle.read_blobs(column, ids=wanted)]
-    return pa.array(
-        [None if payload is None else {"data": payload, "uri": None} for payload in payloads],
-        BLOB_STORAGE,
-    )
+    """The blobs as `BLOB_STORAGE`, in the order of ``ids``; an external one is its URI."""
+    columns = [ID, column]
+    found = rows_where_in(handle, ID, ids, columns, with_row_id=True).to_pylist()
+    rows = {row[ID]: row for row in found}
+    wanted = [rows[id] for id in ids.to_pylist()]
+    kept = [row["_rowid"] for row in wanted if _is_managed(row[column])]
+    payloads = _payloads(handle, column, ids=kept)
+    return pa.array([_stored(row[column], payloads) for row in wanted], BLOB_STORAGE)
 
 
 def values_at(
@@ -47,16 +62,28 @@ def values_at(
 ) -> Iterator[bytes | BlobUri | None]:
     """The blobs at some positions, one after another; an external one is its URI."""
     described = take(handle, positions, [column])[column].to_pylist()
-    for position, descriptor in zip(positions.to_pylist(), described, strict=True):
+    addresses = addresses_at(handle, positions.to_numpy())
+    for address, descriptor in zip(addresses, described, strict=True):
         if descriptor is None:
             yield None
         elif descriptor["kind"] == _EXTERNAL:
             yield BlobUri(descriptor["blob_uri"])
         else:
-            count("lance", "read_blobs", handle.uri)
-            (blob,) = handle.take_blobs(column, indices=[position])
-            assert blob is not None
-            yield blob.readall()
+            yield _opened(handle, column, addresses=[address]).readall()
+
+
+def sizes_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Array:
+    """How many bytes each blob at some positions has here; none for a null blob."""
+    described = take(handle, positions, [column])[column].to_pylist()
+    return pa.array([0 if each is None else each["size"] for each in described], pa.int64())
+
+
+def stored_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Array:
+    """The blobs at some positions as `BLOB_STORAGE`, in that order; an external one is its URI."""
+    described = take(handle, positions, [column])[column].to_pylist()
+    places = positions.to_numpy()[[_is_managed(each) for each in described]]
+    payloads = _payloads(handle, column, addresses=addresses_at(handle, places))
+    return pa.array([_stored(each, payloads) for each in described], BLOB_STORAGE)
 
 
 def _descriptors(
@@ -64,3 +91,146 @@ def _descriptors(
 ) -> dict[str, dict[str, Any] | None]:
     found = rows_where_in(handle, ID, ids, [ID, column])
     return dict(zip(found[ID].to_pylist(), found[column].to_pylist(), strict=True))
+
+
+def _payloads(
+    handle: LanceDataset, column: str, *, ids: Sequence[int] = (), addresses: Sequence[int] = ()
+) -> Iterator[bytes | None]:
+    """The bytes of some rows, all at once; of none, without asking."""
+    if not ids and not addresses:
+        return iter(())
+    count("lance", "read_blobs", handle.uri)
+    which: dict[str, Any] = {"ids": list(ids)} if ids else {"addresses": list(addresses)}
+    try:
+        found = handle.read_blobs(column, **which, preserve_order=True)
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle, error) from error
+    return (payload for _, payload in found)
+
+
+def _is_managed(descriptor: Mapping[str, Any] | None) -> bool:
+    return descriptor is not None and descriptor["kind"] != _EXTERNAL
+
+
+def _stored(
+    descriptor: Mapping[str, Any] | None, payloads: Iterator[bytes | None]
+) -> dict[str, Any] | None:
+    if descriptor is None:
+        return None
+    if descriptor["kind"] == _EXTERNAL:
+        return {"data": None, "uri": descriptor["blob_uri"]}
+    return {"data": next(payloads), "uri": None}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
+    """Insert rows or replace those with the same id, with blobs that may be references.
+
+    Lance upserts no references. They are written as rows of their own, and the former ones deleted
+    in the same transaction.
+    """
+    if not _has_references(rows):
+        return tables.stage_upsert(handle, rows, uuid)
+    ids = rows[ID].combine_chunks()
+    found = rows_where_in(handle, ID, ids, [ID], with_row_address=True)
+    addresses = found[_ADDRESS].combine_chunks().to_numpy()
+    fragments, offsets = addresses >> _FRAGMENT_SHIFT, addresses & _OFFSET_MASK
+    gone = {
+        int(fragment): offsets[fragments == fragment].astype(np.int64)
+        for fragment in np.unique(fragments)
+    }
+    return stage_in_place_of(handle, rows, gone, uuid)
+
+
+def _has_references(rows: pa.Table) -> bool:
+    columns = (
+        rows[name] for name in rows.schema.names if rows.schema.field(name).type == BLOB_STORAGE
+    )
+    return any(pc.any(pc.is_valid(pc.struct_field(each, "uri"))).as_py() for each in columns)
+
+
+# --- one value ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedBlob:
+    """One value whose bytes lie in the table. Safe to share between threads."""
+
+    size: int
+    tag: str
+    """Stands for the bytes; see `_tag`."""
+    _handle: LanceDataset = field(repr=False)
+    _column: str = field(repr=False)
+    _address: int = field(repr=False)
+
+    def open(self) -> OpenBlob:
+        """The value, ready to be read in parts; asks for its place in the table once more."""
+        opened = _opened(self._handle, self._column, addresses=[self._address])
+        return OpenBlob(self._handle, opened)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlob:
+    """The bytes of one value."""
+
+    _handle: LanceDataset
+    _file: BlobFile
+
+    def read(self, start: int, length: int) -> bytes:
+        """Some of the bytes, all of which the value has; no others are fetched."""
+        count("lance", "read_blob_range", self._handle.uri)
+        try:
+            data: bytes = self._file.read_range(start, length)
+        except (OSError, ValueError) as error:
+            raise lance_failure(self._handle, error) from error
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class BlobCell:
+    """What one cell of a blob column holds."""
+
+    value: ManagedBlob | BlobUri | None
+
+
+def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
+    """The cell of one entity, known by its descriptor alone; None if there is no such entity."""
+    rows = rows_where_in(handle, ID, pa.array([id]), [column], with_row_address=True)
+    for row in rows.to_pylist():
+        descriptor, address = row[column], row[_ADDRESS]
+        if descriptor is None:
+            return BlobCell(None)
+        if descriptor["kind"] == _EXTERNAL:
+            return BlobCell(BlobUri(descriptor["blob_uri"]))
+        tag = _tag(handle, column, address >> _FRAGMENT_SHIFT, descriptor)
+        return BlobCell(ManagedBlob(descriptor["size"], tag, handle, column, address))
+    return None
+
+
+def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
+    count("lance", "read_blobs", handle.uri)
+    try:
+        # Without a buffer of its own: what is asked for is all that is read.
+        (blob,) = handle.take_blobs(column, **which, buffer_size=0)
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle, error) from error
+    assert blob is not None
+    return blob
+
+
+def _tag(handle: LanceDataset, column: str, fragment_id: int, descriptor: Mapping[str, Any]) -> str:
+    """A text that no other bytes can have: the place they lie in, shortened.
+
+    Data files have names that are never given twice, and are never written again. So the name of
+    the file and the place in it or beside it stand for the bytes, on every branch and at every
+    commit that shares the file. Rewriting the row, as updates and compaction do, makes another tag
+    for the same bytes.
+    """
+    number = next(each.id() for each in handle.lance_schema.fields() if each.name() == column)
+    fragment = handle.get_fragment(fragment_id)
+    assert fragment is not None
+    file = next(each.path for each in fragment.metadata.files if number in each.fields)
+    place = (file, *(str(descriptor[part]) for part in ("kind", "blob_id", "position", "size")))
+    return hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]

@@ -24,6 +24,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
 from omnigraph.storage.damage import damaged_data, damaged_version
 from omnigraph.storage.durable import flush_commit, flush_ref, flushed_additions
+from omnigraph.storage.newest import newest_version
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -219,22 +220,38 @@ class LanceStore:
                 self.open(where)
             except OmnigraphError as nothing_there:
                 return nothing_there
-            return HistoricalVersionReclaimed(
-                f"version {version} of {where.address} no longer exists",
-                hint="it was removed by cleanup; read a newer commit",
-            )
+            return _reclaimed(where.address, version)
         return NotFound(f"there is no dataset at {where.address}")
 
 
 def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
     """The error of ours for one of Lance's that says nothing a caller could act on.
 
-    With the open dataset instead of its address, a damaged file is found and named.
+    With the open dataset instead of its address, a damaged file is found and named, and a version
+    that was removed while it was read.
     """
     if isinstance(where, str):
         return StorageError(f"{where} could not be used: {_sentence(error)}", hint=_hint(error))
+    if _is_missing(error) and _was_removed(where):
+        return _reclaimed(where.uri, where.version)
     damaged = damaged_data(where) if _is_local(where) else None
     return damaged or lance_failure(where.uri, error)
+
+
+def _reclaimed(address: str, version: int) -> HistoricalVersionReclaimed:
+    return HistoricalVersionReclaimed(
+        f"version {version} of {address} no longer exists",
+        hint="it was removed by cleanup; read a newer commit",
+    )
+
+
+def _was_removed(handle: LanceDataset) -> bool:
+    """Whether the version of a handle is not there any more, though others are."""
+    try:
+        found: list[Any] = handle.versions()
+    except (OSError, ValueError):
+        return False
+    return bool(found) and all(each["version"] != handle.version for each in found)
 
 
 def _is_local(handle: LanceDataset) -> bool:
@@ -248,6 +265,8 @@ def latest_version(handle: LanceDataset) -> int:
     """
     count("lance", "latest_version", handle.uri)
     try:
+        if _is_local(handle):
+            return newest_version(handle.uri, lambda: handle.latest_version)
         version: int = handle.latest_version
     except (OSError, ValueError) as error:
         if _is_missing(error):

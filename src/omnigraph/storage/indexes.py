@@ -111,10 +111,13 @@ def stage_indexes(
     *,
     fold: Sequence[IndexSpec] = (),
     drop: Sequence[IndexSpec] = (),
+    drop_parts: Sequence[str] = (),
+    fold_without: frozenset[int] = frozenset(),
 ) -> Transaction:
     """One transaction that builds ``specs`` over the whole table, replacing what there is of them.
 
-    Those to ``fold`` stay and get a further part for what they do not cover; those to ``drop`` go.
+    Those to ``fold`` get a further part for what they do not cover, without the fragments
+    ``fold_without``; those to ``drop`` go, and so do ``drop_parts``, by uuid.
     """
     count("lance", "index", handle.uri)
     known = indexes_of(handle)
@@ -122,16 +125,19 @@ def stage_indexes(
     gone = [
         part
         for index in known
-        if index.spec in specs or index.spec in drop
         for part in index.segments
+        if index.spec in specs or index.spec in drop or part.uuid in drop_parts
     ]
     try:
         built = [_build(handle, spec, index_name(handle, spec), everything) for spec in specs]
-        built += [
-            _build(handle, index.spec, index.name, everything - index.fragment_ids, index)
-            for index in known
-            if index.spec in fold
-        ]
+        by_spec = {index.spec: index for index in known}
+        for spec in fold:
+            # Absent if all of its parts have just been dropped.
+            index = by_spec.get(spec)
+            parts = () if index is None else index.segments
+            kept = (part for part in parts if part.uuid not in drop_parts)
+            missing = everything.difference(fold_without, *(part.fragment_ids for part in kept))
+            built.append(_build(handle, spec, index_name(handle, spec), missing, index))
     except _LANCE_FAILURES as error:
         raise lance_failure(handle, error) from error
     return Transaction(handle.version, LanceOperation.CreateIndex(built, gone), uuid=uuid)

@@ -25,12 +25,20 @@ SCHEMA_OBJECTS = (SCHEMA_SOURCE, SCHEMA_IR, SCHEMA_STATE)
 
 STAGING_SUFFIX = ".staging"
 
+PAST_SCHEMAS = "__schemas"
+"""Prefix: the compiled form of every schema that was replaced, by its hash."""
+
 MAIN = "main"
 
 
 def sidecar_name(operation_id: str) -> str:
     """The object of one operation's recovery sidecar."""
     return f"{RECOVERY}/{operation_id}.json"
+
+
+def past_schema_name(schema_hash: str) -> str:
+    """The object of a schema that was replaced."""
+    return f"{PAST_SCHEMAS}/{schema_hash.removeprefix('sha256:')}.json"
 
 
 def type_key(kind: str, name: str) -> str:

@@ -8,7 +8,7 @@ from lance import LanceDataset
 
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.side_by_side import side_by_side
-from omnigraph.errors import NotFound
+from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
 from omnigraph.storage.head_swap import find_head_address, head_address_among
 from omnigraph.storage.layout import MAIN, MANIFEST
@@ -20,6 +20,9 @@ from omnigraph.syntax.suggest import did_you_mean
 
 ROWS_OF_A_COMMIT = 16
 """More rows than most commits write: one per table, its own, and the head."""
+
+_GONE = (HistoricalVersionReclaimed, OSError, ValueError)
+"""What reading a version comes to that is not there any more."""
 
 
 class ManifestBranch:
@@ -74,6 +77,14 @@ class ManifestBranch:
 
     def refresh(self) -> ManifestState:
         """The newest state. One probe if nothing moved; otherwise only the rows that did."""
+        try:
+            return self._refreshed()
+        except _GONE:
+            # What was the newest version may have been cleaned up while it was read.
+            self._current = self._opened()
+            return self._current[1]
+
+    def _refreshed(self) -> ManifestState:
         handle, state = self._loaded()
         newest = latest_version(handle)
         if newest == state.version:
@@ -99,9 +110,15 @@ class ManifestBranch:
 
     def _loaded(self) -> tuple[LanceDataset, ManifestState]:
         if self._current is None:
-            handle = self.lance.open(self.where)
-            self._current = (handle, self._scan(handle))
+            try:
+                self._current = self._opened()
+            except _GONE:
+                self._current = self._opened()
         return self._current
+
+    def _opened(self) -> tuple[LanceDataset, ManifestState]:
+        handle = self.lance.open(self.where)
+        return handle, self._scan(handle)
 
     def _following(
         self, handle: LanceDataset, state: ManifestState, moved: LanceDataset

@@ -6,20 +6,22 @@ History is rows, not Lance versions: old versions of `__manifest` carry no infor
 from __future__ import annotations
 
 import logging
-import os
 
 from omnigraph.effects.io_counters import count
-from omnigraph.storage.compaction import fragment_count, stage_compaction
+from omnigraph.effects.settings import positive_number
+from omnigraph.storage.compaction import fragment_count
 from omnigraph.storage.datasets import StagedTransaction
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings
+from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
 
 log = logging.getLogger(__name__)
 
 COMPACT_EVERY_VARIABLE = "OMNIGRAPH_MANIFEST_COMPACT_EVERY"
 COMPACT_EVERY = 64
 VERSIONS_KEPT = 32
-"""Enough for readers that opened an older version a moment ago."""
+"""Enough for readers that opened an older version a moment ago, while others write on."""
+VERSIONS_KEPT_MIN = 4
+"""The same while nobody writes."""
 
 
 def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
@@ -69,5 +71,4 @@ def _commit(branch: ManifestBranch, transaction: StagedTransaction) -> None:
 
 
 def _compact_every() -> int:
-    text = os.environ.get(COMPACT_EVERY_VARIABLE, "")
-    return int(text) if text.isdecimal() and int(text) > 1 else COMPACT_EVERY
+    return positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)

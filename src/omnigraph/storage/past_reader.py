@@ -13,6 +13,7 @@ from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from omnigraph.model.arrow import BLOB_STORAGE, property_id
 from omnigraph.model.values import BlobUri
 from omnigraph.storage import tables
+from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.reader import SnapshotReader
@@ -147,6 +148,17 @@ class PastReader(SnapshotReader):
         if name is None:
             return iter([None] * len(positions))
         return super().blobs_at(table_key, name, positions)
+
+    def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
+        """What one entity had in a blob column; null in one that was added since."""
+        if table_key not in self.snapshot.tables:
+            return None
+        name = self.columns(table_key).name(column)
+        if name is not None:
+            return super().blob_cell(table_key, name, id)
+        ids = pa.array([id])
+        found = self.rows_where_in(table_key, tables.ID, ids, [tables.ID])
+        return BlobCell(None) if found.num_rows else None
 
 
 def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:

@@ -10,6 +10,7 @@ from lance import LanceDataset
 
 from omnigraph.model.values import BlobUri
 from omnigraph.storage import blobs, tables
+from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 from omnigraph.storage.stored_columns import SAME, StoredColumns
@@ -71,7 +72,7 @@ class SnapshotReader:
         return blobs.sizes(self.handle(table_key), column, ids)
 
     def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """The blobs of some entities, with their bytes, in the order of ``ids``."""
+        """The blobs of some entities, bytes or URIs, in the order of ``ids``."""
         return blobs.values(self.handle(table_key), column, ids)
 
     def blobs_at(
@@ -79,6 +80,18 @@ class SnapshotReader:
     ) -> Iterator[bytes | BlobUri | None]:
         """The blobs at ``positions``, one after another, each read when asked for."""
         return blobs.values_at(self.handle(table_key), column, positions)
+
+    def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
+        """Bytes of each blob at ``positions``, known without reading it; none for a null blob."""
+        return blobs.sizes_at(self.handle(table_key), column, positions)
+
+    def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
+        """The blobs at ``positions``, bytes or URIs, as they are written."""
+        return blobs.stored_at(self.handle(table_key), column, positions)
+
+    def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
+        """What one entity has in a blob column, not read yet; None if there is no such entity."""
+        return None if self.is_empty(table_key) else blobs.cell(self.handle(table_key), column, id)
 
     def rows_where(
         self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]

@@ -17,6 +17,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest
@@ -114,7 +115,7 @@ def live_states(manifest: Manifest) -> dict[str, ManifestState]:
     """
     main = manifest.main.refresh()
     states = {MAIN: main}
-    for name in sorted(main.branches):
+    for name in sorted(main.branches.keys() - {SCHEMA_APPLY_LOCK}):
         try:
             hit(Failpoint.CLEANUP_RESOLVE_BRANCH_SNAPSHOT)
             state = manifest.refreshed(name).state

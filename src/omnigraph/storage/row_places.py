@@ -10,58 +10,55 @@ A row is named by its position: its place in the scan order of one version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
+from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.fragments import FragmentState, deleted_offsets, fragments_of
+from omnigraph.storage.fragments import deleted_offsets, fragments_of
+from omnigraph.storage.positions import (
+    PlacedFragment,
+    Positions,
+    fragments_holding,
+    offsets_of,
+    placed_fragments,
+    places_of,
+)
 from omnigraph.storage.tables import ID, take
 from omnigraph.storage.written import field_ids
-
-Positions = npt.NDArray[np.int64]
 
 NOWHERE = -1
 """The position of a row that the other version does not share."""
 
+POSITION, UPDATED_AT = "position", "updated_at"
+PLACES = pa.schema([(ID, pa.string()), (POSITION, pa.int64()), (UPDATED_AT, pa.uint64())])
+"""Some rows of one version: their ids, where they lie, and when they were last written.
+
+That is a version no older than the last change of the row; only rewritten rows have an older one.
+"""
+
 _UPDATED_AT = "_row_last_updated_at_version"
-_ALWAYS = np.iinfo(np.uint64).max
+ALWAYS = np.iinfo(np.uint64).max
+"""In place of the version a row was written at, where that was not read."""
 _TAKEN_SHARE = 16
 """Up to one row in this many is fetched alone; of more, the whole column is read."""
+_BATCH_ROWS = 65_536
+_READ_AHEAD_BYTES = 32 << 20
+"""What Lance may have read before it is asked for; by default it would be gigabytes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPlaces:
-    """Some rows of one version: their ids, where they lie, and when they were last written."""
+def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Table]:
+    """The rows of one version that another does not share, as `PLACES`, some at a time.
 
-    ids: pa.Array
-    positions: Positions
-    updated_at: npt.NDArray[np.uint64]
-    """A version no older than the last change of the row; only rewritten rows have an older one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A fragment, and the position of its first row."""
-
-    state: FragmentState
-    fragment: LanceFragment
-    start: int
-    remaining: int
-
-
-def unshared_rows(handle: LanceDataset, other: LanceDataset) -> RowPlaces:
-    """The rows of one version that another does not share; it may have equal ones elsewhere."""
+    The other may have equal ones elsewhere.
+    """
     theirs = {state.files: state for state in fragments_of(other)}
-    whole: list[_Placed] = []
-    parts: list[RowPlaces] = []
-    for placed in _placed(handle):
+    whole: list[PlacedFragment] = []
+    for placed in placed_fragments(handle):
         twin = theirs.get(placed.state.files)
         if twin is None:
             whole.append(placed)
@@ -69,25 +66,23 @@ def unshared_rows(handle: LanceDataset, other: LanceDataset) -> RowPlaces:
             mine = deleted_offsets(handle, placed.state)
             alone = np.setdiff1d(deleted_offsets(other, twin), mine, assume_unique=True)
             if len(alone):
-                parts.append(_chosen(handle, placed, _places(alone, mine)))
+                yield from _chosen(handle, placed, places_of(alone, mine))
     if whole:
-        parts.append(_all_of(handle, whole))
-    return _joined(parts)
+        yield from _all_of(handle, whole)
 
 
 def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset) -> Positions:
     """Where the rows at some positions of one version lie in another, `NOWHERE` if not shared."""
     found = np.full(len(positions), NOWHERE, np.int64)
-    theirs = {placed.state.files: placed for placed in _placed(other)}
-    for placed in _placed(handle):
-        among = (positions >= placed.start) & (positions < placed.start + placed.remaining)
+    theirs = {placed.state.files: placed for placed in placed_fragments(other)}
+    for placed, among in fragments_holding(handle, positions):
         twin = theirs.get(placed.state.files)
-        if twin is None or not among.any():
+        if twin is None:
             continue
         mine = deleted_offsets(handle, placed.state)
         theirs_deleted = deleted_offsets(other, twin.state)
-        offsets = _offsets(positions[among] - placed.start, mine)
-        now = twin.start + _places(offsets, theirs_deleted)
+        offsets = offsets_of(positions[among] - placed.start, mine)
+        now = twin.start + places_of(offsets, theirs_deleted)
         found[among] = np.where(np.isin(offsets, theirs_deleted), NOWHERE, now)
     return found
 
@@ -97,20 +92,32 @@ def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: 
 
     The caller knows that none of the new ids is left in the table then.
     """
+    offsets: dict[int, Positions] = {}
+    for placed, among in fragments_holding(handle, gone):
+        deleted = deleted_offsets(handle, placed.state)
+        offsets[placed.state.fragment_id] = offsets_of(gone[among] - placed.start, deleted)
+    return stage_in_place_of(handle, rows, offsets, uuid)
+
+
+def stage_in_place_of(
+    handle: LanceDataset, rows: pa.Table, gone: Mapping[int, Positions], uuid: str
+) -> Transaction:
+    """The same, with the offsets of the rows that go by the id of their fragment."""
     count("lance", "stage", handle.uri)
-    updated, removed = [], []
+    updated, removed, written = [], [], []
     try:
-        for placed in _placed(handle):
-            among = gone[(gone >= placed.start) & (gone < placed.start + placed.remaining)]
-            if not len(among):
-                continue
-            offsets = _offsets(among - placed.start, deleted_offsets(handle, placed.state))
-            left = placed.fragment.delete_rows(offsets.tolist())
+        for fragment_id, offsets in gone.items():
+            fragment = handle.get_fragment(fragment_id)
+            assert fragment is not None
+            left = fragment.delete_rows(offsets.tolist())
             if left is None:
-                removed.append(placed.state.fragment_id)
+                removed.append(fragment_id)
             else:
                 updated.append(left)
-        written = write_fragments(rows, handle, mode="append") if rows.num_rows else []
+        if rows.num_rows:
+            written = write_fragments(
+                rows, handle, mode="append", allow_external_blob_outside_bases=True
+            )
     except (OSError, ValueError) as error:
         raise lance_failure(handle, error) from error
     operation = LanceOperation.Update(
@@ -125,73 +132,53 @@ def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: 
     return Transaction(handle.version, operation, uuid=uuid)
 
 
-def _placed(handle: LanceDataset) -> Iterator[_Placed]:
-    start = 0
-    for state, fragment in zip(fragments_of(handle), handle.get_fragments(), strict=True):
-        remaining = state.rows - fragment.num_deletions
-        yield _Placed(state, fragment, start, remaining)
-        start += remaining
-
-
-def _places(offsets: Positions, deleted: Positions) -> Positions:
-    """Where rows of a fragment come among those that remain of it, by their offsets in files."""
-    places: Positions = offsets - np.searchsorted(deleted, offsets)
-    return places
-
-
-def _offsets(places: Positions, deleted: Positions) -> Positions:
-    """The opposite of `_places`."""
-    skipped = np.searchsorted(deleted - np.arange(len(deleted)), places, side="right")
-    offsets: Positions = places + skipped
-    return offsets
-
-
-def _chosen(handle: LanceDataset, placed: _Placed, within: Positions) -> RowPlaces:
-    """Some rows of a fragment, by their places among those that remain of it."""
-    positions = placed.start + within
+def _chosen(handle: LanceDataset, placed: PlacedFragment, within: Positions) -> Iterator[pa.Table]:
+    """Some rows of a fragment, by their places among those that remain of it, in their order."""
     if len(within) * _TAKEN_SHARE <= placed.remaining:
-        ids = take(handle, pa.array(positions), [ID])[ID]
-    else:
-        ids = _scanned(handle, [placed], [ID])[ID].take(pa.array(within))
-    return RowPlaces(_array(ids), positions, np.full(len(within), _ALWAYS, np.uint64))
+        for first in range(0, len(within), _BATCH_ROWS):
+            positions = placed.start + within[first : first + _BATCH_ROWS]
+            yield _table(take(handle, pa.array(positions), [ID])[ID], positions)
+        return
+    first = 0
+    for batch in _scanned(handle, [placed], [ID]):
+        part = within[slice(*np.searchsorted(within, [first, first + batch.num_rows]))]
+        yield _table(batch[ID].take(pa.array(part - first)), placed.start + part)
+        first += batch.num_rows
 
 
-def _all_of(handle: LanceDataset, fragments: Sequence[_Placed]) -> RowPlaces:
-    rows = _scanned(handle, fragments, [ID, _UPDATED_AT] if handle.has_stable_row_ids else [ID])
-    positions = np.concatenate(
-        [np.arange(each.start, each.start + each.remaining, dtype=np.int64) for each in fragments]
-    )
-    if handle.has_stable_row_ids:
-        updated_at = rows[_UPDATED_AT].combine_chunks().to_numpy(zero_copy_only=False)
-    else:
-        updated_at = np.full(rows.num_rows, _ALWAYS, np.uint64)
-    return RowPlaces(_array(rows[ID]), positions, updated_at)
+def _all_of(handle: LanceDataset, fragments: Sequence[PlacedFragment]) -> Iterator[pa.Table]:
+    starts = np.array([each.start for each in fragments])
+    ends = np.cumsum([each.remaining for each in fragments])
+    first = 0
+    columns = [ID, _UPDATED_AT] if handle.has_stable_row_ids else [ID]
+    for batch in _scanned(handle, fragments, columns):
+        read = np.arange(first, first + batch.num_rows)
+        of = np.searchsorted(ends, read, side="right")
+        positions = starts[of] + read - np.concatenate([[0], ends])[of]
+        updated_at = batch[_UPDATED_AT] if handle.has_stable_row_ids else None
+        yield _table(batch[ID], positions, updated_at)
+        first += batch.num_rows
 
 
 def _scanned(
-    handle: LanceDataset, fragments: Sequence[_Placed], columns: Sequence[str]
-) -> pa.Table:
+    handle: LanceDataset, fragments: Sequence[PlacedFragment], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     count("lance", "scan", handle.uri)
     try:
-        return handle.scanner(
+        yield from handle.scanner(
             columns=list(columns),
             fragments=[each.fragment for each in fragments],
+            batch_size=_BATCH_ROWS,
+            io_buffer_size=_READ_AHEAD_BYTES,
             scan_in_order=True,
-        ).to_table()
+        ).to_batches()
     except (OSError, ValueError) as error:
         raise lance_failure(handle, error) from error
 
 
-def _joined(parts: Sequence[RowPlaces]) -> RowPlaces:
-    if not parts:
-        return RowPlaces(pa.array([], pa.string()), np.zeros(0, np.int64), np.zeros(0, np.uint64))
-    return RowPlaces(
-        pa.concat_arrays([part.ids for part in parts]),
-        np.concatenate([part.positions for part in parts]),
-        np.concatenate([part.updated_at for part in parts]),
-    )
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+def _table(
+    ids: pa.Array | pa.ChunkedArray, positions: Positions, updated_at: pa.Array | None = None
+) -> pa.Table:
+    if updated_at is None:
+        updated_at = pa.array(np.full(len(positions), ALWAYS, np.uint64))
+    return pa.table([ids, positions, updated_at], schema=PLACES)

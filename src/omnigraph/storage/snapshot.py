@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -183,6 +183,19 @@ class ManifestState:
         history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
         pins = _fold_pins({}, (row for row in history if row.commit_seq <= commit.commit_seq))
         return Snapshot(self.branch, self.ref, self.version, commit, self._entries(pins, past=True))
+
+    def pins_along(
+        self, commits: Iterable[CommitRow]
+    ) -> Iterator[Mapping[TableIdentity, VersionRow]]:
+        """The live tables at each of some commits of this branch's line, given oldest first."""
+        history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
+        pins: Mapping[TableIdentity, VersionRow] = {}
+        for commit in commits:
+            seq = commit.commit_seq
+            pins = _fold_pins(pins, (row for row in history if row.commit_seq <= seq))
+            # What is left comes after the first of the commits, and is little as a rule.
+            history = [row for row in history if row.commit_seq > seq]
+            yield pins
 
     def _entries(
         self, pins: Mapping[TableIdentity, VersionRow], *, past: bool = False

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from lance import LanceDataset
 
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
 from omnigraph.storage.datasets import DatasetRef, lance_failure
 
 
@@ -16,6 +17,8 @@ class TableSize:
     """The size of one version."""
 
     fragments: int
+    small_fragments: int
+    """Those that compacting is for."""
     deleted_rows: int
     bytes: int
 
@@ -28,6 +31,7 @@ def size_of(handle: LanceDataset) -> TableSize:
         raise lance_failure(handle, error) from error
     return TableSize(
         len(fragments),
+        sum(fragment.num_rows < TARGET_ROWS_PER_FRAGMENT for fragment in fragments),
         sum(fragment.num_deletions for fragment in fragments),
         sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
     )

@@ -2,25 +2,30 @@
 
 Small fragments are rewritten into large ones, rows written since are brought into the indexes, and
 missing indexes are built. Lance rewrites only fragments together that the same parts of indexes
-cover, and drops rewritten ones from ordered indexes. So ordered indexes, which are quick to build,
-go before a rewrite and come back after it; those of words and vectors stay, and a rewritten
-fragment stays in them.
+cover, and drops rewritten ones from ordered indexes. So ordered parts come back after a rewrite;
+those of words and vectors are built before it, and a rewritten fragment stays in them.
+
+What is large stays as it is while what came since is small: a fragment that outweighs its
+neighbours is not rewritten for their sake, and a part of an index that outweighs the rest is not
+built anew. The work of a run then follows what was written, not the size of the table, and older
+versions share most of their files with the new one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
+from lance.dataset import Index
 from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.io_counters import count
-from omnigraph.model.indexes import IndexSpec, PendingIndex
+from omnigraph.model.indexes import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT, next_fragment_id
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.indexes import (
@@ -32,14 +37,42 @@ from omnigraph.storage.indexes import (
     why_not_buildable,
 )
 
-REBUILT_ROWS_MAX = 100_000
-"""In tables up to this size, an index with gaps is built anew instead of getting a further part."""
+OUTWEIGHS = 4
+"""A fragment, or a part of an index, stays if it has so many times the rows of all that is new."""
+SETTLED_ROWS_MIN = 1_000
+"""Fewer rows are never worth keeping apart."""
+FEW_AT_LEAST = 8
+"""Fragments that a write rewrites into one."""
 INDEX_PARTS_MAX = 8
-"""Every search looks into all parts of an index: one that has this many is built anew as well."""
+"""Every search looks into all parts of an index."""
 DELETED_SHARE = 0.1
 """Large fragments are only rewritten to get rid of deleted rows when they have more of them."""
+ROUNDS_MAX = 8
+"""In which groups and indexes have to agree; two or three are usual."""
+HOLES_ROWS_MAX = 100_000
+"""Smaller fragments are rewritten by `optimize` for every deleted row."""
 
 CLEANUP_SETTINGS = "lance.auto_cleanup."
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a table a run may touch."""
+
+    fragment_rows: int
+    """Fragments with fewer rows are rewritten together, into ones of this size."""
+    kinds: frozenset[IndexKind] = INDEX_KINDS
+    """The indexes that are brought up to date."""
+    is_bounded: bool = True
+    """Whether no more than so many rows, those of the smallest fragments, are touched at all."""
+
+
+EVERYTHING = Extent(TARGET_ROWS_PER_FRAGMENT, is_bounded=False)
+"""What `optimize` does."""
+RECENT = Extent(262_144)
+"""What may be done in the background at any time: fractions of a second."""
+SMALL_WRITES = Extent(65_536, frozenset({"btree"}))
+"""What a write may do for those before it: lookups by id stay quick, and it takes milliseconds."""
 
 
 class UpkeepStep(Protocol):
@@ -76,20 +109,33 @@ class ChangeIndexes:
     build: tuple[IndexSpec, ...] = ()
     fold: tuple[IndexSpec, ...] = ()
     drop: tuple[IndexSpec, ...] = ()
+    drop_parts: tuple[str, ...] = ()
+    """Uuids of parts whose rows come into the part that an index to ``fold`` gets."""
+    fold_without: frozenset[int] = frozenset()
+    """Fragments that are not brought into an index to ``fold``."""
     rewrites = False
 
     def __str__(self) -> str:
         parts = (("drop", self.drop), ("build", self.build), ("bring up to date", self.fold))
-        return "; ".join(f"{verb} {', '.join(map(str, specs))}" for verb, specs in parts if specs)
+        told = [f"{verb} {', '.join(map(str, specs))}" for verb, specs in parts if specs]
+        return "; ".join(told) or f"drop {len(self.drop_parts)} parts of indexes"
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would change."""
-        return not (self.build or self.fold or self.drop)
+        return not (self.build or self.fold or self.drop or self.drop_parts)
 
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
         """Writes the files of the new indexes and parts."""
-        return stage_indexes(handle, self.build, uuid, fold=self.fold, drop=self.drop)
+        return stage_indexes(
+            handle,
+            self.build,
+            uuid,
+            fold=self.fold,
+            drop=self.drop,
+            drop_parts=self.drop_parts,
+            fold_without=self.fold_without,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +144,7 @@ class Rewrite:
 
     groups: tuple[tuple[int, ...], ...]
     """Fragment ids."""
+    fragment_rows: int = TARGET_ROWS_PER_FRAGMENT
     rewrites = True
 
     def __str__(self) -> str:
@@ -106,24 +153,30 @@ class Rewrite:
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
         """Writes the new fragments. Row ids and row versions stay as they are."""
         hit(Failpoint.OPTIMIZE_BEFORE_COMPACT)
-        count("lance", "compact", handle.uri)
-        try:
-            target: Any = {"target_rows_per_fragment": TARGET_ROWS_PER_FRAGMENT}
-            plan: Any = Compaction.plan(handle, target)
-            options = json.loads(plan.json())["options"]
-            next_id = next_fragment_id(handle)
-            groups = []
-            for group in self.groups:
-                result = _task(handle, group, options).execute(handle)
-                new = [
-                    dataclasses.replace(fragment, id=next_id + at)
-                    for at, fragment in enumerate(result.new_fragments)
-                ]
-                next_id += len(new)
-                groups.append(LanceOperation.RewriteGroup(list(result.original_fragments), new))  # type: ignore[attr-defined]
-        except (OSError, ValueError, RuntimeError) as error:
-            raise lance_failure(handle, error) from error
-        return Transaction(handle.version, LanceOperation.Rewrite(groups, []), uuid=uuid)
+        return _stage_rewrite(handle, self.groups, self.fragment_rows, uuid)
+
+
+def _stage_rewrite(
+    handle: LanceDataset, groups: Iterable[Sequence[int]], fragment_rows: int, uuid: str
+) -> Transaction:
+    count("lance", "compact", handle.uri)
+    try:
+        target: Any = {"target_rows_per_fragment": fragment_rows}
+        plan: Any = Compaction.plan(handle, target)
+        options = json.loads(plan.json())["options"]
+        next_id = next_fragment_id(handle)
+        rewritten = []
+        for group in groups:
+            result = _task(handle, group, options).execute(handle)
+            new = [
+                dataclasses.replace(fragment, id=next_id + at)
+                for at, fragment in enumerate(result.new_fragments)
+            ]
+            next_id += len(new)
+            rewritten.append(LanceOperation.RewriteGroup(list(result.original_fragments), new))  # type: ignore[attr-defined]
+    except (OSError, ValueError, RuntimeError) as error:
+        raise lance_failure(handle, error) from error
+    return Transaction(handle.version, LanceOperation.Rewrite(rewritten, []), uuid=uuid)
 
 
 def stage_ahead(
@@ -154,42 +207,14 @@ class TableWork:
     fragments_removed: int = 0
 
 
-def work_on(handle: LanceDataset, wanted: Iterable[IndexSpec]) -> TableWork:
+def work_on(
+    handle: LanceDataset, wanted: Iterable[IndexSpec], extent: Extent = EVERYTHING
+) -> TableWork:
     """What a table with rows needs to be compact and to have all ``wanted`` indexes complete.
 
     Indexes that are there and not wanted any more are kept up to date all the same.
     """
-    fragments = handle.get_fragments()
-    everything = {fragment.fragment_id for fragment in fragments}
-    known = {index.spec: index for index in indexes_of(handle) if index.fragment_ids}
-    stale = [spec for spec, index in known.items() if index.fragment_ids != everything]
-    fold = tuple(spec for spec in stale if _takes_parts(handle, known[spec]))
-    due = [spec for spec in (*stale, *wanted) if spec not in known or spec in stale]
-    obstacles = {spec: why_not_buildable(handle, spec) for spec in due if spec not in fold}
-    buildable = [spec for spec, obstacle in obstacles.items() if obstacle is None]
-    anew = [spec for spec in buildable if spec in known]
-    missing = [spec for spec in buildable if spec not in known]
-    ordered = [spec for spec in known if spec.kind == "btree"]
-
-    groups = _groups(handle, fragments, leave_out=[*ordered, *anew])
-    steps: list[UpkeepStep] = []
-    if groups:
-        lasting = tuple(spec for spec in (*anew, *missing) if spec.kind != "btree")
-        before = ChangeIndexes(build=lasting, drop=tuple(ordered))
-        missing_ordered = (spec for spec in missing if spec.kind == "btree")
-        after = ChangeIndexes(build=(*ordered, *missing_ordered), fold=fold)
-        steps = [before, Rewrite(groups), after]
-    else:
-        steps = [ChangeIndexes(build=(*anew, *missing), fold=fold)]
-    steps = [step for step in steps if not (isinstance(step, ChangeIndexes) and step.is_empty)]
-    settings = cleanup_settings(handle)
-    if steps and settings:
-        steps.insert(0, KeepVersions(settings))
-    return TableWork(
-        tuple(steps),
-        tuple(obstacle for obstacle in obstacles.values() if obstacle is not None),
-        sum(len(group) for group in groups),
-    )
+    return _Planner(handle, extent).work(wanted)
 
 
 def cleanup_settings(handle: LanceDataset) -> tuple[str, ...]:
@@ -197,53 +222,235 @@ def cleanup_settings(handle: LanceDataset) -> tuple[str, ...]:
     return tuple(key for key in sorted(handle.config()) if key.startswith(CLEANUP_SETTINGS))
 
 
-def _takes_parts(handle: LanceDataset, index: TableIndex) -> bool:
-    """Whether new rows come into an index as a further part, instead of building it anew.
-
-    Only an index of ours is known to be made as its parts would be.
-    """
-    return (
-        index.spec.kind != "btree"
-        and index.name == index_name(handle, index.spec)
-        and index.rows_covered + index.rows_uncovered > REBUILT_ROWS_MAX
-        and len(index.segments) < INDEX_PARTS_MAX
-    )
+def small_fragments(handle: LanceDataset) -> int:
+    """How many fragments small writes have left: so small that rewriting some is worth it."""
+    rows = (fragment.metadata.num_rows for fragment in handle.get_fragments())
+    return sum(each * FEW_AT_LEAST <= SMALL_WRITES.fragment_rows for each in rows)
 
 
-def _groups(
-    handle: LanceDataset, fragments: Sequence[LanceFragment], leave_out: Sequence[IndexSpec]
-) -> tuple[tuple[int, ...], ...]:
-    """Neighbours that are to be rewritten together.
+@dataclass(frozen=True, slots=True)
+class _IndexWork:
+    """What one index needs."""
 
-    Only what the same parts of indexes cover may be, but for indexes that are gone by then.
-    """
-    parts = [covered for spec, covered in index_parts(handle) if spec not in leave_out]
-    groups: list[list[LanceFragment]] = []
-    last: tuple[bool, ...] | None = None
-    for fragment in fragments:
-        if not _is_due(fragment):
-            last = None
-            continue
-        cover = tuple(fragment.fragment_id in part for part in parts)
-        if cover == last:
-            groups[-1].append(fragment)
-        else:
-            groups.append([fragment])
-        last = cover
-    return tuple(
-        tuple(fragment.fragment_id for fragment in group)
-        for group in groups
-        if len(group) > 1 or group[0].metadata.num_deletions
-    )
+    index: TableIndex
+    loose: tuple[Index, ...] = ()
+    """Parts that are given up; their rows come into a new one."""
+    is_stale: bool = False
+    is_anew: bool = False
+    """Whether it is built over the whole table, instead of getting a part."""
+
+    @property
+    def spec(self) -> IndexSpec:
+        return self.index.spec
+
+    @property
+    def kept(self) -> list[frozenset[int]]:
+        """What the parts that stay cover."""
+        gone = {part.uuid for part in self.loose}
+        return [frozenset(p.fragment_ids) for p in self.index.segments if p.uuid not in gone]
 
 
-def _is_due(fragment: LanceFragment) -> bool:
-    """Whether a fragment is too small, or holds too many rows that are deleted."""
-    metadata = fragment.metadata
-    if metadata.num_rows < TARGET_ROWS_PER_FRAGMENT:
-        return True
-    share: float = metadata.num_deletions / metadata.physical_rows
-    return share > DELETED_SHARE
+class _Planner:
+    """Finds the steps for one table."""
+
+    def __init__(self, handle: LanceDataset, extent: Extent) -> None:
+        self._handle = handle
+        self._extent = extent
+        self._fragments = handle.get_fragments()
+        self._rows = {each.fragment_id: each.metadata.num_rows for each in self._fragments}
+        self._reach = frozenset(self._within_reach())
+        """The fragments that may be rewritten, and brought into indexes."""
+        found = [index for index in indexes_of(handle) if index.fragment_ids]
+        self._known = [index for index in found if self._is_ours_to_change(index)]
+        planned = {index.spec for index in self._known}
+        self._existing = {index.spec for index in found}
+        self._others = [part for spec, part in index_parts(handle) if spec not in planned]
+        """What parts cover that are left alone."""
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """What can be rewritten while all indexes stay as they are."""
+        return self._groups([part for _, part in index_parts(self._handle)])
+
+    def work(self, wanted: Iterable[IndexSpec]) -> TableWork:
+        """The steps, and what cannot be built yet."""
+        groups, indexes, pending = self._layout()
+        missing = []
+        for spec in wanted:
+            if spec in self._existing or not self._may_build(spec):
+                continue
+            obstacle = why_not_buildable(self._handle, spec)
+            if obstacle is None:
+                missing.append(spec)
+            else:
+                pending.append(obstacle)
+        steps = self._steps(groups, [each for each in indexes if each.is_stale], missing)
+        settings = cleanup_settings(self._handle)
+        if steps and settings:
+            steps.insert(0, KeepVersions(settings))
+        return TableWork(tuple(steps), tuple(pending), sum(len(group) for group in groups))
+
+    def _steps(
+        self,
+        groups: Sequence[tuple[int, ...]],
+        stale: Sequence[_IndexWork],
+        missing: Sequence[IndexSpec],
+    ) -> list[UpkeepStep]:
+        build = [*(each.spec for each in stale if each.is_anew), *missing]
+        fold = [each.spec for each in stale if not each.is_anew]
+        loose = tuple(part.uuid for each in stale if not each.is_anew for part in each.loose)
+        without = frozenset(self._rows.keys() - self._reach)
+        if not groups:
+            changes = ChangeIndexes(tuple(build), tuple(fold), (), loose, without)
+            return [] if changes.is_empty else [changes]
+        before = ChangeIndexes(
+            tuple(spec for spec in build if spec.kind != "btree"),
+            tuple(spec for spec in fold if spec.kind != "btree"),
+            tuple(each.spec for each in stale if each.is_anew and each.spec.kind == "btree"),
+            loose,
+            without,
+        )
+        after = ChangeIndexes(
+            tuple(spec for spec in build if spec.kind == "btree"),
+            tuple(spec for spec in fold if spec.kind == "btree"),
+            fold_without=without,
+        )
+        steps: list[UpkeepStep] = [Rewrite(tuple(groups), self._extent.fragment_rows)]
+        if not before.is_empty:
+            steps.insert(0, before)
+        if not after.is_empty:
+            steps.append(after)
+        return steps
+
+    def _layout(self) -> tuple[list[tuple[int, ...]], list[_IndexWork], list[PendingIndex]]:
+        """Which fragments to rewrite together, and what that and new rows mean to the indexes.
+
+        Each depends on the other: what is rewritten falls out of ordered indexes, and parts that
+        stay keep fragments apart. The groups become smaller with every round, until both agree.
+        """
+        groups = self._groups([])
+        for _ in range(ROUNDS_MAX):
+            indexes, pending = self._index_work(groups)
+            kept = [part for each in indexes if not each.is_anew for part in each.kept]
+            agreed = self._groups([*self._others, *kept])
+            if agreed == groups:
+                return groups, indexes, pending
+            groups = agreed
+        return [], *self._index_work([])
+
+    # --- indexes ----------------------------------------------------------------------------------
+
+    def _index_work(
+        self, groups: Iterable[Iterable[int]]
+    ) -> tuple[list[_IndexWork], list[PendingIndex]]:
+        """What the indexes need if some fragments are rewritten, and what cannot be had."""
+        moving = frozenset(fragment for group in groups for fragment in group)
+        found, pending = [], []
+        for index in self._known:
+            work = self._plan(index, moving)
+            obstacle = why_not_buildable(self._handle, work.spec) if work.is_anew else None
+            if obstacle is not None:
+                pending.append(obstacle)
+                work = _IndexWork(index)
+            found.append(work)
+        return found, pending
+
+    def _is_ours_to_change(self, index: TableIndex) -> bool:
+        """Only an index of ours is known to be made as its parts would be."""
+        if index.spec.kind not in self._extent.kinds:
+            return False
+        return not self._extent.is_bounded or index.name == index_name(self._handle, index.spec)
+
+    def _may_build(self, spec: IndexSpec) -> bool:
+        """Whether an index that is missing is within reach."""
+        return spec.kind in self._extent.kinds and self._reach == self._rows.keys()
+
+    def _plan(self, index: TableIndex, moving: frozenset[int]) -> _IndexWork:
+        """What becomes of an index if some fragments are rewritten."""
+        outside = self._reach - index.fragment_ids
+        if index.spec.kind == "btree":
+            outside |= moving
+        new_rows = self._sum(outside)
+        if not new_rows:
+            return _IndexWork(index)
+        if index.name != index_name(self._handle, index.spec):
+            return _IndexWork(index, index.segments, is_stale=True, is_anew=True)
+        staying = self._rows.keys() - outside
+        rows_of = {part.uuid: self._sum(staying & part.fragment_ids) for part in index.segments}
+        parts = sorted(index.segments, key=lambda part: rows_of[part.uuid])
+        loose: list[Index] = []
+        for part in parts:
+            if not staying & part.fragment_ids <= self._reach:
+                continue
+            rows = rows_of[part.uuid]
+            too_many = len(parts) - len(loose) >= INDEX_PARTS_MAX
+            if _outweighs(rows, new_rows) and not too_many:
+                break
+            loose.append(part)
+            new_rows += rows
+        is_anew = len(loose) == len(parts) and self._reach == self._rows.keys()
+        return _IndexWork(index, tuple(loose), is_stale=True, is_anew=is_anew)
+
+    def _sum(self, fragments: Iterable[int]) -> int:
+        return sum(self._rows[fragment] for fragment in fragments)
+
+    # --- fragments --------------------------------------------------------------------------------
+
+    def _within_reach(self) -> Iterator[int]:
+        left = self._extent.fragment_rows
+        for fragment, rows in sorted(self._rows.items(), key=lambda each: each[1]):
+            left -= rows
+            if self._extent.is_bounded and left < 0:
+                return
+            yield fragment
+
+    def _groups(self, parts: Sequence[frozenset[int]]) -> list[tuple[int, ...]]:
+        """What is to be rewritten together; only what the same ``parts`` cover may be.
+
+        Where fragments lie is no matter: those that are rewritten become the last ones.
+        """
+        groups: dict[tuple[bool, ...], list[LanceFragment]] = {}
+        for fragment in self._worth_it():
+            cover = tuple(fragment.fragment_id in part for part in parts)
+            groups.setdefault(cover, []).append(fragment)
+        return [
+            tuple(fragment.fragment_id for fragment in group)
+            for group in groups.values()
+            if len(group) > 1 or self._has_holes(group[0])
+        ]
+
+    def _worth_it(self) -> list[LanceFragment]:
+        """What is too small, or has too many deleted rows, and does not outweigh all the rest."""
+        due = [
+            fragment
+            for fragment in self._fragments
+            if fragment.fragment_id in self._reach
+            and (
+                self._rows[fragment.fragment_id] < self._extent.fragment_rows
+                or self._has_holes(fragment)
+            )
+        ]
+        rows = self._sum(fragment.fragment_id for fragment in due)
+        for fragment in sorted(due, key=lambda each: -self._rows[each.fragment_id]):
+            own = self._rows[fragment.fragment_id]
+            if not _outweighs(own, rows - own) or self._has_holes(fragment):
+                break
+            due.remove(fragment)
+            rows -= own
+        return due
+
+    def _has_holes(self, fragment: LanceFragment) -> bool:
+        """Whether a fragment is worth rewriting for its deleted rows alone."""
+        metadata = fragment.metadata
+        if not metadata.num_deletions:
+            return False
+        if not self._extent.is_bounded and metadata.physical_rows < HOLES_ROWS_MAX:
+            return True
+        share: float = metadata.num_deletions / metadata.physical_rows
+        return share > DELETED_SHARE
+
+
+def _outweighs(rows: int, others: int) -> bool:
+    return rows >= SETTLED_ROWS_MIN and rows > OUTWEIGHS * others
 
 
 def _task(handle: LanceDataset, group: Sequence[int], options: object) -> CompactionTask:
@@ -256,6 +463,15 @@ def _task(handle: LanceDataset, group: Sequence[int], options: object) -> Compac
     }
     made: CompactionTask = CompactionTask.from_json(json.dumps(task))  # type: ignore[attr-defined]
     return made
+
+
+def stage_compaction(handle: LanceDataset, uuid: str) -> Transaction | None:
+    """A rewrite that leaves indexes alone, for manifests; None if there is nothing to do.
+
+    A few replaced rows are no reason: with every commit a manifest replaces one.
+    """
+    groups = _Planner(handle, Extent(TARGET_ROWS_PER_FRAGMENT)).groups()
+    return _stage_rewrite(handle, groups, TARGET_ROWS_PER_FRAGMENT, uuid) if groups else None
 
 
 def rewrite_everything(handle: LanceDataset) -> Rewrite:

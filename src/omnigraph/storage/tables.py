@@ -1,7 +1,8 @@
 """Staging changes of one table, and reading rows of a pinned one.
 
 Staging writes data files and returns a Lance transaction; nothing is visible, not even to Lance,
-before `datasets.commit_strict`.
+before `datasets.commit_strict`. A blob may be a reference to an external object: which ones may
+be written is decided before rows come here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
 from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.positions import take_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,13 +48,18 @@ def _translated(
 def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows whose ids are known to be new."""
     count("lance", "stage", handle.uri)
-    transaction = write_fragments(rows, handle, return_transaction=True)
+    transaction = write_fragments(
+        rows, handle, return_transaction=True, allow_external_blob_outside_bases=True
+    )
     return replace(transaction, uuid=uuid)
 
 
 @_translated
 def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
-    """Insert rows or replace those with the same id; ids must be unique within ``rows``."""
+    """Insert rows or replace those with the same id; ids must be unique within ``rows``.
+
+    None of their blobs may be a reference: see `blobs.stage_upsert`.
+    """
     count("lance", "stage", handle.uri)
     transaction, _ = (
         handle.merge_insert(ID)
@@ -76,7 +83,11 @@ def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
 def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Replace the whole table, with nothing if ``rows`` is empty, in one transaction."""
     count("lance", "stage", handle.uri)
-    fragments = write_fragments(rows, handle, mode="overwrite") if rows.num_rows else []
+    fragments = []
+    if rows.num_rows:
+        fragments = write_fragments(
+            rows, handle, mode="overwrite", allow_external_blob_outside_bases=True
+        )
     operation = LanceOperation.Overwrite(handle.schema, fragments)
     return Transaction(handle.version, operation, uuid=uuid)
 
@@ -109,7 +120,7 @@ def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordB
 def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
     """The rows at some positions of the scan order, in the order asked for."""
     count("lance", "take", handle.uri)
-    return handle.take(positions.to_pylist(), columns=list(columns))
+    return take_rows(handle, positions.to_numpy(), columns)
 
 
 def _is_one_of(column: str, values: pa.Array) -> pc.Expression | str:
@@ -131,14 +142,22 @@ def rows_where_in(
     columns: Sequence[str],
     *,
     with_row_id: bool = False,
+    with_row_address: bool = False,
 ) -> pa.Table:
     """Rows whose ``column`` holds one of ``values``; right with or without an index."""
     count("lance", "lookup", handle.uri)
     if len(values) <= LOOKUP_VALUES_MAX:
         wanted = _is_one_of(column, values)
-        return handle.to_table(columns=list(columns), filter=wanted, with_row_id=with_row_id)
+        return handle.to_table(
+            columns=list(columns),
+            filter=wanted,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+        )
     scanned = handle.to_table(
-        columns=list(dict.fromkeys([*columns, column])), with_row_id=with_row_id
+        columns=list(dict.fromkeys([*columns, column])),
+        with_row_id=with_row_id,
+        with_row_address=with_row_address,
     )
     found = scanned.filter(pc.is_in(scanned[column], value_set=values))
     # The column it was found by is only kept if it was asked for.

@@ -73,6 +73,7 @@ def write_rows(
     batches: Iterable[pa.RecordBatch],
     *,
     storage_options: dict[str, str] | None = None,
+    rows_max: int = FRAGMENT_ROWS_MAX,
 ) -> list[str]:
     """Write rows into data files no version lists; their fragments, in the JSON form of Lance."""
     count("lance", "stage", place.address)
@@ -96,7 +97,7 @@ def write_rows(
             place.address,
             schema=schema,
             mode=place.mode,
-            max_rows_per_file=FRAGMENT_ROWS_MAX,
+            max_rows_per_file=rows_max,
             max_bytes_per_file=FRAGMENT_BYTES_MAX,
             data_storage_version=FILE_FORMAT,
             enable_stable_row_ids=True,
@@ -209,14 +210,24 @@ def committed_batches(
     *,
     filter: str | None = None,
     storage_options: dict[str, str] | None = None,
+    with_places: bool = False,
 ) -> Iterable[pa.RecordBatch]:
-    """Columns of some fragments of a version, for a worker that opens the table by itself."""
+    """Columns of some fragments of a version, for a worker that opens the table by itself.
+
+    ``with_places`` adds the row id and the address of each row.
+    """
     count("lance", "scan", address)
     try:
         dataset = lance.dataset(address, version=version, storage_options=storage_options)
         wanted = set(fragment_ids)
         chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
-        scanner = dataset.scanner(columns=list(columns), fragments=chosen, filter=filter)
+        scanner = dataset.scanner(
+            columns=list(columns),
+            fragments=chosen,
+            filter=filter,
+            with_row_id=with_places,
+            with_row_address=with_places,
+        )
         yield from scanner.to_batches()
     except (OSError, ValueError) as error:
         raise lance_failure(address, error) from error

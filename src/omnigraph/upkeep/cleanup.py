@@ -18,13 +18,14 @@ from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
 from omnigraph.commit.schema_contract import accepted_tables
-from omnigraph.errors import Busy, Conflict, NotFound, OmnigraphError, StorageError
+from omnigraph.commit.schema_lock import require_no_schema_apply
+from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
 from omnigraph.model.cleaning import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
-from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT
+from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.reclaiming import (
     holds_unlisted_files,
@@ -95,6 +96,7 @@ def cleanup(kernel: Kernel, policy: CleanupPolicy, *, confirm: bool = False) -> 
     """
     started = kernel.clock.monotonic_us()
     require_nothing_pending(kernel, "cleaned up")
+    _require_no_schema_apply(kernel)
     if confirm:
         if not kernel.gates.wait_for_streams(STREAM_WAIT_MS):
             raise Busy(
@@ -129,13 +131,14 @@ def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
 
 
 def _planned(kernel: Kernel, policy: CleanupPolicy) -> tuple[CleanupPlan, dict[str, ManifestState]]:
-    if SCHEMA_APPLY_LOCK in kernel.manifest.main.refresh().branches:
-        raise Conflict(
-            "cleanup is unavailable while schema apply is in progress",
-            hint="try again when it is done; if its process has died, run `omnigraph recover`",
-        )
+    _require_no_schema_apply(kernel)
     states = live_states(kernel.manifest)
     return plan_cleanup(kernel, policy, states), states
+
+
+def _require_no_schema_apply(kernel: Kernel) -> None:
+    kernel.manifest.main.refresh()
+    require_no_schema_apply(kernel, "cleanup")
 
 
 def plan_cleanup(
@@ -233,7 +236,7 @@ class _Looker:
         dataset = self.kernel.manifest.main.where
         listed = self.kernel.lance.refs(dataset)
         refs = [
-            RefPlan(dataset.on(ref), self._old(dataset.on(ref), VERSIONS_KEPT))
+            RefPlan(dataset.on(ref), self._old(dataset.on(ref), VERSIONS_KEPT_MIN))
             for ref in self._in_order(listed, self.live)
         ]
         return TablePlan(MANIFEST, tuple(refs), self._orphans(dataset, listed, self.live))

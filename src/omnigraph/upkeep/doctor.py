@@ -36,6 +36,10 @@ GRAPH_WIDE: frozenset[FindingCode] = frozenset({"unsettled", "lease_abandoned"})
 """What the numbers of every branch tell again."""
 
 
+MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "drift")
+"""In this order; before that, the commands for all others would be refused."""
+
+
 def unopened(uri: str, error: OmnigraphError) -> Diagnosis:
     """The diagnosis of a graph that cannot even be opened."""
     if isinstance(error, RootMoved):
@@ -57,7 +61,12 @@ def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
             visit.check(f"read {subject}", subject, partial(visit.read, branch, type))
     visit.check("operations and leases", "graph", visit.owners)
     visit.check("leftovers", "graph", visit.leftovers)
-    return Diagnosis(kernel.root.uri, tuple(visit.checks), tuple(visit.findings))
+    findings = sorted(visit.findings, key=_turn)
+    return Diagnosis(kernel.root.uri, tuple(visit.checks), tuple(findings))
+
+
+def _turn(finding: Finding) -> int:
+    return MENDED_FIRST.index(finding.code) if finding.code in MENDED_FIRST else len(MENDED_FIRST)
 
 
 @dataclass

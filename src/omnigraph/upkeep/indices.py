@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
-
-from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.write_path import Prepared, WritePath
@@ -24,8 +22,6 @@ from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage.datasets import latest_version
 from omnigraph.storage.indexes import missing_indexes, why_not_buildable
 from omnigraph.storage.table_upkeep import ChangeIndexes
-
-NO_ROWS = pa.table({"id": pa.array([], pa.string())})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
@@ -25,8 +25,9 @@ from omnigraph.storage.datasets import latest_version
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_upkeep import compact_manifest, keep_manifest_versions
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_upkeep import TableWork, work_on
-from omnigraph.upkeep.indices import NO_ROWS, types_in_order
+from omnigraph.storage.table_upkeep import EVERYTHING, Extent, TableWork, work_on
+from omnigraph.upkeep.concurrency import maintenance_concurrency
+from omnigraph.upkeep.indices import types_in_order
 from omnigraph.upkeep.pending import require_nothing_pending
 
 
@@ -78,25 +79,29 @@ class OptimizePlan:
         )
 
 
-def plan_optimize(kernel: Kernel, capture: Capture, catalog: Catalog) -> OptimizePlan:
-    """What the tables of main need."""
+def plan_optimize(
+    kernel: Kernel, capture: Capture, catalog: Catalog, extent: Extent = EVERYTHING
+) -> OptimizePlan:
+    """What the tables of main need, as far as ``extent`` goes."""
     types = types_in_order(catalog)
     with kernel.at_once() as side:
-        plans = [side.start(partial(_plan_table, capture, each)) for each in types]
+        plans = [side.start(partial(_plan_table, capture, each, extent)) for each in types]
     return OptimizePlan(tuple(plan() for plan in plans))
 
 
-def _plan_table(capture: Capture, type: NodeType | EdgeType) -> TablePlan:
+def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> TablePlan:
     entry = capture.snapshot.table(type.table_key)
     handle = capture.reader.handle(type.table_key)
     head = latest_version(handle)
     work = TableWork()
     if head == entry.version and entry.row_count:
-        work = work_on(handle, declared_indexes(type))
+        work = work_on(handle, declared_indexes(type), extent)
     return TablePlan(entry, head, fragment_count(handle), work)
 
 
-def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
+def optimize(
+    kernel: Kernel, accepted: AcceptedSchema, extent: Extent = EVERYTHING
+) -> OptimizeReceipt:
     """Compact the tables of main, complete their indexes and compact its manifest.
 
     Raises `RecoveryRequired` while any operation is unsettled and `Conflict` when main moved while
@@ -111,12 +116,13 @@ def optimize(kernel: Kernel, accepted: AcceptedSchema) -> OptimizeReceipt:
     if accepted.schema_hash != published:
         raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
     capture = kernel.capture(branch, accepted.schema_hash)
-    plan = plan_optimize(kernel, capture, accepted.catalog)
+    plan = plan_optimize(kernel, capture, accepted.catalog, extent)
     intent = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
     attempt = WriteAttempt(kernel, capture, plan.changes, intent)
-    attempt.stage()
+    attempt.stage(maintenance_concurrency())
     with attempt.owned_branch() as lease:
         require_nothing_pending(kernel, "optimized")
+        require_no_schema_apply(kernel, "optimize")
         keep_manifest_versions(branch, kernel.ids.ulid())
         commit = None if plan.changes.is_empty else attempt.commit(lease)
         removed, added = compact_manifest(branch, kernel.ids.ulid())

@@ -14,6 +14,7 @@ from omnigraph.commit.audit import RecoveryAudit
 from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
+from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
 from omnigraph.errors import InputError, ReadSetChanged
 from omnigraph.model.repairing import (
@@ -156,6 +157,7 @@ def repair(
     started = kernel.clock.monotonic_us()
     require_nothing_pending(kernel, "repaired")
     manifest = kernel.manifest.refreshed(branch)
+    require_no_schema_apply(kernel, "repair")
     commit: CommitRow | None = None
     if confirm:
         # What is found as the owner of the branch stays true until it is published.
@@ -180,6 +182,7 @@ def repair(
 
 def _captured(kernel: Kernel, accepted: AcceptedSchema, branch: str) -> Capture:
     manifest: ManifestBranch = kernel.manifest.refreshed(branch)
+    require_no_schema_apply(kernel, "repair")
     published = manifest.state.head_snapshot().commit.schema_hash
     if accepted.schema_hash != published:
         raise ReadSetChanged("schema_hash", published, accepted.schema_hash)

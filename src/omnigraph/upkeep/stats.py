@@ -32,7 +32,7 @@ from omnigraph.upkeep.repair import TableDrift, plan_repair
 from omnigraph.upkeep.retention import Retention
 
 FRAGMENTS_MANY = 16
-"""Every lookup visits all fragments of a table."""
+"""Every lookup visits all fragments of a table. A few small ones may stay beside large ones."""
 DELETED_SHARE = 0.2
 DELETED_ROWS_FEW = 1_000
 """So many deleted rows cost nothing worth a word."""
@@ -93,6 +93,7 @@ def _table(kernel: Kernel, capture: Capture, type: NodeType | EdgeType, head: in
         type.table_key,
         entry.row_count,
         size.fragments,
+        size.small_fragments,
         size.deleted_rows,
         size.bytes,
         version_count(kernel.store, capture.reader.where(entry)),
@@ -185,7 +186,7 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[Finding]:
         message = f"indexes are behind: {', '.join(stale)}"
         yield Finding("index_stale", "advice", subject, message, command)
     physical = table.rows + table.deleted_rows
-    if table.fragments >= FRAGMENTS_MANY:
+    if table.small_fragments >= FRAGMENTS_MANY:
         message = f"its rows lie in {table.fragments} fragments"
         yield Finding("fragments", "advice", subject, message, command)
     elif table.deleted_rows > max(DELETED_ROWS_FEW, DELETED_SHARE * physical):

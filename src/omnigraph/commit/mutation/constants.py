@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.errors import InternalError, ValueConversionError
+from omnigraph.errors import InternalError
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, property_value
 from omnigraph.query import expressions as ex
@@ -36,16 +36,8 @@ class Inputs:
     def as_property(self, expression: ex.Expression, name: str, type: ValueType) -> Value | None:
         """A literal, a parameter or `now()` as a property of ``type`` holds it."""
         value = assigned_value(self._value(expression), type, name)
-        return self._copied(value, name) if isinstance(value, BlobUri) else value
-
-    def _copied(self, blob: BlobUri, name: str) -> bytes:
-        """The bytes of an external object: only a replaced table keeps references."""
-        if not self.external.allow(blob.uri):
-            raise ValueConversionError(
-                f"external blob URI '{blob.uri}' is not allowed",
-                details={"property": name, "value": blob.uri},
-            )
-        return self.external.read(blob.uri)
+        # Only a replaced table keeps references.
+        return self.external.copy(value.uri, name) if isinstance(value, BlobUri) else value
 
     def _value(self, expression: ex.Expression) -> object:
         match expression:

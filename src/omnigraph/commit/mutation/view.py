@@ -30,6 +30,6 @@ class MutationView(GraphView, Protocol):
     def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
         """The blobs of the entities, of type `model.arrow.BLOB_STORAGE`, in the order of ``ids``.
 
-        A value kept elsewhere is given as its URI or as its bytes, whichever an upsert can take.
+        A value kept elsewhere is given as its URI, and stays a reference.
         """
         ...

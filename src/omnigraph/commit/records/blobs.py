@@ -1,15 +1,26 @@
-"""Blobs that live elsewhere: which may be named in an input, and what becomes of them."""
+"""Blobs that live elsewhere: which may be named in an input, and what becomes of them.
+
+A table that is replaced keeps the reference: it holds the URI, and whoever reads the value is sent
+there. Every other write copies the bytes, so that an entity which is changed bit by bit does not
+come to depend on objects that others may remove.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import ExternalBlobUnavailable
+from omnigraph.commit.limits import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
+from omnigraph.effects.external_objects import ExternalObjects, require_directories
+from omnigraph.effects.failures import StorageFailure
+from omnigraph.errors import ExternalBlobUnavailable, LimitExceeded, ValueConversionError
 from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.external_uris import ExternalBases, ExternalPlace, without_credentials
+from omnigraph.model.receipts import LoadMode
 
 
 def _none_allowed(uri: str) -> bool:
@@ -28,6 +39,31 @@ class ExternalBlobs:
     """Whether a URI lies under a base that policy permits."""
     read: Callable[[str], bytes] = _no_reader
     """The bytes behind an allowed URI; called only where they are to be copied."""
+    bytes_max: int = DEFAULT_LIMITS.bytes_max
+    """The most that is copied for one column at once."""
+    hint: str = (
+        "give the bytes as base64: data, or allow a folder that has the object: `external_blobs`"
+        " in Python, `--external-blobs` on the command line"
+    )
+    """What to do about a URI that is not allowed."""
+
+    @classmethod
+    def below(
+        cls, bases: Iterable[str], bytes_max: int = DEFAULT_LIMITS.bytes_max
+    ) -> ExternalBlobs:
+        """A policy that allows the objects below some bases, `s3://bucket/folder` or `file://…`.
+
+        Raises `InputError` for a base that is unsafe, overlaps with another, or is no directory.
+        """
+        allowed = ExternalBases.of(bases)
+        require_directories(allowed)
+        return cls(
+            allowed.allow, partial(_fetched, allowed, ExternalObjects(), bytes_max), bytes_max
+        )
+
+    def on_spark(self, mode: LoadMode) -> ExternalBlobs:
+        """What of it a load on Spark takes: references that are kept, and nothing to be copied."""
+        return ExternalBlobs(self.allow) if mode == "overwrite" else NOT_ON_SPARK
 
     def refused(self, column: pa.StructArray) -> list[tuple[int, str]]:
         """Positions and URIs that are not allowed."""
@@ -46,12 +82,63 @@ class ExternalBlobs:
         uris = column.field("uri")
         if uris.null_count == len(uris):
             return column
-        data = [
-            value if uri is None else self.read(uri)
-            for value, uri in zip(column.field("data").to_pylist(), uris.to_pylist(), strict=True)
-        ]
+        fetched: dict[str, bytes] = {}
+        data: list[bytes | None] = []
+        size = 0
+        for own, uri in zip(column.field("data").to_pylist(), uris.to_pylist(), strict=True):
+            if uri is None:
+                data.append(own)
+                continue
+            if uri not in fetched:
+                fetched[uri] = self.read(uri)
+            data.append(fetched[uri])
+            size += len(fetched[uri])
+            if size > self.bytes_max:
+                raise _too_much(size, self.bytes_max)
         return pa.StructArray.from_arrays(
             [pa.array(data, pa.large_binary()), pa.nulls(len(column), pa.string())],
             fields=list(BLOB_STORAGE),
             mask=column.is_null(),
         )
+
+    def copy(self, uri: str, name: str) -> bytes:
+        """The bytes behind one URI, given for the property ``name``; refused unless allowed."""
+        if not self.allow(uri):
+            shown = without_credentials(uri)
+            raise ValueConversionError(
+                denial(uri), hint=self.hint, details={"property": name, "value": shown}
+            )
+        return self.read(uri)
+
+
+NOT_ON_SPARK = ExternalBlobs(
+    hint="a load on Spark copies no objects: give the bytes, use engine local, or overwrite to keep"
+    " references"
+)
+"""Many machines fetching objects, each with its own way to them, is more than a load promises."""
+
+
+def denial(uri: str) -> str:
+    """The sentence for a URI that is not allowed."""
+    return f"external blob URI '{without_credentials(uri)}' is not allowed"
+
+
+def _fetched(bases: ExternalBases, objects: ExternalObjects, bytes_max: int, uri: str) -> bytes:
+    place = ExternalPlace.parse(uri)
+    base = bases.base_of(place)
+    assert base is not None, "only what is allowed is read"
+    try:
+        return objects.read(place, base, bytes_max)
+    except StorageFailure as failure:
+        raise ExternalBlobUnavailable(str(place), failure.reason) from failure
+    except LimitExceeded as limit:
+        raise _too_much(limit.details["actual"], bytes_max) from limit
+
+
+def _too_much(size: int, bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(
+        "bytes of external blobs",
+        bytes_max,
+        size,
+        hint=f"copy fewer at once, overwrite to keep references, or raise {BYTES_MAX_VARIABLE}",
+    )

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.commit.records.blobs import ExternalBlobs, denial
 from omnigraph.commit.records.envelope import TableType, TypeRecords
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.commit.records.ids import MintIds, names_key
@@ -205,9 +205,9 @@ class RowBuilder:
             batch.add(
                 i,
                 "denied_blob",
-                f"external blob URI '{uri}' is not allowed",
+                denial(uri),
                 prop.name,
-                "give the bytes as base64: data, or have the policy allow this location",
+                self._external.hint,
             )
         if self._copy_external and not batch.bad:
             column = self._external.copied(column)

@@ -1,0 +1,205 @@
+"""The change feed: the commits of one branch, one after another, with what each changed.
+
+A poll looks at the head once and takes that as its cut. It goes along the first parents up to
+there, or up to as many commits as it may look at, and packs what they changed into pages. A page
+that ends inside a commit leads to the next page of the same poll; one that ends after a commit
+gives a cursor. Nothing is kept here between two pages but what makes the second one cheaper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from omnigraph.branching.change_pages import PagePacker, Unfinished
+from omnigraph.branching.change_tokens import ChangeKey, Cursor, FeedToken, Scope
+from omnigraph.branching.commit_changes import gaps_told, step_changes
+from omnigraph.branching.history import first_commit, first_parents
+from omnigraph.branching.moments import SchemaHistory, moments
+from omnigraph.branching.wanted_types import WantedTypes
+from omnigraph.commit.kernel import Kernel
+from omnigraph.errors import (
+    ChangeCursorRejected,
+    ChangeDiffRefused,
+    ChangeFeedGap,
+    InputError,
+)
+from omnigraph.model.change_pages import ChangeBlock, FeedPage, PageLimits
+from omnigraph.model.changes import ChangeFilter
+from omnigraph.model.ids import normalize_commit_id
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.snapshot import ManifestState
+
+AFTER = "after:"
+
+
+@dataclass(frozen=True, slots=True)
+class PollRequest:
+    """Where a poll starts, and what it wants: at most one of the three places is given."""
+
+    branch: str
+    wanted: ChangeFilter
+    limits: PageLimits
+    cursor: str | None = None
+    start: str | None = None
+    """`now`, `beginning` or `after:<commit>`; `now` if there is no place at all."""
+    page_token: str | None = None
+
+    def __post_init__(self) -> None:
+        places = {"cursor": self.cursor, "start": self.start, "page_token": self.page_token}
+        given = [name for name, value in places.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"{' and '.join(given)} exclude each other",
+                hint="a page token and a cursor know their place themselves",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What one page goes along."""
+
+    position: CommitRow
+    """The last commit that was delivered as a whole."""
+    commits: tuple[CommitRow, ...]
+    """What comes next, oldest first, as far as the poll may look."""
+    cut: str
+    after: ChangeKey | None = None
+    """Where in the first of them the last page ended."""
+
+
+class ChangeFeed:
+    """The feeds of one graph. Safe to share between threads."""
+
+    def __init__(self, kernel: Kernel, schemas: SchemaHistory, unfinished: Unfinished) -> None:
+        self._kernel = kernel
+        self._schemas = schemas
+        self._unfinished = unfinished
+
+    def poll(self, request: PollRequest) -> FeedPage:
+        """The next page.
+
+        Raises `ChangeCursorRejected`, `NotFound` for the branch or a type of the filter,
+        `ChangeFeedGap` when cleanup removed what the next commit needs, and `ChangeDiffRefused`
+        when the next commit is a change of schema that rewrote or dropped data. What lies before
+        such a commit is delivered first.
+        """
+        state = self._kernel.manifest.refreshed(request.branch).state
+        scope = feed_scope(state, request.wanted)
+        way = self._way(state, scope, request)
+        now = state.commits[state.head.commit_id]
+        wanted = WantedTypes.of(request.wanted, self._schemas.back_from(now, state=state))
+        with self._kernel.gates.stream():
+            page = self._page(state, scope, way, wanted, request)
+        self._require_same_branch(state)
+        return page
+
+    def _page(
+        self,
+        state: ManifestState,
+        scope: Scope,
+        way: _Way,
+        wanted: WantedTypes,
+        request: PollRequest,
+    ) -> FeedPage:
+        packer = PagePacker(request.limits)
+        blocks: list[ChangeBlock] = []
+        done, after = way.position, way.after
+        line = [way.position, *way.commits] if way.commits else []
+        for before, moment in pairwise(moments(self._kernel, state, line)):
+            commit = moment.commit
+            try:
+                with gaps_told(before, moment, request.cursor):
+                    found = self._unfinished.take(commit.commit_id, request.wanted)
+                    if found is None:
+                        found = step_changes(self._schemas, before, moment, wanted)
+                    packed = packer.pack(found, after)
+            except (ChangeFeedGap, ChangeDiffRefused):
+                if blocks:
+                    break
+                self._require_same_branch(state)
+                raise
+            after = None
+            if packed.is_complete or packed.changes:
+                blocks.append(ChangeBlock(found.cause, packed.changes))
+            if not packed.is_complete:
+                self._unfinished.keep(found, request.wanted)
+                if not packed.changes:
+                    break
+                left = len(way.commits) - way.commits.index(commit)
+                token = FeedToken(way.cut, left, commit.commit_id, packed.key)
+                return FeedPage(tuple(blocks), token.to_text(scope))
+            done = commit
+            if packer.is_full:
+                break
+        cursor = Cursor(done.commit_id).to_text(scope)
+        return FeedPage(tuple(blocks), cursor=cursor, caught_up=done.commit_id == way.cut)
+
+    def _require_same_branch(self, state: ManifestState) -> None:
+        """The branch that was read is still the one of its name; raises otherwise."""
+        if state.branch != MAIN:
+            row = self._kernel.manifest.registration(state.branch)
+            if row.ref != state.ref:
+                raise ChangeCursorRejected(
+                    f"branch `{state.branch}` was deleted and created again meanwhile",
+                    hint="take a new baseline with `omnigraph changes baseline`",
+                )
+
+    # --- where to go ------------------------------------------------------------------------------
+
+    def _way(self, state: ManifestState, scope: Scope, request: PollRequest) -> _Way:
+        head = state.head.commit_id
+        if request.page_token is not None:
+            token = FeedToken.read(request.page_token, scope)
+            inside = state.commits.get(token.commit_id)
+            if inside is None or inside.parent_commit_id is None:
+                raise _not_on_the_line(state, token.commit_id)
+            return self._along(
+                state, inside.parent_commit_id, token.cut_commit_id, token.commits_left, token.key
+            )
+        if request.cursor is not None:
+            position = Cursor.read(request.cursor, scope).commit_id
+        else:
+            position = _start(request.start or "now", head, scope)
+        return self._along(state, position, head, request.limits.commits)
+
+    def _along(
+        self,
+        state: ManifestState,
+        position: str,
+        cut: str,
+        commits_max: int,
+        after: ChangeKey | None = None,
+    ) -> _Way:
+        line: list[CommitRow] = []
+        for commit in first_parents(state, cut):
+            if commit.commit_id == position:
+                commits = tuple(reversed(line[-commits_max:]))
+                return _Way(commit, commits, cut, after)
+            line.append(commit)
+        raise _not_on_the_line(state, position)
+
+
+def feed_scope(state: ManifestState, wanted: ChangeFilter) -> Scope:
+    """What cursors and page tokens of a branch's feed belong to."""
+    return Scope(first_commit(state).commit_id, state.branch, state.ref, wanted)
+
+
+def _start(start: str, head: str, scope: Scope) -> str:
+    if start == "now":
+        return head
+    if start == "beginning":
+        return scope.graph
+    if start.startswith(AFTER):
+        return normalize_commit_id(start.removeprefix(AFTER))
+    raise InputError(
+        f"a feed cannot start at '{start}'", hint="write now, beginning or after:<commit>"
+    )
+
+
+def _not_on_the_line(state: ManifestState, commit_id: str) -> ChangeCursorRejected:
+    return ChangeCursorRejected(
+        f"commit {commit_id} is not in the history of branch `{state.branch}`",
+        hint="`omnigraph commit list` shows the commits of a branch",
+    )

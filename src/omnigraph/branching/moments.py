@@ -1,0 +1,213 @@
+"""Commits as they were: their tables under the names and types of their own schema.
+
+The manifest knows tables by identity and by the names of today. What they were called when a commit
+was made, and which properties they had, is in the schema whose hash the commit carries. Schemas
+that were replaced are kept for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+
+from omnigraph.branching.history import commit_of, first_parents
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.schema_change import identity_of, tables_today
+from omnigraph.commit.schema_contract import past_catalog
+from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.storage.datasets import DatasetRef, Handle
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
+from omnigraph.storage.past_reader import PastReader
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.snapshot import ManifestState, Snapshot, TableEntry
+
+SCHEMAS_KNOWN_MAX = 32
+
+Pins = Mapping[TableIdentity, VersionRow]
+
+
+class SchemaHistory:
+    """The types that commits were made with, today's and those before; read once each."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._known: dict[str, Catalog] = {}
+
+    def catalog_of(self, commit: CommitRow) -> Catalog:
+        """The types of a commit.
+
+        Raises `ChangeDiffRefused` where its schema was replaced before replaced ones were kept.
+        """
+        known = self._known.get(commit.schema_hash)
+        if known is None:
+            known = self._read(commit)
+            if len(self._known) >= SCHEMAS_KNOWN_MAX:
+                self._known.clear()
+            self._known[commit.schema_hash] = known
+        return known
+
+    def back_from(self, *commits: CommitRow, state: ManifestState) -> Iterator[Catalog]:
+        """The types of some commits, then those of all before them, newest first, as far as known.
+
+        Of a schema that several have, once for each time it came into force.
+        """
+        last: str | None = None
+        for commit in chain(commits, first_parents(state, commits[-1].commit_id)):
+            if commit.schema_hash == last:
+                continue
+            last = commit.schema_hash
+            try:
+                catalog = self.catalog_of(commit)
+            except ChangeDiffRefused:
+                continue
+            yield catalog
+
+    def _read(self, commit: CommitRow) -> Catalog:
+        accepted = self._kernel.accepted_schema(commit.schema_hash).catalog
+        if accepted.schema_hash == commit.schema_hash:
+            return accepted
+        past = past_catalog(self._kernel.store, commit.schema_hash)
+        if past is None:
+            raise ChangeDiffRefused("schema_boundary", commit.commit_id)
+        return past
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A graph at one commit of one branch."""
+
+    kernel: Kernel
+    state: ManifestState
+    commit: CommitRow
+    pins: Pins
+    """Its live tables."""
+    opened: LastOpened
+
+    def row_count(self, identity: TableIdentity) -> int:
+        """The entities of a type; none where the type did not exist."""
+        pin = self.pins.get(identity)
+        return 0 if pin is None else pin.row_count
+
+    def require_there(self) -> None:
+        """Every table is still there when storage is asked anew.
+
+        Raises `HistoricalVersionReclaimed`.
+        """
+        for identity, pin in self.pins.items():
+            location = self.state.tables[identity].location
+            where = DatasetRef(self.kernel.table_uri(location), pin.ref)
+            try:
+                self.kernel.lance.open(where, pin.version)
+            except NotFound as gone:
+                raise _reclaimed(self.state.tables[identity].table_key) from gone
+
+    def reader(self, catalog: Catalog) -> SnapshotReader:
+        """Its tables as ``catalog`` names them, which has the schema of the commit."""
+        return _MomentReader(self, self._snapshot(catalog))
+
+    def reader_through(self, catalog: Catalog) -> SnapshotReader:
+        """Its tables as another schema names them: what they did not have is null there."""
+        lance, root = self.kernel.lance, self.kernel.root.uri
+        return PastReader(lance, root, self._snapshot(catalog), tables_today(catalog))
+
+    def _snapshot(self, catalog: Catalog) -> Snapshot:
+        names = {identity_of(each): each.table_key for each in types_of(catalog)}
+        entries = {
+            names[identity]: self._entry(identity, pin, names[identity])
+            for identity, pin in self.pins.items()
+            if identity in names
+        }
+        state = self.state
+        return Snapshot(
+            state.branch, state.ref, state.version, self.commit, MappingProxyType(entries)
+        )
+
+    def _entry(self, identity: TableIdentity, pin: VersionRow, name: str) -> TableEntry:
+        location = self.state.tables[identity].location
+        return TableEntry(identity, name, location, pin.version, pin.ref, pin.row_count)
+
+
+class LastOpened:
+    """Tables that were opened, the last version of each: the next commit starts from there."""
+
+    def __init__(self) -> None:
+        self._last: dict[TableIdentity, tuple[str | None, int, Handle]] = {}
+
+    def get(self, entry: TableEntry) -> Handle | None:
+        """The version an entry names, if it was the last."""
+        ref, version, handle = self._last.get(entry.identity, (None, 0, None))
+        return handle if (ref, version) == (entry.ref, entry.version) else None
+
+    def keep(self, entry: TableEntry, handle: Handle) -> None:
+        """Remember the version an entry names."""
+        self._last[entry.identity] = (entry.ref, entry.version, handle)
+
+
+class _MomentReader(SnapshotReader):
+    """A reader that shares open tables with the moments before and after it."""
+
+    def __init__(self, moment: Moment, snapshot: Snapshot) -> None:
+        super().__init__(moment.kernel.lance, moment.kernel.root.uri, snapshot)
+        self._opened = moment.opened
+
+    def handle(self, table_key: str) -> Handle:
+        """The table of a type at its pinned version; raises `HistoricalVersionReclaimed`."""
+        entry = self.snapshot.table(table_key)
+        known = self._handles.get(table_key)
+        if known is None:
+            known = self._opened.get(entry)
+        if known is None:
+            try:
+                known = super().handle(table_key)
+            except NotFound as gone:
+                raise _reclaimed(table_key) from gone
+            self._opened.keep(entry, known)
+        self._handles[table_key] = known
+        return known
+
+
+def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:
+    return HistoricalVersionReclaimed(
+        f"the rows of {table_key} at this commit no longer exist",
+        hint="they were removed for good; read a newer commit",
+    )
+
+
+@contextmanager
+def reclaimed_told(*moments: Moment) -> Iterator[None]:
+    """A block of reads in which a table that goes meanwhile is told as what it is.
+
+    Cleanup in another process may remove files that are open here, and then only the next read
+    fails, as if the store did.
+    """
+    try:
+        yield
+    except HistoricalVersionReclaimed:
+        raise
+    except StorageError:
+        for moment in moments:
+            moment.require_there()
+        raise
+
+
+def moments(kernel: Kernel, state: ManifestState, commits: Iterable[CommitRow]) -> Iterator[Moment]:
+    """The graph at some commits of a branch's line, given oldest first."""
+    rows = list(commits)
+    opened = LastOpened()
+    for commit, pins in zip(rows, state.pins_along(rows), strict=True):
+        yield Moment(kernel, state, commit, pins, opened)
+
+
+def moment_of(kernel: Kernel, name: str) -> Moment:
+    """The graph at the head of a branch, or at a commit of any branch; raises `NotFound`."""
+    state, commit = commit_of(kernel, name)
+    return next(moments(kernel, state, [commit]))
+
+
+def types_of(catalog: Catalog) -> list[NodeType | EdgeType]:
+    """Every type that has a table."""
+    return [*catalog.nodes.values(), *catalog.edges.values()]

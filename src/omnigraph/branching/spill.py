@@ -1,0 +1,154 @@
+"""Rows of a merge or a diff that may be more than memory holds.
+
+Up to a budget they stay in memory. What goes beyond it is written to files that have no name, so
+that nothing is left of them however the process ends, and mapped back as Arrow tables: the system
+reads them when they are used, and forgets them when memory is short.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+
+from omnigraph.commit.limits import positive_setting
+from omnigraph.effects.failures import from_os_error
+from omnigraph.errors import LimitExceeded
+
+MEMORY_VARIABLE = "OMNIGRAPH_MERGE_MEMORY_BYTES"
+SPILL_VARIABLE = "OMNIGRAPH_SPILL_BYTES_MAX"
+
+PARTS = 4
+"""Rows that are joined at once take this part of the budget: joining needs room of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillLimits:
+    """How much a merge or a diff may hold, inclusive."""
+
+    memory_bytes: int = 256 * 1024 * 1024
+    """Arrow memory; more goes to files."""
+    spill_bytes_max: int = 64 * 1024 * 1024 * 1024
+    """What all of these files may take."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> SpillLimits:
+        """The limits an operator has set, the defaults where nothing is set."""
+        standard = cls()
+        return cls(
+            positive_setting(environment, MEMORY_VARIABLE, standard.memory_bytes),
+            positive_setting(environment, SPILL_VARIABLE, standard.spill_bytes_max),
+        )
+
+
+class Spill:
+    """The budget of one merge or diff. Safe to use from many threads."""
+
+    def __init__(self, limits: SpillLimits | None = None) -> None:
+        self._limits = limits or SpillLimits.from_environment(os.environ)
+        self._lock = threading.Lock()
+        self._held = 0
+        self.spilled_bytes = 0
+        """What files were asked to take."""
+
+    @property
+    def part_bytes(self) -> int:
+        """How much is worked on at once."""
+        return max(1, self._limits.memory_bytes // PARTS)
+
+    def rows(self, schema: pa.Schema) -> CollectedRows:
+        """A new collection, empty at first."""
+        return CollectedRows(self, schema)
+
+    def hold(self, size: int) -> bool:
+        """Whether so many bytes more may stay in memory; they count from now on if so."""
+        with self._lock:
+            if self._held + size > self._limits.memory_bytes:
+                return False
+            self._held += size
+            return True
+
+    def release(self, size: int) -> None:
+        """Give back what was held."""
+        with self._lock:
+            self._held -= size
+
+    def charge(self, size: int) -> None:
+        """Count bytes that go to a file; raises `LimitExceeded` if they are too many."""
+        with self._lock:
+            self.spilled_bytes += size
+            spilled, allowed = self.spilled_bytes, self._limits.spill_bytes_max
+        if spilled > allowed:
+            raise LimitExceeded(
+                "size of the temporary files of this merge or diff",
+                allowed,
+                spilled,
+                hint=f"merge in smaller steps, or raise {SPILL_VARIABLE} or {MEMORY_VARIABLE}",
+            )
+
+
+class CollectedRows:
+    """Rows that are added bit by bit, and read as one table when all are there."""
+
+    def __init__(self, spill: Spill, schema: pa.Schema) -> None:
+        self._spill = spill
+        self._schema = schema
+        self._held: list[pa.Table] = []
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchStreamWriter | None = None
+        self.num_rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take some more."""
+        if not rows.num_rows:
+            return
+        self.num_rows += rows.num_rows
+        if self._file is None and self._spill.hold(rows.nbytes):
+            self._held.append(rows)
+            return
+        try:
+            self._write(rows)
+        except OSError as error:
+            raise _failure(error) from error
+
+    def table(self) -> pa.Table:
+        """All of them, in the order they came; nothing can be added any more."""
+        if self._file is None or self._writer is None:
+            return pa.concat_tables([self._schema.empty_table(), *self._held])
+        try:
+            self._writer.close()
+            self._file.flush()
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            # The map stays when the file is closed, and goes with the last row that lies in it.
+            self._file.close()
+        except OSError as error:
+            raise _failure(error) from error
+        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
+
+    def _write(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
+            # After a failure nobody asks for the table, and nobody else would close the file.
+            weakref.finalize(self, self._file.close)
+            self._writer = pa.ipc.new_stream(self._file, self._schema)
+            held, self._held = self._held, []
+            for earlier in held:
+                self._append(earlier)
+            self._spill.release(sum(earlier.nbytes for earlier in held))
+        self._append(rows)
+
+    def _append(self, rows: pa.Table) -> None:
+        assert self._writer is not None
+        self._spill.charge(rows.nbytes)
+        self._writer.write_table(rows)
+
+
+def _failure(error: OSError) -> Exception:
+    return from_os_error(error, "write", f"a temporary file in {tempfile.gettempdir()}")

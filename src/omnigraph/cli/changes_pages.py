@@ -1,0 +1,225 @@
+"""Changes that arrive page by page, written as they come: one document, or one listing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from omnigraph.cli.changes import change_line
+from omnigraph.cli.moments import moment
+from omnigraph.cli.output import Line, Output, Styled
+from omnigraph.cli.tables import table
+from omnigraph.model.change_pages import CHANGES_DEFAULT, CommitPage, FeedPage
+from omnigraph.model.changes import CHANGE_OPS, CommitCause
+
+PageLimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        help=f"changes per page; {CHANGES_DEFAULT:,} by default. All pages are shown",
+    ),
+]
+
+
+PageTokenOption = Annotated[
+    str | None,
+    typer.Option("--page-token", metavar="TOKEN", help="show only the page this leads to"),
+]
+
+Page = TypeVar("Page", CommitPage, FeedPage)
+
+
+def followed(fetch: Callable[..., Page], first: Page) -> Iterator[Page]:
+    """A first page and all that follow it, each fetched when it is asked for."""
+    page = first
+    yield page
+    while page.next_page_token is not None:
+        page = fetch(page_token=page.next_page_token)
+        yield page
+
+
+class JsonDocument:
+    """A JSON document that is kept open: what has arrived is there to be read."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._closing: list[str] = []
+        self._is_first = True
+
+    def open_object(self, name: str | None = None) -> None:
+        """Begin an object, as a member or as an element."""
+        self._open(name, "{", "}")
+
+    def open_list(self, name: str) -> None:
+        """Begin a list, as a member."""
+        self._open(name, "[", "]")
+
+    def close(self) -> None:
+        """End what was begun last."""
+        bracket = self._closing.pop()
+        self._write(bracket if self._is_first else f"\n{self._indent}{bracket}")
+        self._is_first = False
+        if not self._closing:
+            self._write("\n")
+
+    def put(self, value: Any, name: str | None = None) -> None:
+        """Write a value, as a member or as an element."""
+        self._before(name)
+        self._write(json.dumps(value, ensure_ascii=False))
+
+    def flush(self) -> None:
+        """Hand over what there is."""
+        self._output.flush()
+
+    @property
+    def _indent(self) -> str:
+        return "  " * len(self._closing)
+
+    def _open(self, name: str | None, bracket: str, closing: str) -> None:
+        self._before(name)
+        self._write(bracket)
+        self._closing.append(closing)
+        self._is_first = True
+
+    def _before(self, name: str | None) -> None:
+        if self._closing:
+            self._write(("" if self._is_first else ",") + f"\n{self._indent}")
+        if name is not None:
+            self._write(f"{json.dumps(name)}: ")
+        self._is_first = False
+
+    def _write(self, text: str) -> None:
+        self._output.stdout.write(text)
+
+
+def show_commit_pages(output: Output, pages: Iterable[CommitPage], *, as_json: bool) -> None:
+    """Write all changes of one commit."""
+    if as_json:
+        _commit_document(output, pages)
+    else:
+        _commit_listing(output, pages)
+
+
+def _commit_document(output: Output, pages: Iterable[CommitPage]) -> None:
+    document = JsonDocument(output)
+    for at, page in enumerate(pages):
+        if at == 0:
+            output.stdout_is_payload = True
+            document.open_object()
+            document.put(page.cause.to_dict(), "cause")
+            document.open_list("changes")
+        for change in page.changes:
+            document.put(change.to_commit_dict())
+        document.flush()
+    document.close()
+    document.close()
+
+
+def _commit_listing(output: Output, pages: Iterable[CommitPage]) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    for page in pages:
+        for change in page.changes:
+            output.line(*change_line(change))
+            counts[f"{change.kind} {change.type_name}", change.op] += 1
+        output.flush()
+    if not counts:
+        output.line("no changes")
+        return
+    output.line()
+    names = dict.fromkeys(name for name, _ in counts)
+    rows: list[list[str | int]] = [
+        [name, *(counts[name, op] for op in CHANGE_OPS)] for name in names
+    ]
+    output.lines(table(("type", "inserted", "updated", "deleted"), rows))
+
+
+def show_page(output: Output, page: CommitPage, *, as_json: bool) -> None:
+    """Write one page of a commit as it is."""
+    if as_json:
+        output.json(page.to_dict())
+        return
+    output.lines(change_line(change) for change in page.changes)
+    if page.next_page_token is not None:
+        output.line("next page  ", page.next_page_token)
+
+
+def show_feed(output: Output, pages: Iterable[FeedPage], *, as_json: bool) -> None:
+    """Write the blocks of a poll, and the cursor when all of them are there."""
+    if as_json:
+        _feed_document(output, pages)
+    else:
+        _feed_listing(output, pages)
+
+
+def _feed_document(output: Output, pages: Iterable[FeedPage]) -> None:
+    document = JsonDocument(output)
+    last: FeedPage | None = None
+    open_commit: str | None = None
+    for page in pages:
+        if last is None:
+            output.stdout_is_payload = True
+            document.open_object()
+            document.open_list("blocks")
+        for block in page.blocks:
+            # A commit that is split over pages is one block.
+            if block.cause.graph_commit_id != open_commit:
+                _close_block(document, open_commit)
+                open_commit = block.cause.graph_commit_id
+                document.open_object()
+                document.put(block.cause.to_dict(), "cause")
+                document.open_list("changes")
+            for change in block.changes:
+                document.put(change.to_commit_dict())
+        document.flush()
+        last = page
+    assert last is not None
+    _close_block(document, open_commit)
+    document.close()
+    document.put(last.cursor, "cursor")
+    document.put(last.caught_up, "caught_up")
+    document.close()
+
+
+def _close_block(document: JsonDocument, open_commit: str | None) -> None:
+    if open_commit is not None:
+        document.close()
+        document.close()
+
+
+def _feed_listing(output: Output, pages: Iterable[FeedPage]) -> None:
+    last: FeedPage | None = None
+    open_commit: str | None = None
+    for page in pages:
+        for block in page.blocks:
+            if block.cause.graph_commit_id != open_commit:
+                open_commit = block.cause.graph_commit_id
+                output.line(*_cause_line(block.cause))
+                if not block.changes:
+                    output.line("  no changes")
+            for change in block.changes:
+                output.line("  ", *change_line(change))
+        output.flush()
+        last = page
+    assert last is not None
+    output.lines(_end_lines(last, is_empty=open_commit is None))
+
+
+def _cause_line(cause: CommitCause) -> Line:
+    by = cause.actor_id or "-"
+    rest = f"  {cause.authored_branch}  {by}  {moment(cause.authored_at)}"
+    return Styled(cause.graph_commit_id, "bold"), Styled(rest, "dim")
+
+
+def _end_lines(last: FeedPage, *, is_empty: bool) -> Iterator[Line]:
+    if is_empty:
+        yield ("no commits",)
+    yield ()
+    how = "caught up" if last.caught_up else "there is more: poll again with this cursor"
+    yield (Styled(how, "bold green" if last.caught_up else "bold yellow"),)
+    assert last.cursor is not None
+    yield "cursor ", last.cursor

@@ -1,0 +1,251 @@
+"""`omnigraph policy …`: check a policy, test it, and ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.files import require_file
+from omnigraph.cli.help import Capability, Command, Group, subcommand_missing
+from omnigraph.cli.options import JsonFlag, branch_name
+from omnigraph.cli.output import Styled, counted, output_of
+from omnigraph.errors import InputError, PolicyInvalid
+from omnigraph.syntax.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.policy import Action, Policy
+
+EXAMPLES = """
+omnigraph policy validate --file examples/policy/team.yaml
+omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
+omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action schema_apply
+"""
+VALIDATE_EXAMPLES = """
+omnigraph policy validate --file examples/policy/team.yaml
+omnigraph policy validate --file examples/policy/operators.yaml --json
+"""
+TEST_EXAMPLES = """
+omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
+omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
+"""
+EXPLAIN_EXAMPLES = """
+omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
+omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
+"""
+
+BundleOption = Annotated[
+    Path | None, typer.Option("--file", metavar="BUNDLE.yaml", help="the bundle (required)")
+]
+ClusterOption = Annotated[str | None, typer.Option("--cluster", metavar="DIR", hidden=True)]
+CasesOption = Annotated[
+    Path, typer.Option("--tests", metavar="TESTS.yaml", help="questions and expected answers")
+]
+ActorOption = Annotated[str, typer.Option("--actor", metavar="ID", help="who would act")]
+ActionOption = Annotated[
+    str, typer.Option("--action", metavar="ACTION", help="what they would do, such as `change`")
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--branch",
+        metavar="NAME",
+        help="the branch that is read, changed, forked or merged",
+        callback=branch_name,
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target-branch",
+        metavar="NAME",
+        help="the branch that is created, deleted, merged into or gets a schema",
+        callback=branch_name,
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group."""
+    group = typer.Typer(rich_markup_mode=None)
+    panel = Capability.CONTROL.panel
+    for run, examples in (
+        (validate, VALIDATE_EXAMPLES),
+        (test, TEST_EXAMPLES),
+        (explain, EXPLAIN_EXAMPLES),
+    ):
+        group.command(run.__name__, cls=Command, rich_help_panel=panel, epilog=examples)(run)
+    app.add_typer(
+        group,
+        name="policy",
+        cls=Group,
+        callback=policy,
+        invoke_without_command=True,
+        epilog=EXAMPLES,
+    )
+
+
+def policy(ctx: typer.Context) -> None:
+    """Check who may do what, before and after it is in force."""
+    if ctx.invoked_subcommand is None:
+        raise subcommand_missing(ctx)
+
+
+def validate(
+    ctx: typer.Context,
+    file: BundleOption = None,
+    cluster: ClusterOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Check a policy bundle.
+
+    It is read strictly and compiled: an unknown or misspelt word is an error, so that a rule cannot
+    silently allow more than it says. The exit code is 1 if anything is wrong.
+    """
+    output = output_of(ctx)
+    path = _bundle_file(ctx, file, cluster)
+    if not json:
+        bundle = _load(path).bundle
+        actors, rules = counted(len(bundle.actors), "actor"), counted(len(bundle.rules), "rule")
+        words = f"{path}: a valid {bundle.kind} bundle with {actors} and {rules}"
+        output.line(Styled(words, "bold green"))
+        return
+    bundles: list[dict[str, Any]] = []
+    errors: list[dict[str, str]] = []
+    try:
+        bundle = _load(path).bundle
+    except PolicyInvalid as problem:
+        errors.append({"bundle": str(path), "message": problem.message})
+    else:
+        bundles.append(
+            {
+                "name": str(path),
+                "kind": bundle.kind,
+                "applies_to": [],
+                "actors": len(bundle.actors),
+                "rules": len(bundle.rules),
+            }
+        )
+    output.json({"ok": not errors, "bundles": bundles, "errors": errors})
+    if errors:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def test(
+    ctx: typer.Context,
+    tests: CasesOption,
+    file: BundleOption = None,
+    cluster: ClusterOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Ask a bundle a list of questions and compare the answers with the expected ones.
+
+    Every mismatch is listed, and the exit code is then 1.
+    """
+    from omnigraph.policy import parse_cases, run_cases
+
+    output = output_of(ctx)
+    loaded = _load(_bundle_file(ctx, file, cluster))
+    require_file(tests)
+    cases = parse_cases(tests)
+    for case in cases:
+        _require_answerable(loaded, case.action, f"case `{case.id}`: ")
+    failures = run_cases(loaded, cases)
+    if json:
+        listed = [failure.to_dict() for failure in failures]
+        output.json({"ok": not failures, "cases": len(cases), "failures": listed})
+    else:
+        output.lines([Styled(str(failure), "red")] for failure in failures)
+        asked = counted(len(cases), "case")
+        if not failures:
+            output.line(Styled(f"{asked} as expected", "bold green"))
+        else:
+            output.line(Styled(f"{len(failures)} of {asked} not as expected", "bold red"))
+    if failures:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def explain(
+    ctx: typer.Context,
+    *,
+    actor: ActorOption,
+    action: ActionOption,
+    branch: BranchOption = None,
+    target_branch: TargetOption = None,
+    file: BundleOption = None,
+    cluster: ClusterOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Ask a bundle one question: may this actor do this?
+
+    Shows the decision and, if it is to allow, the rule behind it. The exit code is 0 for both
+    answers.
+    """
+    asked = _action(action)
+    if not actor.strip():
+        raise UsageError("`--actor` is empty", hint="give the id of who would act")
+    path = _bundle_file(ctx, file, cluster)
+    loaded = _load(path)
+    _require_answerable(loaded, asked)
+    decision = loaded.decide(actor, asked, branch=branch, target_branch=target_branch)
+    facts = {
+        "decision": "allow" if decision.allowed else "deny",
+        "actor": decision.actor,
+        "action": decision.action.value,
+        "branch": decision.branch,
+        "target_branch": decision.target_branch,
+        "matched_rule": decision.matched_rule_id,
+        "message": decision.message,
+    }
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    output = output_of(ctx)
+    if json:
+        output.json({**known, "bundle": str(path)})
+    else:
+        output.lines([Styled(f"{name}: ", "bold"), fact] for name, fact in known.items())
+
+
+def _bundle_file(ctx: typer.Context, file: Path | None, cluster: str | None) -> Path:
+    if cluster is not None:
+        raise UsageError(
+            "`--cluster` selects the applied bundles of a cluster, which this version cannot read",
+            hint="check the file itself: `--file BUNDLE.yaml`",
+        )
+    if file is None:
+        raise UsageError(
+            f"`{ctx.command_path}` needs `--file BUNDLE.yaml`",
+            hint=f"`{ctx.command_path} --help` shows what it takes",
+        )
+    return file
+
+
+def _load(path: Path) -> Policy:
+    from omnigraph.policy import load_policy
+
+    require_file(path)
+    return load_policy(path)
+
+
+def _action(word: str) -> Action:
+    from omnigraph.policy import Action
+
+    try:
+        return Action(word)
+    except ValueError:
+        raise UsageError(
+            f"there is no action `{word}`",
+            hint=did_you_mean(word, Action) or f"the actions are {', '.join(Action)}",
+        ) from None
+
+
+def _require_answerable(loaded: Policy, action: Action, whose: str = "") -> None:
+    """Refuse a question that another kind of bundle decides."""
+    if action.kind != loaded.kind:
+        raise InputError(
+            f"{whose}`{action}` is decided by the bundle of a {action.kind}, and "
+            f"{loaded.bundle.name} is for a {loaded.kind}",
+            hint=f"ask the bundle of the {action.kind}",
+        )

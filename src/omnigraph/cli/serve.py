@@ -1,0 +1,259 @@
+"""`omnigraph serve`: a graph over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.global_flags import Given, GlobalFlag
+from omnigraph.cli.help import Capability, Command
+from omnigraph.cli.output import Output, output_of
+from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from omnigraph.server.config import ServerConfig
+
+EXAMPLES = """
+omnigraph serve --store team.omni --unauthenticated
+omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
+"""
+LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
+LOG_FORMATS = ("text", "json")
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="DIR|URI",
+        help="serve the graphs of a cluster; this version cannot yet",
+        envvar="OMNIGRAPH_CLUSTER",
+        show_envvar=False,
+    ),
+]
+BindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bind",
+        metavar="HOST:PORT",
+        help="where to listen; 127.0.0.1:8080 by default, port 0 takes a free one",
+    ),
+]
+GraphIdOption = Annotated[
+    str | None,
+    typer.Option("--graph-id", metavar="ID", help="the graph's name in URLs; `default` by default"),
+]
+QueriesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--queries",
+        metavar="DIR|FILE.gq",
+        help="stored queries: a file, or a directory of them; repeatable",
+    ),
+]
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="who may do what with the graph"),
+]
+ServerPolicyOption = Annotated[
+    Path | None,
+    typer.Option("--server-policy", metavar="FILE", help="who may list the graphs"),
+]
+ExternalBlobsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--external-blobs",
+        metavar="URI",
+        help="a folder of a bucket, s3://, whose objects loads may name; repeatable",
+    ),
+]
+OpenFlag = Annotated[
+    bool,
+    typer.Option("--unauthenticated", help="serve without tokens: whoever connects may do all"),
+]
+AllGraphsFlag = Annotated[
+    bool, typer.Option("--require-all-graphs", help="do not start if a graph cannot be served")
+]
+ReloadOption = Annotated[
+    float | None,
+    typer.Option(
+        "--reload-interval",
+        metavar="SECONDS",
+        help="look for changed queries, policies and tokens this often; SIGHUP always does",
+    ),
+]
+ShutdownOption = Annotated[
+    float | None,
+    typer.Option(
+        "--shutdown-timeout",
+        metavar="SECONDS",
+        help="how long requests may take to end when the server stops; 30 by default",
+    ),
+]
+MetricsFlag = Annotated[
+    bool, typer.Option("--metrics", help="offer numbers for Prometheus at /metrics")
+]
+MetricsBindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-bind", metavar="HOST:PORT", help="the same on an address that needs no token"
+    ),
+]
+OriginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors-origin", metavar="ORIGIN", help="let browsers of this origin in; repeatable"
+    ),
+]
+McpFlag = Annotated[
+    bool,
+    typer.Option("--mcp", help="offer operations and stored queries as tools, at /mcp"),
+]
+McpAdhocFlag = Annotated[
+    bool, typer.Option("--mcp-adhoc", help="also tools that run queries of the caller")
+]
+LogFormatOption = Annotated[
+    str, typer.Option("--log-format", metavar="text|json", help="how to log on stderr")
+]
+
+
+class ServeCommand(Command):
+    """The command; of the global flags only the storage of a graph makes sense."""
+
+    takes: ClassVar[frozenset[GlobalFlag]] = frozenset({GlobalFlag.STORE})
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    panel = Capability.CONTROL.panel
+    app.command("serve", cls=ServeCommand, rich_help_panel=panel, epilog=EXAMPLES)(serve)
+
+
+def serve(
+    ctx: typer.Context,
+    *,
+    cluster: ClusterOption = None,
+    bind: BindOption = None,
+    graph_id: GraphIdOption = None,
+    queries: QueriesOption = None,
+    policy: PolicyOption = None,
+    server_policy: ServerPolicyOption = None,
+    external_blobs: ExternalBlobsOption = None,
+    unauthenticated: OpenFlag = False,
+    require_all_graphs: AllGraphsFlag = False,
+    reload_interval: ReloadOption = None,
+    shutdown_timeout: ShutdownOption = None,
+    metrics: MetricsFlag = False,
+    metrics_bind: MetricsBindOption = None,
+    cors_origin: OriginOption = None,
+    mcp: McpFlag = False,
+    mcp_adhoc: McpAdhocFlag = False,
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Serve a graph over HTTP, at /graphs/ID.
+
+    Tokens come from `OMNIGRAPH_SERVER_BEARER_TOKEN`, or from the file that
+    `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. Once it
+    listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
+    exits with 0.
+    """
+    _require_library()
+    from omnigraph.server.config import (
+        DEFAULT_BIND,
+        DEFAULT_GRAPH_ID,
+        SHUTDOWN_SECONDS,
+        GraphSpec,
+        ServerConfig,
+        flag_of,
+        seconds_of,
+    )
+
+    output = output_of(ctx)
+    given = output.environment
+    if log_format not in LOG_FORMATS:
+        raise UsageError(f"`--log-format` takes {' or '.join(LOG_FORMATS)}, not `{log_format}`")
+    spec = GraphSpec(
+        graph_id or DEFAULT_GRAPH_ID,
+        _store(ctx, cluster),
+        tuple(queries or ()),
+        policy,
+        tuple(external_blobs or ()),
+    )
+    origins = cors_origin or given.get("OMNIGRAPH_CORS_ORIGINS", "").split(",")
+    config = ServerConfig(
+        graphs=(spec,),
+        bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
+        server_policy=server_policy,
+        unauthenticated=unauthenticated or flag_of(given, "OMNIGRAPH_UNAUTHENTICATED"),
+        require_all_graphs=require_all_graphs or flag_of(given, "OMNIGRAPH_REQUIRE_ALL_GRAPHS"),
+        reload_seconds=_seconds(
+            "--reload-interval",
+            reload_interval,
+            seconds_of(given, "OMNIGRAPH_RELOAD_INTERVAL", 0.0),
+        ),
+        shutdown_seconds=_seconds(
+            "--shutdown-timeout",
+            shutdown_timeout,
+            seconds_of(given, "OMNIGRAPH_SHUTDOWN_TIMEOUT", SHUTDOWN_SECONDS),
+        ),
+        metrics=metrics or flag_of(given, "OMNIGRAPH_METRICS"),
+        metrics_bind=metrics_bind or given.get("OMNIGRAPH_METRICS_BIND") or None,
+        cors_origins=tuple(each.strip() for each in origins if each.strip()),
+        mcp=mcp or flag_of(given, "OMNIGRAPH_MCP"),
+        mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
+        log_format="json" if log_format == "json" else "text",
+        environment=given,
+    )
+    raise typer.Exit(_run(config, output))
+
+
+def _run(config: ServerConfig, output: Output) -> int:
+    from omnigraph.server.run import serve as run_server
+
+    def announce(address: str) -> None:
+        output.line(f"{LISTEN_LINE}={address}")
+        output.flush()
+
+    return run_server(config, announce)
+
+
+def _store(ctx: typer.Context, cluster: str | None) -> str:
+    from omnigraph.cli.addressing import storage_target
+
+    store = Given.of(ctx).store
+    if cluster is not None and store is not None:
+        raise UsageError(
+            "`--cluster` and `--store` are mutually exclusive", hint="give one of them"
+        )
+    if cluster is not None:
+        raise UsageError(
+            "`--cluster` is not supported by this version", hint="serve one graph with `--store`"
+        )
+    if store is None:
+        raise UsageError(
+            "`omnigraph serve` does not know what to serve",
+            hint="pass `--cluster DIR`, or `--store URI` for one graph",
+        )
+    return storage_target(store).uri
+
+
+def _seconds(flag: str, said: float | None, otherwise: float) -> float:
+    if said is None:
+        return otherwise
+    if not 0 <= said < float("inf"):
+        raise UsageError(f"`{flag}` takes a number of seconds, not {said}")
+    return said
+
+
+def _require_library() -> None:
+    try:
+        import omnigraph.server.run  # noqa: F401
+    except ImportError as missing:
+        if missing.name is not None and missing.name.startswith("omnigraph"):
+            raise
+        raise InputError(
+            f"`serve` needs {missing.name}, which is not installed",
+            hint="install it with `pip install 'omnigraph[server]'`",
+        ) from None

@@ -1,0 +1,195 @@
+"""From an answer that is no success, or none at all, to the error a caller gets.
+
+Errors are those that `Graph` raises for the same reason. A note on each names the server and the
+request, which its operator finds in the logs; no error ever holds a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import orjson
+
+from omnigraph.client.address import Address
+from omnigraph.client.exchange import Answer, Exchange
+from omnigraph.client.texts import Text
+from omnigraph.errors import (
+    AnswerLost,
+    CatalogError,
+    CompileError,
+    IdentityError,
+    InputError,
+    NotFound,
+    OmnigraphError,
+    Position,
+    QueryParseError,
+    QueryTypeError,
+    SchemaParseError,
+    ServerUnreachable,
+    TooManyRequests,
+    Unauthenticated,
+    UnexpectedAnswer,
+)
+from omnigraph.wire import operations
+from omnigraph.wire.failures import error_of
+from omnigraph.wire.headers import REQUEST_ID
+
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+"""Failures before the server has seen anything of a request."""
+
+_LOGIN = "pass `token`, or on the command line run `omnigraph login` or set OMNIGRAPH_BEARER_TOKEN"
+_COMPILE_ERRORS: tuple[type[CompileError], ...] = (
+    QueryParseError,
+    QueryTypeError,
+    SchemaParseError,
+    CatalogError,
+    IdentityError,
+)
+
+
+def refusal(answer: Answer, exchange: Exchange[Any], address: Address) -> OmnigraphError:
+    """The error that an answer other than a success stands for."""
+    envelope = _envelope(answer)
+    error = (
+        _foreign(answer, exchange, address)
+        if envelope is None
+        else _told(answer, envelope, exchange, address)
+    )
+    request_id = answer.headers.get(REQUEST_ID)
+    named = f", request {request_id}" if request_id is not None else ""
+    error.add_note(f"answered by {address} with status {answer.status}{named}")
+    return error
+
+
+def unreadable(problem: Exception, address: Address) -> UnexpectedAnswer:
+    """The error for a success that does not have the shape it must have."""
+    if isinstance(problem, UnexpectedAnswer):
+        return problem
+    return UnexpectedAnswer(
+        f"the answer of {address} is not what was expected: {type(problem).__name__}: {problem}",
+        hint="client and server may be of different versions; `omnigraph version` shows yours",
+    )
+
+
+def unanswered(
+    failure: httpx.TransportError, exchange: Exchange[Any], address: Address
+) -> OmnigraphError:
+    """The error for a request that got no answer, or only a part of it."""
+    if isinstance(failure, httpx.TimeoutException) and not isinstance(failure, NOT_SENT):
+        if not exchange.is_read:
+            return AnswerLost(f"{address} did not answer in time, and may still do the write")
+        return ServerUnreachable(
+            f"{address} did not answer in time", hint="give it more with `timeout`"
+        )
+    if isinstance(failure, NOT_SENT):
+        return ServerUnreachable(
+            f"cannot reach {address}: {_reason(failure)}",
+            hint="check the URL, and that the server runs: `omnigraph serve`",
+        )
+    if not exchange.is_read:
+        return AnswerLost(f"the connection to {address} broke before the write was answered")
+    return ServerUnreachable(
+        f"the connection to {address} broke: {_reason(failure)}", hint="try again"
+    )
+
+
+def retry_after_seconds(answer: Answer) -> float | None:
+    """How long a server asks to wait; None if it does not, or says it in another way."""
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdecimal() else None
+
+
+def _reason(failure: httpx.TransportError) -> str:
+    return str(failure).strip().rstrip(".").lower() or type(failure).__name__
+
+
+def _envelope(answer: Answer) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("error"), str) else None
+
+
+def _foreign(answer: Answer, exchange: Exchange[Any], address: Address) -> OmnigraphError:
+    """Whatever answered, it was not one of ours."""
+    location = answer.headers.get("location")
+    if 300 <= answer.status < 400 and location is not None:
+        return UnexpectedAnswer(
+            f"{address} has moved: it answers with a redirection",
+            hint="tokens are not sent elsewhere; use the new URL if you trust it",
+            details={"location": location},
+        )
+    if exchange.operation.method == "HEAD":
+        # Answers to HEAD have no content, so the status has to do.
+        return error_of(answer.status, {"error": f"{address} answered with {answer.status}"})
+    return UnexpectedAnswer(
+        f"{address} is no Omnigraph server: it answered {answer.status} "
+        f"with {answer.media_type or 'nothing'}",
+        hint="check host, port and path; the URL of a graph ends in /graphs/ID",
+    )
+
+
+def _told(
+    answer: Answer, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
+) -> OmnigraphError:
+    compiled = _compile_error(envelope, exchange)
+    if compiled is not None:
+        return compiled
+    error = error_of(answer.status, envelope)
+    wait = retry_after_seconds(answer)
+    if isinstance(error, Unauthenticated):
+        error.hint = _LOGIN
+    elif isinstance(error, TooManyRequests) and wait is not None:
+        error.details["retry_after_seconds"] = wait
+        error.hint = error.hint or f"try again in {wait:.0f} s, or with fewer requests at a time"
+    elif isinstance(error, NotFound) and address.graph_id is None:
+        error.hint = "the URL names no graph: pass `graph` (`--graph ID`), or end it in /graphs/ID"
+    return error
+
+
+# --- mistakes in a text ---------------------------------------------------------------------------
+
+
+def _compile_error(envelope: Mapping[str, Any], exchange: Exchange[Any]) -> CompileError | None:
+    """The mistake in a query or a schema, shown in the text that was sent."""
+    if exchange.text is None:
+        return None
+    is_schema = exchange.operation is operations.APPLY_SCHEMA
+    diagnostic = envelope.get("diagnostic")
+    for kind in _COMPILE_ERRORS:
+        fits = issubclass(kind, QueryParseError | QueryTypeError) != is_schema
+        label = f"{kind.prefix}: {diagnostic}: " if diagnostic else f"{kind.prefix}: "
+        if fits and envelope["error"].startswith(label):
+            return kind(
+                envelope["error"].removeprefix(label),
+                position=_position(envelope.get("position"), exchange.text),
+                diagnostic=diagnostic,
+                hint=envelope.get("hint"),
+            )
+    return None
+
+
+def _position(found: Any, text: Text) -> Position | None:
+    if not isinstance(found, Mapping):
+        return None
+    lines = text.text.split("\n")
+    try:
+        line, column = int(found["line"]), int(found["column"])
+        start, end = int(found["byte_start"]), int(found["byte_end"])
+        shown = lines[line - 1].rstrip("\r")
+    except (KeyError, ValueError, IndexError):
+        return None
+    marked = text.text.encode()[start:end].decode(errors="ignore").partition("\n")[0]
+    return Position(text.path, line, column, shown, max(1, len(marked)), start, end)
+
+
+def require_no_actor(actor: str | None) -> None:
+    """Refuse an actor of a served write: a server knows who writes by the token."""
+    if actor is not None:
+        raise InputError(
+            "the actor of a served write is the one its token belongs to",
+            hint="leave `actor` out, and connect with the token of whoever writes",
+        )

@@ -1,0 +1,51 @@
+"""When a request is sent again, and after how long; pure rules, no clock and no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from omnigraph.client.exchange import Answer, Exchange
+from omnigraph.client.failures import NOT_SENT, retry_after_seconds
+
+RETRY_STATUSES = (429, 503)
+"""A server that answers with these has done nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long to try.
+
+    A read is repeated when the connection breaks, because reading twice changes nothing. A write is
+    repeated only if the server cannot have seen it, or said that it did nothing.
+    """
+
+    attempts: int = 3
+    wait_seconds_max: float = 5.0
+    """The longest `Retry-After` that is waited for; a longer one becomes the caller's error."""
+    first_wait_seconds: float = 0.05
+    repeats_writes: bool = True
+    """Whether a write is ever repeated, be it as safe as it may."""
+
+    def after_failure(
+        self, failure: httpx.TransportError, exchange: Exchange[Any], attempt: int
+    ) -> float | None:
+        """Seconds to wait after the connection failed; None to give up."""
+        if not self._may_repeat(exchange, attempt):
+            return None
+        is_timeout = isinstance(failure, httpx.TimeoutException)
+        if is_timeout or not (exchange.is_read or isinstance(failure, NOT_SENT)):
+            return None
+        return self.first_wait_seconds * 4.0 ** (attempt - 1)
+
+    def after_answer(self, answer: Answer, exchange: Exchange[Any], attempt: int) -> float | None:
+        """Seconds to wait after a busy server's answer; None to give up."""
+        if answer.status not in RETRY_STATUSES or not self._may_repeat(exchange, attempt):
+            return None
+        wait = retry_after_seconds(answer)
+        return wait if wait is not None and wait <= self.wait_seconds_max else None
+
+    def _may_repeat(self, exchange: Exchange[Any], attempt: int) -> bool:
+        return attempt < self.attempts and (exchange.is_read or self.repeats_writes)

@@ -1,0 +1,325 @@
+"""`RemoteGraph`: a graph behind a server, with the verbs of `Graph`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from omnigraph.client import exchanges
+from omnigraph.client.baseline import RemoteBaseline
+from omnigraph.client.blobs import BlobAddress, RemoteBlob
+from omnigraph.client.connection import Connection
+from omnigraph.client.exchanges import Grammar, RowForm, SourceText
+from omnigraph.client.failures import require_no_actor
+from omnigraph.client.lines import LineBuffer
+from omnigraph.client.records import Data, read_records
+from omnigraph.model.blobs import BlobSelector
+from omnigraph.model.change_pages import CommitPage, FeedPage
+from omnigraph.model.receipts import (
+    BranchCreated,
+    BranchDeleted,
+    CommitInfo,
+    LoadMode,
+    LoadReceipt,
+    MergeReceipt,
+    MutationReceipt,
+    SchemaApplyReceipt,
+)
+from omnigraph.model.result import Result
+from omnigraph.model.summaries import SnapshotSummary
+from omnigraph.wire.queries import QueryEntry
+from omnigraph.wire.service import Health
+
+
+class RemoteGraph:
+    """One served graph. Safe to share between threads.
+
+    Verbs mean what they mean for `Graph`, give the same values and raise the same errors. The actor
+    of a write is the one the token belongs to. `ServerUnreachable` says that no server answered,
+    and `AnswerLost` that a write was sent and its answer never came.
+    """
+
+    def __init__(self, connection: Connection, rows: RowForm = "arrow") -> None:
+        self._connection = connection
+        self._rows = rows
+
+    def __repr__(self) -> str:
+        return f"RemoteGraph({self.uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """Where the graph is served."""
+        return self._connection.address.base
+
+    def close(self) -> None:
+        """Let the connections go; the graph is not touched."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def query(
+        self,
+        source: SourceText,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> Result:
+        """Run a read query over one snapshot and return its rows, as `Graph.query` does."""
+        return self._connection.send(
+            exchanges.query(
+                source, params, name=name, branch=branch, snapshot=snapshot, rows=self._rows
+            )
+        )
+
+    @property
+    def schema_source(self) -> str:
+        """The accepted schema, as it was written."""
+        return self._connection.send(exchanges.schema_source())
+
+    def snapshot(self, branch: str | None = None) -> SnapshotSummary:
+        """The tables and counts at the head of a branch."""
+        return self._connection.send(exchanges.snapshot(branch))
+
+    def export(
+        self, *, branch: str | None = None, types: Iterable[str] | None = None
+    ) -> Iterator[bytes]:
+        """The entities of a branch head as JSON lines in blocks of whole lines.
+
+        The server has begun by the time this returns, so that a refusal is raised here.
+        """
+        stream = self._connection.stream(exchanges.export(branch, types))
+        return _whole_lines(iter(stream))
+
+    def blob(
+        self,
+        entity: str,
+        type: str,
+        id: str,
+        property: str,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> RemoteBlob:
+        """One value of a blob property, ready to be read in parts; none of it is read yet."""
+        selector = BlobSelector.of(entity, type, id, property)
+        return RemoteBlob(self._connection, BlobAddress(selector, branch, snapshot))
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def mutate(
+        self,
+        source: SourceText,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        expected_head: str | None = None,
+        actor: str | None = None,
+    ) -> MutationReceipt:
+        """Run a write query as one commit.
+
+        ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
+        """
+        require_no_actor(actor)
+        return self._connection.send(
+            exchanges.mutate(source, params, name=name, branch=branch, expected_head=expected_head)
+        )
+
+    def load(
+        self,
+        *paths: str | os.PathLike[str],
+        mode: LoadMode,
+        data: Data | None = None,
+        branch: str | None = None,
+        from_: str | None = None,
+        grammar: Grammar = "compatible",
+        actor: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> LoadReceipt:
+        """Load graph records, from files of JSON lines or as ``data``, as one commit.
+
+        A server takes up to 32 MiB at once; more is for loads on the storage.
+        """
+        require_no_actor(actor)
+        records = read_records(paths, data, progress)
+        return self._connection.send(
+            exchanges.load(records, mode=mode, branch=branch, from_=from_, grammar=grammar)
+        )
+
+    def apply_schema(
+        self, desired: SourceText, *, allow_data_loss: bool = False, actor: str | None = None
+    ) -> SchemaApplyReceipt:
+        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit."""
+        require_no_actor(actor)
+        return self._connection.send(
+            exchanges.apply_schema(desired, allow_data_loss=allow_data_loss)
+        )
+
+    # --- stored queries ---------------------------------------------------------------------------
+
+    def list_queries(self) -> list[QueryEntry]:
+        """The queries stored with the server, and what they take."""
+        return self._connection.send(exchanges.list_queries())
+
+    def invoke(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        expect_mutation: bool | None = None,
+        expected_head: str | None = None,
+    ) -> Result | MutationReceipt:
+        """Run a stored query: rows if it reads, a receipt if it writes.
+
+        ``expect_mutation`` refuses it unless it writes, or unless it reads. Raises `NotFound` for a
+        name there is not, and for everybody who may not call stored queries.
+        """
+        return self._connection.send(
+            exchanges.invoke(
+                name,
+                params,
+                branch=branch,
+                snapshot=snapshot,
+                expect_mutation=expect_mutation,
+                expected_head=expected_head,
+                rows=self._rows,
+            )
+        )
+
+    # --- branches and history ---------------------------------------------------------------------
+
+    def create_branch(
+        self, name: str, from_: str | None = None, *, actor: str | None = None
+    ) -> BranchCreated:
+        """Create a branch at the head of another."""
+        require_no_actor(actor)
+        return self._connection.send(exchanges.create_branch(name, from_))
+
+    def list_branches(self) -> list[str]:
+        """The branches, sorted."""
+        return self._connection.send(exchanges.list_branches())
+
+    def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
+        """Delete a branch; its commits are gone with it."""
+        require_no_actor(actor)
+        return self._connection.send(exchanges.delete_branch(name))
+
+    def merge_branch(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        delete_branch: bool = False,
+        actor: str | None = None,
+    ) -> MergeReceipt:
+        """Merge a branch into main, or ``into`` another, as one commit with two parents.
+
+        Raises `MergeConflicts`, and nothing has changed then.
+        """
+        require_no_actor(actor)
+        return self._connection.send(
+            exchanges.merge_branch(source, into, delete_branch=delete_branch)
+        )
+
+    def list_commits(
+        self, branch: str | None = None, *, actor: str | None = None
+    ) -> list[CommitInfo]:
+        """The commits a branch's head reaches, newest first; only those of ``actor``, if given."""
+        found = self._connection.send(exchanges.list_commits(branch))
+        return [commit for commit in found if actor in (None, commit.actor_id)]
+
+    def show_commit(self, commit_id: str) -> CommitInfo:
+        """One commit of any branch; raises `NotFound`."""
+        return self._connection.send(exchanges.show_commit(commit_id))
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def commit_changes_page(
+        self,
+        commit_id: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> CommitPage:
+        """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
+        return self._connection.send(
+            exchanges.commit_changes(
+                commit_id, page_token=page_token, limit=limit, kinds=kinds, types=types, ops=ops
+            )
+        )
+
+    def poll_changes(
+        self,
+        branch: str | None = None,
+        *,
+        cursor: str | None = None,
+        start: str | None = None,
+        page_token: str | None = None,
+        limit: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> FeedPage:
+        """What the commits of a branch changed since ``cursor``, one block a commit."""
+        return self._connection.send(
+            exchanges.poll_changes(
+                branch,
+                cursor=cursor,
+                start=start,
+                page_token=page_token,
+                limit=limit,
+                kinds=kinds,
+                types=types,
+                ops=ops,
+            )
+        )
+
+    def change_baseline(
+        self,
+        branch: str | None = None,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> RemoteBaseline:
+        """Every entity at the present head of a branch, and then the cursor to go on with."""
+        return RemoteBaseline(
+            self._connection.stream(exchanges.baseline(branch, kinds, types, ops))
+        )
+
+    # --- the server -------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """What the server says about itself; needs no token."""
+        return self._connection.send(exchanges.health())
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    lines = LineBuffer()
+    for chunk in chunks:
+        block = lines.feed(chunk)
+        if block:
+            yield block
+    rest = lines.end()
+    if rest:
+        yield rest

@@ -1,0 +1,101 @@
+"""The gate at the head of every write: may this handle write at all, and may this actor?
+
+It stands here, below every face, so that the command line, a server and a notebook obey the same
+rules, and a transport that forgot to ask is still asked. Reads are not gated: whoever can open the
+storage can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from omnigraph.errors import InputError, PolicyDenied
+from omnigraph.model.actors import check_declared_actor
+from omnigraph.policy import Action, Policy
+from omnigraph.storage.layout import MAIN
+
+
+def check_graph_policy(policy: Policy | None) -> None:
+    """Refuse the policy of a server, which decides nothing about a graph."""
+    if policy is not None and policy.kind != "graph":
+        raise InputError(
+            f"{policy} decides about a server, not about a graph",
+            hint="open the graph with the bundle of a graph",
+        )
+
+
+class WriteGate:
+    """Refuses what this handle, or the actor of a write, may not do.
+
+    There is one method for each kind of write, called before the write has done anything. Without
+    a policy everybody may do everything. With one, `PolicyDenied` is raised when no rule allows it
+    or nobody is named, and `PolicyEvaluationFailed` when the policy has no answer.
+    """
+
+    def __init__(self, policy: Policy | None, *, read_only: bool) -> None:
+        check_graph_policy(policy)
+        self._policy = policy
+        self._read_only = read_only
+
+    def change(self, verb: str, actor: str | None, branch: str) -> None:
+        """Before entities of a branch change."""
+        self._permit(verb, actor, Action.CHANGE, branch, None)
+
+    def load(
+        self,
+        actor: str | None,
+        branch: str,
+        from_: str | None,
+        branches: Callable[[], Collection[str]],
+    ) -> None:
+        """Before a load; one that forks needs to be allowed both the branch and the change."""
+        if self._policy is not None and from_ is not None and branch not in branches():
+            self.branch_create("load", actor, from_, branch)
+        self.change("load", actor, branch)
+
+    def schema_apply(self, actor: str | None) -> None:
+        """Before the schema changes, which it does on main."""
+        self._permit("schema apply", actor, Action.SCHEMA_APPLY, None, MAIN)
+
+    def branch_create(self, verb: str, actor: str | None, from_: str, name: str) -> None:
+        """Before a branch begins."""
+        self._permit(verb, actor, Action.BRANCH_CREATE, from_, name)
+
+    def branch_delete(self, actor: str | None, name: str) -> None:
+        """Before a branch goes, also after it was merged."""
+        self._permit("branch delete", actor, Action.BRANCH_DELETE, None, name)
+
+    def branch_merge(self, actor: str | None, source: str, target: str) -> None:
+        """Before a branch is merged into another."""
+        self._permit("branch merge", actor, Action.BRANCH_MERGE, source, target)
+
+    def require_writable(self, verb: str) -> None:
+        """Before upkeep, which no policy decides: it is done by whoever runs the storage."""
+        if self._read_only:
+            raise InputError(
+                f"`{verb}` needs a graph opened for writing", hint='open it with mode="read_write"'
+            )
+
+    def _permit(
+        self,
+        verb: str,
+        actor: str | None,
+        action: Action,
+        branch: str | None,
+        target_branch: str | None,
+    ) -> None:
+        self.require_writable(verb)
+        if actor is not None:
+            check_declared_actor(actor, where="the actor of a write")
+        if self._policy is None:
+            return
+        if actor is None:
+            raise PolicyDenied(
+                f"`{verb}` needs an actor, because this graph has a policy",
+                action=action,
+                actor=None,
+                branch=branch,
+                target_branch=target_branch,
+                hint="say who writes with `actor`",
+            )
+        self._policy.decide(actor, action, branch=branch, target_branch=target_branch).require()

@@ -1,0 +1,138 @@
+"""Stored queries, from files beside a store or from a server, in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omnigraph.client import RemoteGraph
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.result import Result
+
+Invoke = Callable[[Mapping[str, Any], str | None], Result | MutationReceipt]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """One query that is called by its name."""
+
+    name: str
+    about: str
+    writes: bool
+    schema: Mapping[str, Any]
+    """The JSON schema of its parameters."""
+    invoke: Invoke
+    """Run it with parameters on a branch."""
+
+
+def stored_in_files(
+    graph: Graph, paths: Iterable[Path], actor: str | None = None
+) -> list[StoredQuery]:
+    """The queries of `.gq` files, or of directories with such files, checked against a graph.
+
+    Raises the compile error of the first bad one, and `InputError` for a path that is neither.
+    """
+    found = []
+    for file in _files(paths):
+        for signature in graph.describe_queries(file):
+            run = _in_process(graph, file, signature.name, actor, writes=signature.is_mutation)
+            found.append(_stored(signature.to_dict(), run))
+    return found
+
+
+def stored_on_server(graph: RemoteGraph) -> list[StoredQuery]:
+    """The queries stored with a server."""
+    return [
+        _stored(entry.model_dump(exclude_none=True), _over_http(graph, entry.name, entry.mutation))
+        for entry in graph.list_queries()
+    ]
+
+
+def _stored(entry: Mapping[str, Any], invoke: Invoke) -> StoredQuery:
+    about = [entry[key] for key in ("description", "instruction") if key in entry]
+    what = "Change the graph" if entry["mutation"] else "Read the graph"
+    return StoredQuery(
+        entry["tool_name"],
+        "\n\n".join(about) or f"{what} with the stored query `{entry['name']}`.",
+        entry["mutation"],
+        parameters_schema(entry["params"]),
+        invoke,
+    )
+
+
+def _in_process(graph: Graph, file: Path, name: str, actor: str | None, *, writes: bool) -> Invoke:
+    def invoke(params: Mapping[str, Any], branch: str | None) -> Result | MutationReceipt:
+        if writes:
+            return graph.mutate(file, params, name=name, branch=branch, actor=actor)
+        return graph.query(file, params, name=name, branch=branch)
+
+    return invoke
+
+
+def _over_http(graph: RemoteGraph, name: str, writes: bool) -> Invoke:
+    def invoke(params: Mapping[str, Any], branch: str | None) -> Result | MutationReceipt:
+        return graph.invoke(name, params, branch=branch, expect_mutation=writes)
+
+    return invoke
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(path.glob("*.gq"))
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise InputError(
+                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
+            )
+    return files
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "bigint": {"type": ["integer", "string"], "description": "a whole number"},
+    "float": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "blob": {"type": "string", "description": "`base64:` and the bytes"},
+    "vector": {"type": "array", "items": {"type": "number"}},
+}
+
+
+def parameters_schema(parameters: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The JSON schema of an object with these parameters.
+
+    >>> parameters_schema([{"name": "age", "kind": "int", "nullable": False}])["required"]
+    ['age']
+    """
+    named = {parameter["name"]: parameter for parameter in parameters}
+    return {
+        "type": "object",
+        "properties": {name: _schema(parameter) for name, parameter in named.items()},
+        "required": [name for name, parameter in named.items() if not parameter["nullable"]],
+        "additionalProperties": False,
+    }
+
+
+def _schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
+    if parameter["kind"] == "list":
+        found: dict[str, Any] = {"type": "array", "items": dict(_KINDS[parameter["item_kind"]])}
+    else:
+        found = dict(_KINDS[parameter["kind"]])
+    if parameter["kind"] == "vector" and parameter.get("vector_dim"):
+        length = parameter["vector_dim"]
+        # A text is embedded where it is used.
+        found = {"anyOf": [{**found, "minItems": length, "maxItems": length}, {"type": "string"}]}
+    if parameter["nullable"]:
+        found = {"anyOf": [found, {"type": "null"}]}
+    return found

@@ -1,0 +1,290 @@
+"""The tools of one graph: their names, what they take, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from omnigraph.client import RemoteGraph
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.mcp.access import Access
+from omnigraph.mcp.stored import StoredQuery
+from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.result import Result
+
+Json = dict[str, Any]
+AnyGraph = Graph | RemoteGraph
+
+COMMITS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool."""
+
+    name: str
+    about: str
+    schema: Mapping[str, Any]
+    """The JSON schema of its arguments."""
+    run: Callable[[Json], Json]
+    """Do it; raises `OmnigraphError`."""
+    writes: bool = False
+
+
+class Arguments(BaseModel):
+    """What a tool takes. What is not declared is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NoArguments(Arguments):
+    """Nothing."""
+
+
+class OnBranch(Arguments):
+    """A branch to look at."""
+
+    branch: str = Field("main", description="a branch; `graph_branches` lists them")
+
+
+class OfCommit(Arguments):
+    """A commit to look at."""
+
+    commit_id: str = Field(description="a commit id, as `graph_commits` shows it")
+
+
+class AdhocQuery(OnBranch):
+    """A query that was made up."""
+
+    query: str = Field(description="a query in the language of this graph")
+    params: dict[str, Any] = Field(default_factory=dict, description="its parameters by name")
+
+
+class NewBranch(Arguments):
+    """A branch to begin."""
+
+    name: str = Field(description="the name of the new branch")
+    from_: str = Field("main", alias="from", description="the branch to begin at")
+
+
+class Merge(Arguments):
+    """Two branches."""
+
+    source: str = Field(description="the branch with the changes")
+    into: str = Field(description="the branch that gets them")
+
+
+Given = TypeVar("Given", bound=Arguments)
+
+
+def tools_of(graph: AnyGraph, stored: Iterable[StoredQuery], access: Access) -> list[Tool]:
+    """Every tool there is for this access, by name.
+
+    Raises `InputError` when a stored query has the name of another tool.
+    """
+    tools = [*_reading(graph), *_stored(stored, access)]
+    if access.adhoc:
+        tools += _adhoc(graph, access)
+    if access.writes:
+        tools += _writing(graph, access)
+    names: set[str] = set()
+    for tool in tools:
+        if tool.name in names:
+            raise InputError(
+                f"two tools are called '{tool.name}'", hint="rename one of the stored queries"
+            )
+        names.add(tool.name)
+    return sorted(tools, key=lambda tool: tool.name)
+
+
+def _reading(graph: AnyGraph) -> list[Tool]:
+    def commits(given: OnBranch) -> Json:
+        found = graph.list_commits(given.branch)
+        shown = [commit.to_dict() for commit in found[:COMMITS_MAX]]
+        return {"commits": shown, "commit_count": len(found)}
+
+    return [
+        _tool(
+            "graph_schema",
+            "The schema: the types of nodes and edges of this graph, and their properties.",
+            NoArguments,
+            lambda _given: {"schema_source": graph.schema_source},
+        ),
+        _tool(
+            "graph_branches",
+            "The branches of this graph.",
+            NoArguments,
+            lambda _given: {"branches": graph.list_branches()},
+        ),
+        _tool(
+            "graph_snapshot",
+            "How many nodes and edges of each type a branch holds.",
+            OnBranch,
+            lambda given: graph.snapshot(given.branch).to_dict(),
+        ),
+        _tool("graph_commits", "The newest commits of a branch.", OnBranch, commits),
+        _tool(
+            "graph_commit_changes",
+            "What one commit changed: entities before and after. Long answers are cut off.",
+            OfCommit,
+            lambda given: graph.commit_changes_page(given.commit_id).to_dict(),
+        ),
+    ]
+
+
+def _stored(stored: Iterable[StoredQuery], access: Access) -> list[Tool]:
+    """One tool a stored query; those that write only if something may be written."""
+    return [
+        Tool(
+            each.name,
+            each.about,
+            _with_branch(each.schema, access if each.writes else None),
+            _invocation(each, access),
+            each.writes,
+        )
+        for each in stored
+        if access.writes or not each.writes
+    ]
+
+
+def _invocation(stored: StoredQuery, access: Access) -> Callable[[Json], Json]:
+    def run(arguments: Json) -> Json:
+        params = dict(arguments)
+        branch = params.pop("branch", None)
+        unknown = params.keys() - stored.schema["properties"].keys()
+        if unknown:
+            known = ", ".join(stored.schema["properties"]) or "none"
+            raise InputError(
+                f"`{stored.name}` has no parameter '{min(unknown)}'",
+                hint=f"its parameters are: {known}",
+            )
+        if stored.writes:
+            branch = _written_branch(branch, access)
+        return _answer(stored.invoke(params, branch), access)
+
+    return run
+
+
+def _adhoc(graph: AnyGraph, access: Access) -> list[Tool]:
+    return [
+        _tool(
+            "graph_query",
+            "Run a query that reads. Look at `graph_schema` first.",
+            AdhocQuery,
+            lambda given: _answer(
+                graph.query(given.query, given.params, branch=given.branch), access
+            ),
+        )
+    ]
+
+
+def _writing(graph: AnyGraph, access: Access) -> list[Tool]:
+    # A server takes the author from the token.
+    actor = access.actor if isinstance(graph, Graph) else None
+
+    def create(given: NewBranch) -> Json:
+        access.require_writable(given.name)
+        return graph.create_branch(given.name, given.from_, actor=actor).to_dict()
+
+    def merge(given: Merge) -> Json:
+        access.require_writable(given.into)
+        return graph.merge_branch(given.source, given.into, actor=actor).to_dict()
+
+    def mutate(given: AdhocQuery) -> Json:
+        access.require_writable(given.branch)
+        receipt = graph.mutate(given.query, given.params, branch=given.branch, actor=actor)
+        return receipt.to_dict()
+
+    where = f"Allowed: {access.shown()}."
+    tools = [
+        _tool(
+            "graph_branch_create",
+            f"Begin a branch, to change the graph where nobody else does. {where}",
+            NewBranch,
+            create,
+            writes=True,
+        ),
+        _tool(
+            "graph_branch_merge",
+            f"Merge a branch into another one, as one commit. {where}",
+            Merge,
+            merge,
+            writes=True,
+        ),
+    ]
+    if access.adhoc:
+        about = f"Run a query that inserts, updates or deletes, as one commit. {where}"
+        tools.append(_tool("graph_mutate", about, AdhocQuery, mutate, writes=True))
+    return tools
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _tool(
+    name: str,
+    about: str,
+    model: type[Given],
+    run: Callable[[Given], Json],
+    *,
+    writes: bool = False,
+) -> Tool:
+    def checked(arguments: Json) -> Json:
+        try:
+            given = model.model_validate(arguments)
+        except ValidationError as problem:
+            found = problem.errors(include_url=False)[0]
+            place = ".".join(map(str, found["loc"]))
+            known = ", ".join(field.alias or each for each, field in model.model_fields.items())
+            raise InputError(
+                f"argument `{place}`: {found['msg'].lower()}",
+                hint=f"the arguments are: {known or 'none'}",
+            ) from None
+        return run(given)
+
+    schema = model.model_json_schema()
+    schema.pop("title", None)
+    schema.pop("description", None)
+    return Tool(name, about, schema, checked, writes)
+
+
+def _with_branch(schema: Mapping[str, Any], writable: Access | None) -> Json:
+    """A schema with the branch to run on; a write has to name one that it may write to."""
+    if "branch" in schema["properties"]:
+        return dict(schema)
+    branch: Json = {"type": "string", "description": "the branch; main by default"}
+    required = list(schema["required"])
+    if writable is not None:
+        branch["description"] = f"the branch to write to: {writable.shown()}"
+        required.append("branch")
+    return {
+        **schema,
+        "properties": {**schema["properties"], "branch": branch},
+        "required": required,
+    }
+
+
+def _written_branch(branch: Any, access: Access) -> str:
+    if not isinstance(branch, str):
+        raise InputError("a write needs a branch", hint=f"name `branch`: {access.shown()}")
+    access.require_writable(branch)
+    return branch
+
+
+def _answer(found: Result | MutationReceipt, access: Access) -> Json:
+    """Rows, as many as fit, or what was changed."""
+    if isinstance(found, MutationReceipt):
+        return found.to_dict()
+    if found.row_count <= access.rows_max:
+        return found.to_dict(safe_integers=True)
+    shown = Result(
+        found.to_arrow().slice(0, access.rows_max),
+        query_name=found.query_name,
+        target=found.target,
+        graph_commit_id=found.graph_commit_id,
+    ).to_dict(safe_integers=True)
+    return shown | {"row_count": found.row_count, "rows_shown": access.rows_max}

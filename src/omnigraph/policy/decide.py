@@ -1,0 +1,155 @@
+"""The question every gate asks: may this actor do this, on this branch?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed
+from omnigraph.policy.actions import Action, PolicyKind
+from omnigraph.policy.bundle import Bundle, parse_bundle
+from omnigraph.policy.cedar import CedarPolicies
+from omnigraph.syntax.suggest import did_you_mean
+
+DEFAULT_GRAPH = "default"
+"""The id of a graph that was opened by its storage and has no other name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one question, with the question."""
+
+    allowed: bool
+    actor: str
+    action: Action
+    branch: str | None
+    target_branch: str | None
+    matched_rule_id: str | None
+    """The rule that allows it; the first by name if several do."""
+    message: str
+
+    def require(self) -> None:
+        """Raise `PolicyDenied` unless it is allowed."""
+        if not self.allowed:
+            raise PolicyDenied(
+                self.message,
+                action=self.action,
+                actor=self.actor,
+                branch=self.branch,
+                target_branch=self.target_branch,
+                hint="`omnigraph policy explain` shows how a bundle decides",
+            )
+
+
+class Policy:
+    """A compiled bundle: decides without any I/O. Safe to share between threads."""
+
+    def __init__(self, bundle: Bundle, *, graph: str = DEFAULT_GRAPH) -> None:
+        self.bundle = bundle
+        self._actors = bundle.actors
+        self._cedar = CedarPolicies(bundle, graph)
+
+    def __repr__(self) -> str:
+        return f"Policy({self.bundle.name!r}, {self.kind} {self._cedar.resource.id!r})"
+
+    @property
+    def kind(self) -> PolicyKind:
+        """Whether it decides about a graph or about the server."""
+        return self.bundle.kind
+
+    @property
+    def cedar_text(self) -> str:
+        """The rules as Cedar reads them."""
+        return self._cedar.text
+
+    def decide(
+        self,
+        actor: str,
+        action: Action | str,
+        *,
+        branch: str | None = None,
+        target_branch: str | None = None,
+    ) -> Decision:
+        """Whether ``actor`` may do ``action``; everything that no rule grants is denied.
+
+        Spaces around branch names do not count. Raises `InputError` for what cannot be the name of
+        a branch, and `PolicyEvaluationFailed` when there is no answer, which is neither an allow
+        nor a denial.
+        """
+        asked = self._asked(action)
+        branch = _branch_name(branch)
+        target_branch = _branch_name(target_branch)
+        what = _described(asked, branch, target_branch)
+        if actor not in self._actors:
+            rules = []
+            message = f"actor `{actor}` is unknown to the policy, and may not do {what}"
+        else:
+            protected = self.bundle.protected_branches
+            rules = self._cedar.matching_rules(
+                actor,
+                asked.value,
+                {
+                    "has_branch": branch is not None,
+                    "has_target_branch": target_branch is not None,
+                    "branch_is_protected": branch in protected,
+                    "target_branch_is_protected": target_branch in protected,
+                    "branch": branch or "",
+                    "target_branch": target_branch or "",
+                },
+            )
+            message = (
+                f"rule `{rules[0]}` lets actor `{actor}` do {what}"
+                if rules
+                else f"no rule lets actor `{actor}` do {what}"
+            )
+        return Decision(
+            bool(rules), actor, asked, branch, target_branch, rules[0] if rules else None, message
+        )
+
+    def _asked(self, action: Action | str) -> Action:
+        try:
+            asked = Action(action)
+        except ValueError:
+            raise PolicyEvaluationFailed(
+                f"there is no action `{action}`",
+                hint=did_you_mean(action, Action) or f"the actions are {', '.join(Action)}",
+            ) from None
+        if asked.kind != self.kind:
+            raise PolicyEvaluationFailed(
+                f"`{asked}` is decided by the bundle of a {asked.kind}, and this one is for a "
+                f"{self.kind}"
+            )
+        return asked
+
+
+def load_policy(
+    source: str | Path, *, graph: str = DEFAULT_GRAPH, kind: PolicyKind | None = None
+) -> Policy:
+    """Read a bundle (a YAML text, or the `Path` of a file) and compile it for one graph.
+
+    ``kind`` is what the bundle is bound to, a graph or the server; without it, the bundle says so
+    itself. Raises `PolicyInvalid` with the place of a mistake, `OSError` for an unreadable file,
+    and `InputError` when Cedar is not installed.
+    """
+    return Policy(parse_bundle(source, kind=kind), graph=graph)
+
+
+def _branch_name(name: str | None) -> str | None:
+    if name is None:
+        return None
+    trimmed = name.strip()
+    if not trimmed:
+        raise InputError("a branch name is blank", hint="name the branch, or leave it out")
+    try:
+        trimmed.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"a branch name has no UTF-8 form: {trimmed!a}") from None
+    return trimmed
+
+
+def _described(action: Action, branch: str | None, target_branch: str | None) -> str:
+    if branch is not None and target_branch is not None:
+        return f"`{action}` from branch `{branch}` to target branch `{target_branch}`"
+    if target_branch is not None:
+        return f"`{action}` on target branch `{target_branch}`"
+    return f"`{action}` on branch `{branch}`" if branch is not None else f"`{action}`"

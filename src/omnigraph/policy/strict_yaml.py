@@ -1,0 +1,226 @@
+"""YAML that means what it says: no duplicate keys, no guessing of types, no unknown words.
+
+A misspelt key must fail, because a rule that silently lost its limit would allow too much. So a
+text is read event by event, and every value keeps its place and its path for the message. Only
+`true` and `false` are booleans; `no`, `on` and `True` are texts, and so is a date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from omnigraph.errors import PolicyInvalid
+from omnigraph.syntax.suggest import did_you_mean
+
+DEPTH_MAX = 32
+
+_QUOTE_IT = "put it in quotes to make it a text"
+_PLAIN_KINDS = (
+    ("nothing", re.compile(r"|~|null|Null|NULL")),
+    ("a boolean", re.compile(r"true|false")),
+    ("an integer", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
+    (
+        "a number",
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.nan"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A scalar without quotes that is no text, as it is spelled."""
+
+    spelling: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a document, with its place in the file and its path from the top."""
+
+    value: str | Plain | list[Node] | dict[str, Node]
+    place: str
+    path: str
+
+    def fail(self, problem: str, *, hint: str | None = None) -> NoReturn:
+        """Refuse the document for what is wrong here."""
+        raise PolicyInvalid(f"{self.place}: {problem}", hint=hint)
+
+    def fields(
+        self, *, required: Collection[str] = (), optional: Collection[str] = ()
+    ) -> Mapping[str, Node]:
+        """The values by key: all that are ``required``, and none but those and ``optional``."""
+        fields = self.mapping()
+        known = [*required, *optional]
+        for key, node in fields.items():
+            if key not in known:
+                node.fail(
+                    f"unknown key `{node.path}`",
+                    hint=did_you_mean(key, known) or f"the keys here are {', '.join(known)}",
+                )
+        for key in required:
+            if key not in fields:
+                self.fail(f"{self.label} needs the key `{key}`")
+        return fields
+
+    def mapping(self) -> Mapping[str, Node]:
+        """The values by key, whatever the keys are."""
+        return self.value if isinstance(self.value, dict) else self._wrong("a mapping")
+
+    def items(self) -> list[Node]:
+        """The values of a list."""
+        return self.value if isinstance(self.value, list) else self._wrong("a list")
+
+    def text(self) -> str:
+        """A text that is not blank."""
+        if not isinstance(self.value, str):
+            hint = _QUOTE_IT if isinstance(self.value, Plain) else None
+            self._wrong("a text", hint)
+        if not self.value.strip():
+            self.fail(f"{self.label} is blank")
+        return self.value
+
+    @property
+    def label(self) -> str:
+        """What it is called in messages."""
+        return f"`{self.path}`" if self.path else "the document"
+
+    def _wrong(self, wanted: str, hint: str | None = None) -> NoReturn:
+        self.fail(f"{self.label} must be {wanted}, not {_shown(self.value)}", hint=hint)
+
+
+def read_document(source: str | Path) -> Node:
+    """The one document of a YAML text, or of the file at a path.
+
+    Raises `PolicyInvalid` for what is not strict YAML, and `OSError` for an unreadable file.
+    """
+    name = str(source) if isinstance(source, Path) else "<text>"
+    text = _decoded(source.read_bytes(), name) if isinstance(source, Path) else source
+    return _Builder(_events(text, name)).document()
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise PolicyInvalid(f"{name}: byte {problem.start} is not UTF-8") from problem
+
+
+def _shown(value: str | Plain | list[Node] | dict[str, Node]) -> str:
+    match value:
+        case str():
+            return "a text"
+        case Plain(kind="nothing"):
+            return "nothing"
+        case Plain(spelling, kind):
+            return f"{kind} (`{spelling}`)"
+        case list():
+            return "a list"
+    return "a mapping"
+
+
+# --- from events to nodes -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    kind: str
+    """The name of the parser's class without `Event`."""
+    place: str
+    tag: str | None
+    text: str
+    is_quoted: bool
+
+
+def _events(text: str, name: str) -> Iterator[_Event]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
+        for event in events:
+            at = event.start_mark
+            yield _Event(
+                type(event).__name__.removesuffix("Event"),
+                f"{name}:{at.line + 1}:{at.column + 1}",
+                getattr(event, "tag", None),
+                getattr(event, "value", None) or "",
+                getattr(event, "style", None) is not None,
+            )
+    except MarkedYAMLError as problem:
+        mark = problem.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        raise PolicyInvalid(f"{name}{place}: {problem.problem}") from problem
+    except YAMLError as problem:
+        raise PolicyInvalid(f"{name}: not valid YAML: {problem}") from problem
+
+
+class _Builder:
+    """Builds the tree of nodes from the events of one text."""
+
+    def __init__(self, events: Iterator[_Event]) -> None:
+        self._events = events
+
+    def document(self) -> Node:
+        next(self._events)  # the stream
+        start = next(self._events)
+        if start.kind == "StreamEnd":
+            return Node(Plain("", "nothing"), start.place, "")
+        root = self._node(next(self._events), "", 0)
+        next(self._events)  # the end of the document
+        another = next(self._events)
+        if another.kind != "StreamEnd":
+            raise PolicyInvalid(f"{another.place}: a second document; only one is read")
+        return root
+
+    def _node(self, event: _Event, path: str, depth: int) -> Node:
+        place = Node("", event.place, path)
+        if depth > DEPTH_MAX:
+            place.fail(f"nested more than {DEPTH_MAX} levels deep")
+        if event.kind == "Alias":
+            place.fail(f"{place.label} is an alias", hint="write the value out")
+        if event.tag is not None:
+            place.fail(f"{place.label} has the tag `{event.tag}`", hint="leave the tag out")
+        match event.kind:
+            case "SequenceStart":
+                return Node(list(self._items(path, depth)), event.place, path)
+            case "MappingStart":
+                return Node(self._fields(path, depth), event.place, path)
+        if any("\ud800" <= character <= "\udfff" for character in event.text):
+            place.fail(f"{place.label} has half of a surrogate pair, which is no character")
+        return Node(_scalar(event), event.place, path)
+
+    def _items(self, path: str, depth: int) -> Iterator[Node]:
+        at = 0
+        while (event := next(self._events)).kind != "SequenceEnd":
+            yield self._node(event, f"{path}[{at}]", depth + 1)
+            at += 1
+
+    def _fields(self, path: str, depth: int) -> dict[str, Node]:
+        fields: dict[str, Node] = {}
+        while (event := next(self._events)).kind != "MappingEnd":
+            key = self._node(event, path, depth + 1)
+            if not isinstance(key.value, str):
+                hint = _QUOTE_IT if isinstance(key.value, Plain) else None
+                key.fail(f"a key of {key.label} is {_shown(key.value)}, not a text", hint=hint)
+            inner = f"{path}.{key.value}" if path else key.value
+            if key.value in fields:
+                key.fail(f"duplicate key `{inner}`", hint="keep one of the two")
+            value = self._node(next(self._events), inner, depth + 1)
+            # What is wrong with a value is looked for at its key.
+            fields[key.value] = Node(value.value, key.place, inner)
+        return fields
+
+
+def _scalar(event: _Event) -> str | Plain:
+    if not event.is_quoted:
+        for kind, spelled in _PLAIN_KINDS:
+            if spelled.fullmatch(event.text):
+                return Plain(event.text, kind)
+    return event.text

@@ -1,0 +1,146 @@
+"""Bearer tokens: where they come from, and whom one stands for.
+
+Tokens are hashed as soon as they are read and never kept, logged or shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from omnigraph.errors import InputError
+from omnigraph.model.actors import check_declared_actor
+
+ONE_TOKEN = "OMNIGRAPH_SERVER_BEARER_TOKEN"  # noqa: S105 (the names of variables)
+TOKENS_FILE = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE"
+TOKENS_JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
+TOKENS_AWS_SECRET = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET"  # noqa: S105
+
+DEFAULT_ACTOR = "default"
+
+
+class TokenTable:
+    """Digests of tokens with their actors."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = (), source: str = "none") -> None:
+        self.source = source
+        """The names of the variables that the tokens came from; safe to log."""
+        entries: dict[str, bytes] = {}
+        for given_actor, given_token in pairs:
+            actor, token = given_actor.strip(), given_token.strip()
+            check_declared_actor(actor, where=f"an actor of {source}")
+            if not token:
+                raise InputError(f"the token of actor '{actor}' in {source} is blank")
+            digest = _digest(token)
+            if actor in entries:
+                raise InputError(f"actor '{actor}' has more than one token in {source}")
+            if digest in entries.values():
+                raise InputError(
+                    f"two actors of {source} have the same token", hint="give each its own"
+                )
+            entries[actor] = digest
+        self._entries = tuple(entries.items())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def actor_of(self, token: str) -> str | None:
+        """Whom a token stands for; takes the same time whether and where it is found."""
+        digest = _digest(token.strip())
+        found: str | None = None
+        for actor, known in self._entries:
+            if hmac.compare_digest(digest, known):
+                found = actor
+        return found
+
+
+def bearer_token(header: bytes) -> str | None:
+    """The token of an `Authorization` header; None if it holds no bearer token."""
+    text = header.decode("utf-8", "surrogateescape")  # bytes that are no text match no token
+    scheme, _, token = text.strip().partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def read_tokens(environment: Mapping[str, str]) -> TokenTable:
+    """The tokens that the environment names; raises `InputError` for a source that is no good."""
+    secret = environment.get(TOKENS_AWS_SECRET, "").strip()
+    if secret:
+        return TokenTable(
+            _pairs(_aws_secret(secret, environment), TOKENS_AWS_SECRET), TOKENS_AWS_SECRET
+        )
+    pairs: list[tuple[str, str]] = []
+    sources: list[str] = []
+    if one := environment.get(ONE_TOKEN, "").strip():
+        pairs.append((DEFAULT_ACTOR, one))
+        sources.append(ONE_TOKEN)
+    if path := environment.get(TOKENS_FILE, "").strip():
+        pairs += _pairs(_file_text(Path(path)), TOKENS_FILE)
+        sources.append(TOKENS_FILE)
+    elif text := environment.get(TOKENS_JSON, "").strip():
+        pairs += _pairs(text.encode(), TOKENS_JSON)
+        sources.append(TOKENS_JSON)
+    return TokenTable(pairs, " and ".join(sources) or "none")
+
+
+def tokens_file(environment: Mapping[str, str]) -> Path | None:
+    """The file that tokens are read from, if one is."""
+    if environment.get(TOKENS_AWS_SECRET, "").strip():
+        return None
+    path = environment.get(TOKENS_FILE, "").strip()
+    return Path(path) if path else None
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _file_text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"the file of `{TOKENS_FILE}` cannot be read: {reason}") from None
+
+
+def _pairs(text: bytes | str, source: str) -> list[tuple[str, str]]:
+    """The pairs of one JSON object; the error must not repeat the text, which holds secrets."""
+    wrong = InputError(
+        f"`{source}` does not hold one JSON object of actors and tokens",
+        hint='write it as {"actor": "token"}',
+    )
+    try:
+        # The standard library shows repeated keys, which would hide one token behind another.
+        found = json.loads(text, object_pairs_hook=tuple)
+    except ValueError:
+        raise wrong from None
+    if not isinstance(found, tuple) or not all(isinstance(token, str) for _, token in found):
+        raise wrong
+    return list(found)
+
+
+def _aws_secret(secret_id: str, environment: Mapping[str, str]) -> str:
+    try:
+        boto3: Any = import_module("boto3")
+    except ImportError:
+        raise InputError(
+            f"`{TOKENS_AWS_SECRET}` needs the AWS library, which is not installed",
+            hint="install it with `pip install 'omnigraph[aws]'`, or name the tokens another way",
+        ) from None
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    try:
+        client = boto3.client("secretsmanager", region_name=region)
+        found = client.get_secret_value(SecretId=secret_id)
+    except Exception as problem:  # the library raises classes it makes up while running
+        raise InputError(
+            f"the secret of `{TOKENS_AWS_SECRET}` cannot be read: {type(problem).__name__}",
+            hint="check its id, the region and the permission `secretsmanager:GetSecretValue`",
+        ) from None
+    text = found.get("SecretString")
+    if not isinstance(text, str):
+        raise InputError(f"the secret of `{TOKENS_AWS_SECRET}` holds no text")
+    return text

@@ -1,0 +1,123 @@
+"""What a server is started with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from omnigraph.errors import InputError
+from omnigraph.wire.operations import GRAPH_ID_PATTERN, RESERVED_GRAPH_IDS
+
+DEFAULT_BIND = "127.0.0.1:8080"
+DEFAULT_GRAPH_ID = "default"
+SHUTDOWN_SECONDS = 30.0
+CLIENT_SECONDS = 30.0
+"""How long a client may take to send the next piece of a request, or to take the next of an
+answer."""
+
+LogFormat = Literal["text", "json"]
+
+_GRAPH_ID = re.compile(GRAPH_ID_PATTERN)
+_FALSE = ("", "0", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSpec:
+    """One graph to serve."""
+
+    graph_id: str
+    uri: str
+    queries: tuple[Path, ...] = ()
+    """Files of stored queries, and directories whose `*.gq` files are meant."""
+    policy: Path | None = None
+    external_blobs: tuple[str, ...] = ()
+    """Where objects may lie that loads name by their URI; never on the server's own disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Everything that flags and variables decide."""
+
+    graphs: tuple[GraphSpec, ...]
+    bind: str = DEFAULT_BIND
+    server_policy: Path | None = None
+    unauthenticated: bool = False
+    require_all_graphs: bool = False
+    applies_schemas: bool = True
+    """Whether `/schema/apply` runs: not where a cluster owns the schemas."""
+    reload_seconds: float = 0.0
+    shutdown_seconds: float = SHUTDOWN_SECONDS
+    client_seconds: float = CLIENT_SECONDS
+    metrics: bool = False
+    metrics_bind: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    mcp: bool = False
+    """Whether operations and stored queries are offered as tools."""
+    mcp_adhoc: bool = False
+    """Whether tools may run queries that callers make up."""
+    log_format: LogFormat = "text"
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether anything is measured for others to read."""
+        return self.metrics or self.metrics_bind is not None
+
+
+def is_graph_id(text: str) -> bool:
+    """Whether a graph may be served under this id."""
+    return _GRAPH_ID.fullmatch(text) is not None and text not in RESERVED_GRAPH_IDS
+
+
+def require_graph_id(text: str) -> None:
+    """Raise `InputError` for an id that no graph may be served under."""
+    if not is_graph_id(text):
+        reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
+        raise InputError(
+            f"'{text}' is not a graph id",
+            hint=f"use up to 64 letters, digits and '-'; {reserved} are taken",
+        )
+
+
+def require_server_safe(bases: tuple[str, ...]) -> None:
+    """Raise `InputError` for a place that callers must not reach through the server."""
+    for base in bases:
+        if not base.startswith("s3://"):
+            raise InputError(
+                f"a server takes no external blobs from '{base}'",
+                hint="name a folder of a bucket, as s3://bucket/folder",
+            )
+
+
+def flag_of(environment: Mapping[str, str], name: str) -> bool:
+    """A boolean variable: false when unset, blank, `0` or `false`."""
+    return environment.get(name, "").strip().lower() not in _FALSE
+
+
+def seconds_of(environment: Mapping[str, str], name: str, default: float) -> float:
+    """A variable that holds seconds; raises `InputError` if it holds something else."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"`{name}` is '{text}'", hint="give it a number of seconds")
+    return value
+
+
+def host_and_port(bind: str) -> tuple[str, int]:
+    """The two halves of `host:port`; an IPv6 address is written in brackets."""
+    host, colon, port = bind.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or not port.isdecimal() or int(port) > 65_535:
+        raise InputError(
+            f"'{bind}' is not an address", hint="write it as host:port, `0` for any port"
+        )
+    return bare, int(port)

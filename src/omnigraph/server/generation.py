@@ -1,0 +1,197 @@
+"""All that a server serves at a time. It is built whole, and replaced whole."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph import Graph, open_graph
+from omnigraph.policy import Policy, load_policy
+from omnigraph.server.auth import TokenTable, read_tokens, tokens_file
+from omnigraph.server.config import (
+    GraphSpec,
+    ServerConfig,
+    require_graph_id,
+    require_server_safe,
+)
+from omnigraph.server.gate import Gate, RuntimeState, runtime_state
+from omnigraph.server.mcp_tools import TOOLS
+from omnigraph.server.stored_queries import StoredQueries, load_queries, query_files
+
+log = logging.getLogger(__name__)
+
+OPENED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One graph, as it is served."""
+
+    graph_id: str
+    graph: Graph
+    gate: Gate
+    queries: StoredQueries
+    handle_key: tuple[str, str]
+    """What the handle was opened with; while it is the same, the next generation keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What requests see from their beginning to their end."""
+
+    number: int
+    state: RuntimeState
+    tokens: TokenTable
+    graphs: Mapping[str, Served]
+    quarantined: Mapping[str, str]
+    """Graphs that cannot be served, with the reason, for the log alone."""
+    gate: Gate
+    """Of what concerns the server and no graph."""
+
+
+def build(config: ServerConfig, current: Generation | None = None) -> Generation:
+    """The next generation; raises `InputError` for what must stop a server from starting.
+
+    A graph that cannot be opened or whose queries are no good is left out and logged, unless all
+    are required or none would be left.
+    """
+    for spec in config.graphs:
+        require_graph_id(spec.graph_id)
+        require_server_safe(spec.external_blobs)
+    tokens = read_tokens(config.environment)
+    policies = [spec.policy for spec in config.graphs] + [config.server_policy]
+    state = runtime_state(
+        has_tokens=len(tokens) > 0,
+        has_bundle=any(policy is not None for policy in policies),
+        unauthenticated=config.unauthenticated,
+    )
+    server_policy: Policy | None = None
+    if config.server_policy is not None:
+        server_policy = _policy(config.server_policy, "server", "server")
+    graphs, quarantined = _opened(config, state, current)
+    _require_enough(config, graphs, quarantined)
+    _require_own_roots(graphs)
+    log.info(
+        "generation ready",
+        extra={
+            "fields": {
+                "state": str(state),
+                "graphs_ready": len(graphs),
+                "graphs_quarantined": len(quarantined),
+                "token_source": tokens.source,
+            }
+        },
+    )
+    return Generation(
+        1 if current is None else current.number + 1,
+        state,
+        tokens,
+        graphs,
+        quarantined,
+        Gate(state, server_policy),
+    )
+
+
+def fingerprint(config: ServerConfig) -> str:
+    """A digest of every file that a generation is built from; changes when one of them does."""
+    digest = hashlib.sha256()
+    for path in sorted(_files(config)):
+        digest.update(str(path).encode() + b"\0")
+        try:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError:
+            digest.update(b"-")
+    return digest.hexdigest()
+
+
+def _files(config: ServerConfig) -> Iterator[Path]:
+    tokens = tokens_file(config.environment)
+    single = [tokens, config.server_policy, *(spec.policy for spec in config.graphs)]
+    yield from (path for path in single if path is not None)
+    for spec in config.graphs:
+        for path in spec.queries:
+            try:
+                yield from query_files([path])
+            except InputError:
+                yield path
+
+
+def _opened(
+    config: ServerConfig, state: RuntimeState, current: Generation | None
+) -> tuple[dict[str, Served], dict[str, str]]:
+    """The graphs that can be served, by id, and the reasons of the others."""
+    known = {} if current is None else current.graphs
+    ready: dict[str, Served] = {}
+    quarantined: dict[str, str] = {}
+    with ThreadPoolExecutor(OPENED_AT_ONCE, "open-graph") as pool:
+        attempts = {
+            spec.graph_id: pool.submit(
+                _serve, spec, state, known.get(spec.graph_id), TOOLS if config.mcp else ()
+            )
+            for spec in config.graphs
+        }
+        for graph_id, attempt in sorted(attempts.items()):
+            try:
+                ready[graph_id] = attempt.result()
+            except (OmnigraphError, OSError) as problem:
+                quarantined[graph_id] = reason = _reason(problem)
+                log.error(
+                    "graph quarantined",
+                    extra={"fields": {"graph_id": graph_id, "reason": reason}},
+                )
+    return ready, quarantined
+
+
+def _reason(problem: Exception) -> str:
+    """What is wrong, with the file and the line where that is known."""
+    text = problem.render() if isinstance(problem, OmnigraphError) else str(problem)
+    return text.partition("\n")[0]
+
+
+def _serve(
+    spec: GraphSpec, state: RuntimeState, known: Served | None, taken: Collection[str]
+) -> Served:
+    policy = None if spec.policy is None else _policy(spec.policy, spec.graph_id, "graph")
+    key = (spec.uri, "" if spec.policy is None else _digest(spec.policy))
+    if known is not None and known.handle_key == key:
+        graph = known.graph  # its tables are open, and its plans compiled
+    else:
+        graph = open_graph(spec.uri, policy=policy, external_blobs=spec.external_blobs)
+    queries = load_queries(graph, spec.queries, taken)
+    return Served(spec.graph_id, graph, Gate(state, policy), queries, key)
+
+
+def _policy(path: Path, graph_id: str, kind: str) -> Policy:
+    try:
+        return load_policy(path, graph=graph_id, kind="server" if kind == "server" else "graph")
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"the policy {path} cannot be read: {reason}") from None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _require_enough(
+    config: ServerConfig, graphs: Mapping[str, Served], quarantined: Mapping[str, str]
+) -> None:
+    if quarantined and (config.require_all_graphs or not graphs):
+        graph_id, reason = next(iter(quarantined.items()))
+        hint = "mend it, or leave out `--require-all-graphs`" if graphs else "mend it first"
+        raise InputError(f"graph '{graph_id}' cannot be served: {reason}", hint=hint)
+    if not graphs:
+        raise InputError("there is no graph to serve", hint="name one with `--store`")
+
+
+def _require_own_roots(graphs: Mapping[str, Served]) -> None:
+    roots: dict[str, str] = {}
+    for graph_id, served in graphs.items():
+        other = roots.setdefault(served.graph.uri, graph_id)
+        if other != graph_id:
+            raise InputError(f"graphs '{other}' and '{graph_id}' are both {served.graph.uri}")

@@ -1,0 +1,194 @@
+"""The Model Context Protocol over HTTP: operations and stored queries as tools.
+
+It keeps no sessions: every request is one JSON-RPC message. A tool is an operation called by the
+same caller, so it obeys the same policy; a tool that policy refuses looks like one that is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from omnigraph import __version__
+from omnigraph.errors import OmnigraphError
+from omnigraph.policy import Action
+from omnigraph.server.answers import Answer, json_answer, refusal
+from omnigraph.server.call import Call
+from omnigraph.server.mcp_tools import (
+    ADHOC_TOOLS,
+    GRAPH_TOOLS,
+    SERVER_TOOLS,
+    operation_schema,
+    stored_schema,
+)
+from omnigraph.server.routing import Handlers
+from omnigraph.server.stored_queries import StoredQuery
+from omnigraph.wire import operations
+from omnigraph.wire.base import Body
+from omnigraph.wire.operations import GRAPH, Operation
+
+PROTOCOL_VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+UNKNOWN_METHOD = -32601
+INVALID_PARAMS = -32602
+
+ON_SERVER = Operation("mcp", "POST", "/mcp", "Tools of the server", body=Body)
+ON_GRAPH = Operation("cluster_mcp", "POST", f"{GRAPH}/mcp", "Tools of a graph", body=Body)
+OPERATIONS = (ON_SERVER, ON_GRAPH)
+
+
+class RpcError(Exception):
+    """An error of the protocol, which is not one of the tool."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class McpServer:
+    """Answers messages; ``handlers`` are those of the operations behind the tools."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    async def answer(self, call: Call) -> Answer:
+        """Answer one message; one that expects no answer gets none."""
+        message_id: Any = None
+        try:
+            message = _message(await call.body())
+            message_id = message.get("id")
+            if "id" not in message:
+                return Answer(b"", 202, None)
+            result = await self._result(call, message)
+        except RpcError as error:
+            told = {"code": error.code, "message": error.message}
+            return json_answer({"jsonrpc": "2.0", "id": message_id, "error": told})
+        return json_answer({"jsonrpc": "2.0", "id": message_id, "result": result})
+
+    async def _result(self, call: Call, message: Mapping[str, Any]) -> dict[str, Any]:
+        params = message.get("params") or {}
+        if not isinstance(params, dict):
+            raise RpcError(INVALID_PARAMS, "`params` is not an object")
+        match message["method"]:
+            case "initialize":
+                asked = params.get("protocolVersion")
+                version = asked if asked in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
+                return {
+                    "protocolVersion": version,
+                    "capabilities": {"tools": {"listChanged": False}},
+                    "serverInfo": {"name": "omnigraph", "version": __version__},
+                }
+            case "ping":
+                return {}
+            case "tools/list":
+                return {"tools": list(self._listed(call))}
+            case "tools/call":
+                return await self._called(call, params)
+        raise RpcError(UNKNOWN_METHOD, f"there is no method {message['method']}")
+
+    def _listed(self, call: Call) -> Iterator[dict[str, Any]]:
+        for name, operation in _operations(call).items():
+            schema = operation_schema(operation)
+            yield {"name": name, "description": operation.summary, "inputSchema": schema}
+        for stored in _stored(call):
+            signature = stored.signature
+            about = [each for each in (signature.description, signature.instruction) if each]
+            what = "Change the graph" if signature.is_mutation else "Read the graph"
+            yield {
+                "name": signature.name,
+                "description": "\n\n".join(about) or f"{what} with a stored query",
+                "inputSchema": stored_schema(signature),
+            }
+
+    async def _called(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise RpcError(INVALID_PARAMS, "`name` is a text and `arguments` an object")
+        inner = self._inner(call, name, arguments)
+        try:
+            inner.read_parameters()
+            answer = await self._handlers[inner.operation.id](inner)
+            assert isinstance(answer, Answer), "no tool streams"
+        except OmnigraphError as error:
+            answer = refusal(error)
+            if answer.status == 403:
+                raise _unknown(name) from None
+            if answer.status >= 500 or call.names_storage(answer.body):
+                raise  # the road of every request logs it, and tells nothing
+        document = orjson.loads(answer.body)
+        return {
+            "content": [{"type": "text", "text": answer.body.decode()}],
+            "structuredContent": document,
+            "isError": answer.status >= 400,
+        }
+
+    def _inner(self, call: Call, name: str, arguments: dict[str, Any]) -> Call:
+        """The call that a tool stands for."""
+        operation = _operations(call).get(name)
+        if operation is not None:
+            return _operation_call(call, operation, arguments)
+        stored = next((each for each in _stored(call) if each.signature.name == name), None)
+        if stored is None:
+            raise _unknown(name)
+        declared = {parameter.name for parameter in stored.signature.parameters}
+        body: dict[str, Any] = {}
+        if "branch" in arguments and "branch" not in declared:
+            body["branch"] = arguments["branch"]
+            arguments = {key: value for key, value in arguments.items() if key != "branch"}
+        if unknown := arguments.keys() - declared:
+            raise RpcError(INVALID_PARAMS, f"{name} has no parameter '{min(unknown)}'")
+        body["params"] = arguments
+        return call.inner(operations.INVOKE, {"name": name}, [], orjson.dumps(body))
+
+
+def _message(body: bytes) -> dict[str, Any]:
+    try:
+        message = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise RpcError(PARSE_ERROR, "the message is not JSON") from None
+    if (
+        not isinstance(message, dict)
+        or message.get("jsonrpc") != "2.0"
+        or not isinstance(message.get("method"), str)
+    ):
+        raise RpcError(INVALID_REQUEST, "the message is not one JSON-RPC 2.0 request")
+    return message
+
+
+def _operations(call: Call) -> Mapping[str, Operation]:
+    if call.operation.id == ON_SERVER.id:
+        return SERVER_TOOLS
+    return {**GRAPH_TOOLS, **(ADHOC_TOOLS if call.services.config.mcp_adhoc else {})}
+
+
+def _stored(call: Call) -> Iterator[StoredQuery]:
+    if call.operation.id == ON_GRAPH.id and call.verdict(Action.INVOKE_QUERY).allowed:
+        yield from call.served.queries
+
+
+def _operation_call(call: Call, operation: Operation, arguments: dict[str, Any]) -> Call:
+    """An operation with its arguments sorted into path, query string and body."""
+    rest = dict(arguments)
+    values: dict[str, str] = {}
+    query: list[tuple[str, str]] = []
+    for parameter in operation.parameters:
+        given = rest.pop(parameter.name, None)
+        if parameter.place == "path":
+            if not isinstance(given, str) or not given:
+                raise RpcError(INVALID_PARAMS, f"argument '{parameter.name}' is missing")
+            values[parameter.name] = given
+        elif given is not None:
+            each = given if isinstance(given, list) else [given]
+            query += [(parameter.name, str(value)) for value in each]
+    if operation.body is None and rest:
+        raise RpcError(INVALID_PARAMS, f"there is no argument '{min(rest)}'")
+    return call.inner(operation, values, query, orjson.dumps(rest))
+
+
+def _unknown(name: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"Unknown tool: {name}")

@@ -1,0 +1,143 @@
+"""Blobs, whole or in part, with the conditions of HTTP."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from omnigraph.errors import BlobRangeError, Conflict, InputError, InternalError
+from omnigraph.graph.blobs import Blob
+from omnigraph.server.answers import Answer, Headers, Stream, refusal
+from omnigraph.server.call import Call
+from omnigraph.server.routes.ranges import Span, if_range_holds, matches, requested_span
+from omnigraph.server.routes.targets import authorize_read
+from omnigraph.server.routing import Handlers
+from omnigraph.server.streaming import Blocks
+from omnigraph.wire import operations
+from omnigraph.wire.headers import OCTETS, SNAPSHOT_ID
+
+SENT_BYTES = 256 * 1024
+"""Of a chunk at once: a slow reader has to take that much before its patience is over."""
+
+
+async def get_blob(call: Call) -> Answer | Stream:
+    """The bytes of a blob, or one range of them."""
+    blob = await _find(call)
+    if blob.uri is not None:
+        return _elsewhere(call, blob)
+    assert blob.size is not None and blob.etag is not None
+    refused = _refused(call, blob)
+    if refused is not None:
+        return refused
+    try:
+        span = _span(call, blob.size, blob.etag)
+    except BlobRangeError as outside:
+        headers = (*_headers(blob), ("Content-Range", f"bytes */{blob.size}"))
+        return refusal(outside, headers)
+    return await _bytes(call, blob, span)
+
+
+async def head_blob(call: Call) -> Answer:
+    """What a blob is; nothing of it is read."""
+    blob = await _find(call)
+    if blob.uri is not None:
+        return _redirect(blob)
+    refused = _refused(call, blob)
+    if refused is not None:
+        return refused
+    return Answer(b"", 200, OCTETS, (*_headers(blob), ("Content-Length", str(blob.size))))
+
+
+async def _find(call: Call) -> Blob:
+    missing = [
+        each.name
+        for each in call.operation.parameters
+        if each.required and not call.parameter(each.name)
+    ]
+    if missing:
+        raise InputError(f"parameter `{missing[0]}` is missing")
+    branch, snapshot = call.branch_parameter(), call.parameter("snapshot")
+    if branch is not None and snapshot is not None:
+        raise InputError("`branch` and `snapshot` exclude each other", hint="give one of them")
+    snapshot = await authorize_read(call, branch, snapshot)
+    return await call.services.pool.read(
+        call.served.graph.blob,
+        str(call.parameter("entity")),
+        str(call.parameter("type")),
+        str(call.parameter("id")),
+        str(call.parameter("property")),
+        branch=branch,
+        snapshot=snapshot,
+    )
+
+
+def _refused(call: Call, blob: Blob) -> Answer | None:
+    """The answer when a condition decides: 412, then 304."""
+    assert blob.etag is not None
+    if_match = call.headers("if-match")
+    if if_match and not matches(if_match, blob.etag, weak=False):
+        return Answer(
+            refusal(Conflict("the blob is not the one that `If-Match` names")).body,
+            412,
+            headers=_headers(blob),
+        )
+    if_none_match = call.headers("if-none-match")
+    if if_none_match and matches(if_none_match, blob.etag, weak=True):
+        return Answer(b"", 304, None, (*_headers(blob), ("Content-Length", str(blob.size))))
+    return None
+
+
+def _span(call: Call, size: int, etag: str) -> Span | None:
+    ranges = call.headers("range")
+    if len(ranges) != 1 or not if_range_holds(call.headers("if-range"), etag):
+        return None
+    return requested_span(ranges[0], size)
+
+
+async def _bytes(call: Call, blob: Blob, span: Span | None) -> Answer | Stream:
+    assert blob.size is not None
+    start, end = (0, blob.size) if span is None else (span.start, span.end)
+    headers = [*_headers(blob)]
+    if span is not None:
+        headers.append(("Content-Range", f"bytes {start}-{end - 1}/{blob.size}"))
+    status = 200 if span is None else 206
+    if start == end:
+        return Answer(b"", status, OCTETS, headers)
+    blocks = Blocks(call.services.pool, blob.chunks(start, end - start))
+    held = AsyncExitStack()
+    held.push_async_callback(blocks.close)
+    await blocks.start()
+    return Stream(blocks.chunks(SENT_BYTES), OCTETS, status, headers, end - start, held)
+
+
+def _headers(blob: Blob) -> Headers:
+    assert blob.etag is not None
+    return (
+        ("ETag", blob.etag),
+        ("Accept-Ranges", "bytes"),
+        (SNAPSHOT_ID, blob.snapshot_id),
+    )
+
+
+def _elsewhere(call: Call, blob: Blob) -> Answer:
+    if call.headers("range"):
+        raise InternalError("a part of an external blob was asked for")
+    return _redirect(blob)
+
+
+def _redirect(blob: Blob) -> Answer:
+    """Where the object lies; it is not looked at."""
+    assert blob.uri is not None
+    if not blob.uri.isascii() or not blob.uri.isprintable():
+        raise InternalError("the URI of an external blob does not fit a header")
+    headers = (
+        ("Location", blob.uri),
+        ("Cache-Control", "no-store"),
+        (SNAPSHOT_ID, blob.snapshot_id),
+    )
+    return Answer(b"", 302, None, headers)
+
+
+HANDLERS: Handlers = {
+    operations.GET_BLOB.id: get_blob,
+    operations.HEAD_BLOB.id: head_blob,
+}

@@ -1,0 +1,75 @@
+"""Branches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.policy import Action
+from omnigraph.server.admission import BRANCH_OPERATION_BYTES
+from omnigraph.server.answers import Answer, json_answer
+from omnigraph.server.call import Call
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.base import branch_name
+from omnigraph.wire.branches import CreateBranchRequest, MergeRequest
+
+
+async def list_branches(call: Call) -> Answer:
+    """The branches, sorted."""
+    call.authorize(Action.READ)
+    found = await call.services.pool.read(call.served.graph.list_branches)
+    return json_answer({"branches": found})
+
+
+async def create_branch(call: Call) -> Answer:
+    """Create a branch at the head of another."""
+    asked = await call.document(CreateBranchRequest)
+    source = asked.from_ or MAIN_BRANCH
+    call.authorize(Action.BRANCH_CREATE, source, asked.name)
+    with call.admitted(BRANCH_OPERATION_BYTES):
+        created = await call.services.pool.write(
+            call.served.graph.create_branch, asked.name, source, actor=call.actor
+        )
+    return json_answer(created.to_dict())
+
+
+async def delete_branch(call: Call) -> Answer:
+    """Delete a branch."""
+    name = branch_name(call.values["branch"])
+    call.authorize(Action.BRANCH_DELETE, None, name)
+    with call.admitted(BRANCH_OPERATION_BYTES):
+        deleted = await call.services.pool.write(
+            call.served.graph.delete_branch, name, actor=call.actor
+        )
+    return json_answer(deleted.to_dict())
+
+
+async def merge_branches(call: Call) -> Answer:
+    """Merge a branch into another, and delete it afterwards if that is wanted and allowed."""
+    asked = await call.document(MergeRequest)
+    target = asked.target or MAIN_BRANCH
+    call.authorize(Action.BRANCH_MERGE, asked.source, target)
+    # Who may merge may not always delete. The merge stands then, and the answer says the rest.
+    verdict = None
+    if asked.delete_branch:
+        verdict = call.verdict(Action.BRANCH_DELETE, None, asked.source)
+    with call.admitted(BRANCH_OPERATION_BYTES):
+        receipt = await call.services.pool.write(
+            call.served.graph.merge_branch,
+            asked.source,
+            target,
+            delete_branch=verdict is not None and verdict.allowed,
+            actor=call.actor,
+        )
+    if verdict is not None and not verdict.allowed:
+        receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)
+    return json_answer(receipt.to_dict())
+
+
+HANDLERS: Handlers = {
+    operations.LIST_BRANCHES.id: list_branches,
+    operations.CREATE_BRANCH.id: create_branch,
+    operations.DELETE_BRANCH.id: delete_branch,
+    operations.MERGE_BRANCHES.id: merge_branches,
+}

@@ -1,0 +1,91 @@
+"""What commits changed: the diff of one, the feed of a branch, and baselines to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omnigraph.errors import InputError, NotFound
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.policy import Action
+from omnigraph.server.answers import Answer, Stream, json_answer
+from omnigraph.server.call import Call
+from omnigraph.server.routes.exports import lines_stream
+from omnigraph.server.routes.targets import authored_branch, canonical_commit_id
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.changes import BaselineRequest
+
+_EXCLUSIVE = ("cursor", "start", "page_token")
+
+
+async def commit_changes(call: Call) -> Answer:
+    """What one commit changed.
+
+    Who may not read the branch of a commit is told what everybody is told of an unknown one.
+    """
+    options: Any = {
+        "page_token": call.parameter("page_token"),
+        "limit": _limit(call),
+        **_filters(call),
+    }
+    commit_id = canonical_commit_id(call.values["commit_id"])
+    pool, graph = call.services.pool, call.served.graph
+    branch = await pool.read(authored_branch, graph, commit_id)
+    if branch is None or not call.verdict(Action.READ, branch).allowed:
+        raise NotFound(f"there is no commit {commit_id}")
+    page = await pool.read(graph.commit_changes_page, commit_id, **options)
+    return json_answer(page.to_dict())
+
+
+async def poll_changes(call: Call) -> Answer:
+    """What the commits of a branch changed since a cursor."""
+    given = [name for name in _EXCLUSIVE if call.parameter(name) is not None]
+    if len(given) > 1:
+        raise InputError(f"`{given[0]}` and `{given[1]}` exclude each other")
+    options: Any = {name: call.parameter(name) for name in _EXCLUSIVE}
+    branch = call.branch_parameter() or MAIN_BRANCH
+    limit, filters = _limit(call), _filters(call)
+    call.authorize(Action.READ, branch)
+    page = await call.services.pool.read(
+        call.served.graph.poll_changes, branch, **options, limit=limit, **filters
+    )
+    return json_answer(page.to_dict())
+
+
+async def baseline(call: Call) -> Stream:
+    """Every entity of a branch, and behind the last one the cursor of what follows."""
+    asked = await call.document(BaselineRequest)
+    branch = asked.branch or MAIN_BRANCH
+    call.authorize(Action.EXPORT, branch)
+    graph = call.served.graph
+    return await lines_stream(
+        call,
+        lambda: graph.change_baseline(
+            branch, kinds=asked.kind or (), types=asked.type or (), ops=asked.op or ()
+        ).blocks(),
+    )
+
+
+def _limit(call: Call) -> int | None:
+    text = call.parameter("limit")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise InputError("`limit` is not a number of changes", hint="leave it out for 1000")
+    return int(text)
+
+
+def _filters(call: Call) -> Mapping[str, Any]:
+    return {
+        "kinds": call.parameters("kind"),
+        "types": call.parameters("type"),
+        "ops": call.parameters("op"),
+    }
+
+
+HANDLERS: Handlers = {
+    operations.COMMIT_CHANGES.id: commit_changes,
+    operations.POLL_CHANGES.id: poll_changes,
+    operations.BASELINE.id: baseline,
+}

@@ -1,0 +1,82 @@
+"""Loading graph records."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from omnigraph.errors import InputError, NotFound
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.receipts import LoadReceipt
+from omnigraph.policy import Action
+from omnigraph.server.answers import Answer, json_answer
+from omnigraph.server.bodies import BATCH_RESOURCE, require_length
+from omnigraph.server.call import Call
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.base import read_document
+from omnigraph.wire.loads import LoadOptions, LoadRequest
+
+
+async def load(call: Call) -> Answer:
+    """Load records that came as one text."""
+    asked = await call.document(LoadRequest)
+    await _authorize(call, asked)
+    size = len(asked.data.encode())
+    work = partial(call.served.graph.load, data=asked.data, grammar="compatible")
+    receipt = await _loaded(call, asked, size, work)
+    return json_answer(receipt.to_dict() | {"uri": call.served.graph.uri})
+
+
+async def load_ndjson(call: Call) -> Answer:
+    """Load records that came as they are; policy decides before one byte of them is read."""
+    call.require_body_type()
+    require_length(call.header("content-length"), call.operation.body_bytes_max, BATCH_RESOURCE)
+    given: dict[str, Any] = {
+        name: call.parameter(name)
+        for name in ("branch", "from", "mode")
+        if call.parameter(name) is not None
+    }
+    asked = read_document(LoadOptions, given)
+    await _authorize(call, asked)
+    data = await call.body()
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise InputError("the body is not UTF-8") from None
+    work = partial(call.served.graph.load, data=data, grammar="strict")
+    receipt = await _loaded(call, asked, len(data), work)
+    return json_answer(receipt.to_dict())
+
+
+async def _authorize(call: Call, asked: LoadOptions) -> None:
+    """Who loads into a missing branch creates it, too; without a base there is none."""
+    branch = asked.branch or MAIN_BRANCH
+    is_missing = branch not in await call.services.pool.read(call.served.graph.list_branches)
+    if is_missing and asked.from_ is not None:
+        call.authorize(Action.BRANCH_CREATE, asked.from_, branch)
+    call.authorize(Action.CHANGE, branch)
+    if is_missing and asked.from_ is None:
+        raise NotFound(
+            f"there is no branch '{branch}'", hint="name the branch to create it from in `from`"
+        )
+
+
+async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadReceipt:
+    with call.admitted(size):
+        receipt: LoadReceipt = await call.services.pool.write(
+            work,
+            mode=asked.mode,
+            branch=asked.branch,
+            from_=asked.from_,
+            actor=call.actor,
+            engine="local",
+        )
+    return receipt
+
+
+HANDLERS: Handlers = {
+    operations.LOAD.id: load,
+    operations.INGEST.id: load,
+    operations.LOAD_NDJSON.id: load_ndjson,
+}

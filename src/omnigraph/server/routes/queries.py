@@ -1,0 +1,100 @@
+"""Queries whose text comes with the request."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import orjson
+
+from omnigraph.errors import InputError, WrongVerb
+from omnigraph.graph import Graph
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.result import Result
+from omnigraph.policy import Action
+from omnigraph.server.answers import Answer, Stream, json_answer
+from omnigraph.server.call import Call
+from omnigraph.server.routes.rows import rows_answer
+from omnigraph.server.routes.targets import authorize_read
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.headers import IF_GRAPH_COMMIT, expected_commit
+from omnigraph.wire.queries import ChangeRequest, LegacyReadRequest, QueryRequest
+
+
+async def query(call: Call) -> Answer | Stream:
+    """Run a query that reads."""
+    asked = await call.document(QueryRequest)
+    snapshot = await authorize_read(call, asked.branch, asked.snapshot)
+    run = partial(_read, call.served.graph, asked, snapshot)
+    return await rows_answer(call, run)
+
+
+async def read(call: Call) -> Answer | Stream:
+    """The same for older clients, who do not know of the commit."""
+    old = await call.document(LegacyReadRequest)
+    snapshot = await authorize_read(call, old.branch, old.snapshot)
+    asked = QueryRequest(
+        query=old.query_source,
+        name=old.query_name,
+        params=old.params,
+        branch=old.branch,
+        snapshot=old.snapshot,
+    )
+    run = partial(_read, call.served.graph, asked, snapshot)
+    return await rows_answer(call, run, with_commit=False)
+
+
+async def mutate(call: Call) -> Answer:
+    """Run a query that writes."""
+    return await _mutate(call, None)
+
+
+async def mutate_if(call: Call) -> Answer:
+    """Run a query that writes, if the head is the one the caller has seen."""
+    return await _mutate(call, expected_commit(call.headers(IF_GRAPH_COMMIT)))
+
+
+async def _mutate(call: Call, expected: str | None) -> Answer:
+    asked = await call.document(ChangeRequest)
+    branch = asked.branch or MAIN_BRANCH
+    call.authorize(Action.CHANGE, branch)
+    with call.admitted(len(asked.query.encode()) + len(orjson.dumps(asked.params))):
+        receipt = await call.services.pool.write(
+            _changed, call.served.graph, asked, branch, expected, call.actor
+        )
+    return json_answer(receipt)
+
+
+def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
+    try:
+        return graph.query(
+            asked.query, asked.params, name=asked.name, branch=asked.branch, snapshot=snapshot
+        )
+    except WrongVerb as wrong:
+        raise InputError(wrong.message, hint="send it to `/mutate`") from None
+
+
+def _changed(
+    graph: Graph, asked: ChangeRequest, branch: str, expected: str | None, actor: str | None
+) -> dict[str, object]:
+    try:
+        receipt = graph.mutate(
+            asked.query,
+            asked.params,
+            name=asked.name,
+            branch=branch,
+            expected_head=expected,
+            actor=actor,
+        )
+    except WrongVerb as wrong:
+        raise InputError(wrong.message, hint="send it to `/query`") from None
+    return receipt.to_dict()
+
+
+HANDLERS: Handlers = {
+    operations.QUERY.id: query,
+    operations.READ.id: read,
+    operations.MUTATE.id: mutate,
+    operations.CHANGE.id: mutate,
+    operations.MUTATE_IF.id: mutate_if,
+}

@@ -1,0 +1,55 @@
+"""The schema of a graph, and what a branch holds."""
+
+from __future__ import annotations
+
+from omnigraph.errors import Conflict
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.policy import Action
+from omnigraph.server.answers import Answer, json_answer
+from omnigraph.server.call import Call
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.schemas import ApplySchemaRequest
+
+
+async def get_schema(call: Call) -> Answer:
+    """The accepted schema."""
+    call.authorize(Action.READ)
+    graph = call.served.graph
+    return json_answer(
+        {"schema_source": await call.services.pool.read(lambda: graph.schema_source)}
+    )
+
+
+async def apply_schema(call: Call) -> Answer:
+    """Bring the graph to another schema, unless a cluster is in charge of it."""
+    asked = await call.document(ApplySchemaRequest)
+    call.authorize(Action.SCHEMA_APPLY, None, MAIN_BRANCH)
+    if not call.services.config.applies_schemas:
+        raise Conflict(
+            "the schema of this graph belongs to its cluster",
+            hint="change the file of the cluster and run `omnigraph cluster apply`",
+        )
+    with call.admitted(len(asked.schema_source.encode())):
+        receipt = await call.services.pool.write(
+            call.served.graph.apply_schema,
+            asked.schema_source,
+            allow_data_loss=asked.allow_data_loss,
+            actor=call.actor,
+        )
+    return json_answer(receipt.to_dict())
+
+
+async def get_snapshot(call: Call) -> Answer:
+    """What a branch holds at its head."""
+    branch = call.branch_parameter() or MAIN_BRANCH
+    call.authorize(Action.READ, branch)
+    found = await call.services.pool.read(call.served.graph.snapshot, branch)
+    return json_answer(found.to_dict())
+
+
+HANDLERS: Handlers = {
+    operations.SCHEMA.id: get_schema,
+    operations.APPLY_SCHEMA.id: apply_schema,
+    operations.SNAPSHOT.id: get_snapshot,
+}

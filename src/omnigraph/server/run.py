@@ -1,0 +1,225 @@
+"""A server process: boot, listen, serve, drain, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+
+from omnigraph.errors import InputError
+from omnigraph.server.admission import Admission
+from omnigraph.server.app import App
+from omnigraph.server.call import Services
+from omnigraph.server.config import ServerConfig, host_and_port
+from omnigraph.server.events import EventLog
+from omnigraph.server.exports import StreamBudget
+from omnigraph.server.generation import build, fingerprint
+from omnigraph.server.logs import configure_logs
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.metrics_app import MetricsApp
+from omnigraph.server.pool import EnginePool
+from omnigraph.server.protocol import GuardedProtocol
+from omnigraph.server.reload import Reloader
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 65
+BACKLOG = 512
+DRAIN_POLL_SECONDS = 0.02
+EXIT_INTERRUPTED = 130
+
+
+class HttpListener(uvicorn.Server):
+    """The HTTP library's server, which leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle none."""
+        yield
+
+
+class RunningServer:
+    """One server from boot to exit. Making it opens the graphs; `run` serves them."""
+
+    def __init__(self, config: ServerConfig, events: EventLog | None = None) -> None:
+        self.config = config
+        # The address is taken before any graph is opened: if it is in use, nothing has happened.
+        self._socket = _bound(config.bind)
+        self._metrics_socket: socket.socket | None = None
+        try:
+            if config.metrics_bind is not None:
+                self._metrics_socket = _bound(config.metrics_bind)
+            # Before it is built: what changes meanwhile is taken up by the first look.
+            self._fingerprint = fingerprint(config)
+            generation = build(config)
+        except BaseException:
+            self._socket.close()
+            if self._metrics_socket is not None:
+                self._metrics_socket.close()
+            raise
+        self.services = Services(
+            config,
+            EnginePool(),
+            Admission.from_environment(config.environment),
+            StreamBudget(),
+            Metrics(),
+            events or EventLog(),
+        )
+        self.app = App(self.services, generation)
+        self.reloader = Reloader(self.app, config)
+        self._http = HttpListener(_uvicorn_config(self.app))
+        self._metrics_http = HttpListener(_uvicorn_config(MetricsApp(self.services.metrics)))
+        self._drains: asyncio.Task[None] | None = None
+        self._watch_numbers()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port."""
+        return _shown(self._socket)
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where metrics are open to everybody, if anywhere."""
+        return None if self._metrics_socket is None else _shown(self._metrics_socket)
+
+    async def run(self, announce: Callable[[str], None], *, own_signals: bool = True) -> None:
+        """Serve until told to stop. ``announce`` is told the address once connections are taken."""
+        loop = asyncio.get_running_loop()
+        if own_signals:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self._stop_signal)
+            loop.add_signal_handler(signal.SIGHUP, self._reload_signal)
+        self._socket.listen(BACKLOG)
+        beside: list[asyncio.Task[None]] = []
+        if seconds := self.config.reload_seconds:
+            beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
+        metrics = asyncio.create_task(self._serve_metrics())
+        announce(self.address)
+        log.info("listening", extra={"fields": {"address": self.address}})
+        try:
+            await self._http.serve([self._socket])
+        finally:
+            for task in beside:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            self._metrics_http.should_exit = True
+            await metrics
+            self.services.pool.close()
+        log.info("stopped", extra={"fields": {"unfinished": self.app.inflight}})
+
+    def stop(self) -> None:
+        """Drain, then end `run`. On the event loop only."""
+        if self._drains is None:
+            self._drains = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Take no more connections, and let what is under way end in its time."""
+        self.app.is_draining = True
+        log.info("draining", extra={"fields": {"inflight": self.app.inflight}})
+        for server in getattr(self._http, "servers", ()):
+            server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.shutdown_seconds):
+                while self.app.inflight:
+                    await asyncio.sleep(DRAIN_POLL_SECONDS)
+        # Whoever did not end in time is not waited for any longer.
+        self._http.force_exit = self.app.inflight > 0
+        self._http.should_exit = True
+
+    def _stop_signal(self) -> None:
+        if self._drains is not None:
+            _exit_now(EXIT_INTERRUPTED)
+        self.stop()
+
+    def _reload_signal(self) -> None:
+        self._reloading = asyncio.create_task(self.reloader.reload())
+
+    async def _serve_metrics(self) -> None:
+        if self._metrics_socket is not None:
+            self._metrics_socket.listen(BACKLOG)
+            await self._metrics_http.serve([self._metrics_socket])
+
+    def _watch_numbers(self) -> None:
+        services, app = self.services, self.app
+        watch = services.metrics.watch
+        watch("writes_in_flight", "Writes under way", lambda: services.admission.inflight)
+        watch("export_slots_taken", "Streams under way", lambda: services.streams.slots_taken)
+        watch("graphs_ready", "Graphs served", lambda: len(app.generation.graphs))
+        watch("graphs_quarantined", "Graphs left out", lambda: len(app.generation.quarantined))
+        watch("reload_generation", "Generation served", lambda: app.generation.number)
+
+
+def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
+    """Serve in this process until a signal ends it, and return the exit code."""
+    server = RunningServer(config, configure_logs(config.log_format))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(server.run(announce))
+    if server.app.inflight:
+        # Threads of the engine are still at work, and Python must not be taken down under them.
+        # What they have not published yet counts as never written.
+        _exit_now(0)
+    return 0
+
+
+def _exit_now(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _uvicorn_config(app: App | MetricsApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )
+
+
+def _bound(bind: str) -> socket.socket:
+    host, port = host_and_port(bind)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(
+            f"cannot listen on {bind}: {reason}", hint="name another address with `--bind`"
+        ) from None
+    return listener
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,84 @@
+"""Queries that a server knows by name, read from files and checked before anyone calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from omnigraph.errors import InputError
+from omnigraph.graph import Graph
+from omnigraph.graph.signatures import QuerySignature
+
+SUFFIX = ".gq"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """One query that can be called by its name."""
+
+    source: str
+    signature: QuerySignature
+
+
+class StoredQueries:
+    """The stored queries of one graph, by name."""
+
+    def __init__(self, queries: Iterable[StoredQuery] = ()) -> None:
+        self._by_name = {query.signature.name: query for query in queries}
+        entries = [self._by_name[name].signature.to_dict() for name in sorted(self._by_name)]
+        self.catalog = orjson.dumps({"queries": entries})
+        """The answer to whoever lists them, which only a reload changes."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> StoredQuery | None:
+        """The query with this name, if there is one."""
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Iterator[StoredQuery]:
+        return iter(self._by_name.values())
+
+
+def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = ()) -> StoredQueries:
+    """Every query of the files, checked against the graph.
+
+    Raises the compile error of the first bad one, with its file and position, and `InputError` for
+    a name that is ``taken`` or used twice and for a file that cannot be read.
+    """
+    found: dict[str, StoredQuery] = {}
+    files: dict[str, Path] = {}
+    for file in query_files(paths):
+        for signature in graph.describe_queries(file):
+            if signature.name in taken:
+                raise InputError(
+                    f"the stored query '{signature.name}' in {file} has the name of a tool",
+                    hint="rename it",
+                )
+            if signature.name in found:
+                raise InputError(
+                    f"two stored queries are called '{signature.name}', in {files[signature.name]} "
+                    f"and in {file}",
+                    hint="rename one of them",
+                )
+            found[signature.name] = StoredQuery(file.read_text("utf-8"), signature)
+            files[signature.name] = file
+    return StoredQueries(found.values())
+
+
+def query_files(paths: Iterable[Path]) -> list[Path]:
+    """The files that are meant: each path itself, or the `*.gq` files of a directory by name."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(each for each in path.glob(f"*{SUFFIX}") if each.is_file())
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise InputError(
+                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
+            )
+    return files

@@ -1,0 +1,199 @@
+"""Upkeep in the background of an open graph.
+
+After so many commits of a handle, what came since is compacted and brought into the indexes, by
+one thread of that handle and at most one run at a time. A run is prepared beside the writers and
+begins in a pause of theirs. If they go on and the branch moves, it is given up: no write is ever
+refused for its sake, and none waits longer than for another write. What fails is kept to be looked
+at, and undone here, so that no write has to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.effects.settings import report_unusable
+from omnigraph.errors import Busy, Conflict, InputError, RecoveryRequired
+from omnigraph.model.optimizing import AutoOptimizeStatus
+from omnigraph.storage.table_upkeep import RECENT
+from omnigraph.upkeep.optimize import optimize
+from omnigraph.upkeep.pending import pending_operations
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "OMNIGRAPH_AUTO_OPTIMIZE"
+EVERY = 32
+"""Commits. A write compacts a table by itself when it has 64 small fragments: by then this has
+usually happened, and the write need not."""
+PAUSE_SECONDS = 0.1
+"""Writers pause if none of them has finished for so long."""
+PATIENCE_SECONDS = 2.0
+"""So long a pause is waited for; then a run begins all the same."""
+STOP_SECONDS = 30.0
+"""So long a run that has begun is waited for when its handle goes."""
+
+NOT_NOW = (Conflict, Busy)
+"""Somebody else was writing."""
+
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def commits_between(wish: bool | int | None, environment: Mapping[str, str] = os.environ) -> int:
+    """After how many commits to run; 0 for never.
+
+    ``wish`` is a number, or True for the usual one; without it the environment decides. A value
+    there that means nothing is reported once, and not used.
+    """
+    if wish is None:
+        wish = _configured(environment.get(VARIABLE, "").strip().lower())
+    if wish is True:
+        return EVERY
+    if wish < 0:
+        raise InputError(
+            f"auto_optimize takes a number of commits, not {wish}", hint="0 turns it off"
+        )
+    return int(wish)
+
+
+def _configured(text: str) -> bool | int:
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.isdecimal():
+        return int(text)
+    if text:
+        report_unusable(VARIABLE, text, "on, off or a number of commits; it is off")
+    return False
+
+
+class AutoOptimizer:
+    """Looks after one open graph."""
+
+    def __init__(self, kernel: Kernel, every: int) -> None:
+        self._kernel = kernel
+        self._changed = threading.Condition()
+        self._commits = 0
+        """Since the last run began."""
+        self._is_running = False
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+        self._status = AutoOptimizeStatus(every)
+
+    @property
+    def status(self) -> AutoOptimizeStatus:
+        """What was done so far."""
+        return self._status
+
+    def noticed(self) -> None:
+        """A write of this handle was published. Costs nothing, and raises nothing."""
+        with self._changed:
+            if self._is_stopped:
+                return
+            self._commits += 1
+            if self._is_due and self._thread is None:
+                self._start()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        # A daemon: a program that ends does not wait, it only asks `stop` to be kind.
+        thread = threading.Thread(target=self._watch, name="omnigraph-upkeep", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The process has no room for one more; maybe it has after some more commits.
+            self._commits = 0
+            self._note_failure(error)
+        else:
+            self._thread = thread
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until nothing is due or running; whether that came about."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._is_stopped or not (self._is_due or self._is_running), seconds
+            )
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Begin no further run, and wait for one that has begun."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+    @property
+    def _is_due(self) -> bool:
+        return self._commits >= self._status.every
+
+    def _watch(self) -> None:
+        while self._await_pause():
+            try:
+                self._run()
+            finally:
+                with self._changed:
+                    self._is_running = False
+                    self._changed.notify_all()
+
+    def _await_pause(self) -> bool:
+        """Wait until a run is due and no writer is at it; False when there is to be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or self._is_due)
+            patience = PATIENCE_SECONDS
+            while patience > 0 and not self._is_stopped:
+                moved = partial(self._has_moved, self._commits)
+                if not self._changed.wait_for(moved, PAUSE_SECONDS):
+                    break
+                patience -= PAUSE_SECONDS
+            self._commits = 0
+            self._is_running = not self._is_stopped
+            return self._is_running
+
+    def _has_moved(self, commits: int) -> bool:
+        return self._is_stopped or self._commits != commits
+
+    def _run(self) -> None:
+        try:
+            self._optimize()
+        except Exception as error:
+            self._note_failure(error)
+            if isinstance(error, RecoveryRequired):
+                self._settle()
+
+    def _optimize(self) -> None:
+        before = self._status
+        try:
+            receipt = optimize(self._kernel, self._kernel.accepted_schema(), RECENT)
+            commits = before.commits + (receipt.graph_commit_id is not None)
+            self._status = replace(before, runs=before.runs + 1, commits=commits)
+        except NOT_NOW:
+            self._status = replace(before, postponed=before.postponed + 1)
+        except RecoveryRequired as pending:
+            if self._was_left(pending.details["operation_id"]):
+                raise
+            self._status = replace(before, postponed=before.postponed + 1)
+
+    def _was_left(self, operation_id: str) -> bool:
+        """Whether a run like this one has to be settled, and nobody is about to."""
+        for operation in pending_operations(self._kernel):
+            if operation.operation_id == operation_id and operation.writer_kind == "Optimize":
+                holders = self._kernel.leases.holders()
+                return all(each.operation_id != operation_id for each in holders)
+        return False
+
+    def _note_failure(self, error: Exception) -> None:
+        log.warning("upkeep in the background failed", exc_info=error)
+        failures = self._status.failures + 1
+        self._status = replace(self._status, failures=failures, last_error=str(error))
+
+    def _settle(self) -> None:
+        """Undo what is half done: the next write would be refused otherwise."""
+        try:
+            Recoverer(self._kernel).run("full")
+        except Exception:
+            log.warning("what it left behind is settled by the next open", exc_info=True)

@@ -1,0 +1,135 @@
+"""Errors on the wire: which status each has, the envelope, and the way back to an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from omnigraph import errors
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.wire.base import Shape
+
+ErrorCode = Literal[
+    "unauthorized",
+    "forbidden",
+    "bad_request",
+    "not_found",
+    "method_not_allowed",
+    "conflict",
+    "too_many_requests",
+    "internal",
+]
+"""The closed set; where it has no word, the status and the detail speak."""
+
+
+class MethodNotAllowed(InputError):
+    """The path exists, but not with this method."""
+
+    code = "method_not_allowed"
+    wire_code = "method_not_allowed"
+
+
+class UnsupportedMedia(InputError):
+    """The body is of a type that the route does not read."""
+
+    code = "unsupported_media"
+
+
+STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
+    (MethodNotAllowed, 405),
+    (UnsupportedMedia, 415),
+    (errors.BlobRangeError, 416),
+    (errors.InputError, 400),
+    (errors.Unauthenticated, 401),
+    (errors.Denied, 403),
+    (errors.NotFound, 404),
+    (errors.HistoricalVersionReclaimed, 404),
+    (errors.PreconditionFailed, 412),
+    (errors.Conflict, 409),
+    (errors.ChangeFeedGap, 410),
+    (errors.LimitExceeded, 413),
+    (errors.ExternalBlobUnavailable, 424),
+    (errors.TooManyRequests, 429),
+    (errors.Busy, 503),
+    (errors.RecoveryRequired, 503),
+)
+"""The first class that fits decides; anything else is 500."""
+
+_BY_DETAIL: Mapping[str, type[OmnigraphError]] = {
+    "merge_conflicts": errors.MergeConflicts,
+    "manifest_conflict": errors.ExpectedVersionMismatch,
+    "read_set_conflict": errors.ReadSetChanged,
+    "key_conflict": errors.KeyConflict,
+    "change_diff_refusal": errors.ChangeDiffRefused,
+    "change_feed_gap": errors.ChangeFeedGap,
+    "precondition_failure": errors.PreconditionFailed,
+    "resource_limit": errors.LimitExceeded,
+    "blob_range": errors.BlobRangeError,
+    "external_blob_source": errors.ExternalBlobUnavailable,
+    "recovery_required": errors.RecoveryRequired,
+    "writer_busy": errors.WriterBusy,
+}
+_BY_STATUS: Mapping[int, type[OmnigraphError]] = {
+    400: errors.InputError,
+    401: errors.Unauthenticated,
+    403: errors.Denied,
+    404: errors.NotFound,
+    405: MethodNotAllowed,
+    409: errors.Conflict,
+    412: errors.Conflict,
+    413: errors.LimitExceeded,
+    415: UnsupportedMedia,
+    429: errors.TooManyRequests,
+    503: errors.Busy,
+}
+
+
+class ErrorEnvelope(Shape):
+    """Every answer that is no success: one sentence, a code, and at most one structured detail."""
+
+    error: str
+    code: ErrorCode | None = None
+    hint: str | None = None
+    merge_conflicts: list[dict[str, Any]] | None = None
+    published_dataset_version_conflict: dict[str, Any] | None = None
+    manifest_conflict: dict[str, Any] | None = None
+    read_set_conflict: dict[str, Any] | None = None
+    key_conflict: dict[str, Any] | None = None
+    change_diff_refusal: dict[str, Any] | None = None
+    change_feed_gap: dict[str, Any] | None = None
+    precondition_failure: dict[str, Any] | None = None
+    resource_limit: dict[str, Any] | None = None
+    blob_range: dict[str, Any] | None = None
+    external_blob_source: dict[str, Any] | None = None
+    recovery_required: dict[str, Any] | None = None
+    writer_busy: dict[str, Any] | None = None
+
+
+def status_of(error: OmnigraphError) -> int:
+    """The status that an error travels with."""
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+
+
+def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
+    """The error that a server's answer stands for, as a caller in its process would have met it."""
+    message = str(envelope.get("error") or f"the server answered with status {status}")
+    hint = envelope.get("hint")
+    for key, kind in _BY_DETAIL.items():
+        if key in envelope:
+            detail = envelope[key]
+            details = detail if isinstance(detail, Mapping) else {key: detail}
+            return _rebuilt(kind, message, hint, details)
+    kind = _BY_STATUS.get(status, errors.StorageError)
+    rest = {k: v for k, v in envelope.items() if k not in ("error", "code", "hint")}
+    return _rebuilt(kind, message, hint, rest)
+
+
+def _rebuilt(
+    kind: type[OmnigraphError], message: str, hint: object, details: Mapping[str, Any]
+) -> OmnigraphError:
+    # The constructors write the sentence themselves; here it is known already.
+    error = kind.__new__(kind)
+    OmnigraphError.__init__(
+        error, message, hint=hint if isinstance(hint, str) else None, details=details
+    )
+    return error

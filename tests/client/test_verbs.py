@@ -1,0 +1,343 @@
+"""Every verb of a remote graph gives what the graph itself gives."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import omnigraph as og
+from omnigraph.client import AsyncRemoteGraph, RemoteGraph
+from omnigraph.errors import (
+    BlobRangeError,
+    InputError,
+    KeyConflict,
+    LimitExceeded,
+    MergeConflicts,
+    NotFound,
+    PreconditionFailed,
+    QueryParseError,
+    QueryTypeError,
+    SchemaParseError,
+)
+from omnigraph.graph import Graph
+from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.result import Result
+from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA
+
+KINDS = """
+query kinds($p: String) {
+    match { $p: Person { name: "ada" }  $k: Knows }
+    return { $p.name, $p.age, $k.since }
+}
+"""
+
+
+def test_a_query_gives_the_same_rows_types_and_commit(remote: RemoteGraph, local: Graph):
+    here, there = local.query(PEOPLE), remote.query(PEOPLE)
+    assert there.to_arrow().equals(here.to_arrow(), check_metadata=True)
+    assert there.to_dict() == here.to_dict()
+    assert there.to_pylist() == [{"p.name": "ada", "p.age": 36}, {"p.name": "bo", "p.age": 41}]
+    assert repr(there) == repr(here)
+
+
+def test_a_query_without_rows_keeps_its_columns(remote: RemoteGraph, local: Graph):
+    nobody = "query q { match { $p: Person  $p.age > 100 } return { $p.name, $p.age } }"
+    here, there = local.query(nobody), remote.query(nobody)
+    assert there.to_arrow().equals(here.to_arrow())
+    assert there.to_dict() == here.to_dict()
+
+
+def test_rows_travel_as_json_when_that_is_asked_for(url: str, local: Graph):
+    with og.connect(url, rows="json") as remote:
+        there = remote.query(PEOPLE)
+    assert there.to_dict() == local.query(PEOPLE).to_dict()
+    assert there.to_arrow().schema.field("p.age").type == pa.int64()
+
+
+def test_a_query_reads_a_branch_or_a_snapshot(remote: RemoteGraph):
+    before = remote.list_commits()[0].graph_commit_id
+    remote.create_branch("review")
+    remote.mutate(ADD, {"name": "cy"}, branch="review")
+    assert len(remote.query(PEOPLE)) == 2
+    assert len(remote.query(PEOPLE, branch="review")) == 3
+    old = remote.query(PEOPLE, snapshot=before)
+    assert (old.target.snapshot, old.target.branch, len(old)) == (before, None, 2)
+    with pytest.raises(InputError, match="exclude each other"):
+        remote.query(PEOPLE, branch="main", snapshot=before)
+
+
+def test_one_query_of_a_file_is_picked_by_name(remote: RemoteGraph, tmp_path: Path):
+    file = tmp_path / "two.gq"
+    file.write_text(PEOPLE + "\nquery cities { match { $c: City } return { $c.name } }")
+    assert remote.query(file, name="cities").to_pylist() == [{"c.name": "Rome"}]
+    with pytest.raises(NotFound):
+        remote.query(file, name="none")
+
+
+def test_a_mutation_gives_the_receipt_of_its_commit(remote: RemoteGraph, local: Graph):
+    receipt = remote.mutate(ADD, {"name": "cy"})
+    assert (receipt.affected_nodes, receipt.query_name, receipt.branch) == (1, "add", "main")
+    assert receipt.commit is not None
+    assert receipt.commit == remote.show_commit(receipt.commit.graph_commit_id)
+    assert receipt.commit == remote.list_commits()[0]
+    assert receipt.commit.to_dict() == local.list_commits()[0].to_dict()
+    assert remote.mutate(NOTHING).commit is None
+
+
+def test_c_cli_026_a_conditional_mutation_uses_the_conditional_route(remote: RemoteGraph):
+    head = remote.query(PEOPLE).graph_commit_id
+    assert remote.mutate(ADD, {"name": "cy"}, expected_head=head).commit is not None
+    with pytest.raises(PreconditionFailed) as lost:
+        remote.mutate(ADD, {"name": "di"}, expected_head=head)
+    assert lost.value.details["expected"] == head
+    assert len(remote.query(PEOPLE)) == 3
+    with pytest.raises(InputError, match="one commit id"):
+        remote.mutate(ADD, {"name": "di"}, expected_head="*")
+
+
+def test_parameters_of_every_kind_arrive(remote: RemoteGraph):
+    insert = """query q($n: String, $a: I32?, $d: Blob) {
+        insert Person { name: $n, age: $a, photo: $d } }"""
+    remote.mutate(insert, {"n": "cy", "a": None, "d": b"\x00\x01"})
+    assert remote.blob("node", "Person", "cy", "photo").read() == b"\x00\x01"
+    with pytest.raises(InputError, match="cannot be sent as JSON"):
+        remote.query(PEOPLE, {"x": object()})
+
+
+@pytest.mark.parametrize("grammar", ["strict", "compatible"])
+def test_a_load_gives_the_same_receipt(remote: RemoteGraph, tmp_path: Path, grammar: str):
+    twin = og.init(str(tmp_path / "twin.omni"), SCHEMA)
+    twin.load(data=RECORDS, mode="append", engine="local")
+    records = '{"type": "Person", "data": {"name": "ada"}}\n{"type": "City", "data": {"name": "A"}}'
+    options: Any = {"mode": "merge", "branch": "new", "from_": "main", "grammar": grammar}
+    here = twin.load(data=records, engine="local", **options).to_dict()
+    there = remote.load(data=records, **options).to_dict()
+    for receipt in (here, there):
+        assert receipt.pop("commit") is not None
+        for stage in receipt["stages"]:
+            del stage["seconds"]
+    assert there == here
+
+
+def test_files_are_loaded_plain_and_compressed(remote: RemoteGraph, tmp_path: Path):
+    import gzip
+
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    plain.write_text('{"type": "Person", "data": {"name": "x"}}')
+    packed.write_bytes(gzip.compress(b'{"type": "Person", "data": {"name": "y"}}\n'))
+    seen: list[int] = []
+    receipt = remote.load(plain, packed, mode="append", progress=seen.append)
+    assert receipt.nodes[0].inserted == 2
+    assert seen == [41, 42]
+    with pytest.raises(NotFound, match="no file"):
+        remote.load(tmp_path / "none.jsonl", mode="append")
+    with pytest.raises(InputError, match="is no file"):
+        remote.load(tmp_path, mode="append")
+
+
+def test_a_load_that_is_too_large_is_refused_before_it_is_sent(remote: RemoteGraph):
+    with pytest.raises(LimitExceeded) as refused:
+        remote.load(data=b" " * (32 * 1024 * 1024 + 1), mode="append")
+    assert refused.value.details["resource"] == "graph_batch_request_bytes"
+
+
+def test_an_export_is_the_same_bytes(remote: RemoteGraph, local: Graph):
+    assert b"".join(remote.export()) == b"".join(local.export())
+    assert b"".join(remote.export(types=["City"])) == b"".join(local.export(types=["City"]))
+    assert all(block.endswith(b"\n") for block in remote.export())
+
+
+def test_branches_are_made_listed_merged_and_deleted(remote: RemoteGraph, local: Graph):
+    created = remote.create_branch("etl/run-1", "main")
+    assert (created.source, created.name, created.uri) == ("main", "etl/run-1", local.uri)
+    assert remote.list_branches() == ["etl/run-1", "main"]
+    remote.mutate(ADD, {"name": "cy"}, branch="etl/run-1")
+    merged = remote.merge_branch("etl/run-1", delete_branch=True)
+    assert (merged.outcome, merged.branch_deleted) == ("fast_forward", True)
+    remote.create_branch("gone")
+    assert remote.delete_branch("gone").name == "gone"
+    assert remote.list_branches() == ["main"]
+
+
+def test_conflicts_of_a_merge_come_with_their_entities(remote: RemoteGraph):
+    remote.create_branch("review")
+    age = 'query q($a: I32) { update Person set { age: $a } where name = "ada" }'
+    remote.mutate(age, {"a": 1})
+    remote.mutate(age, {"a": 2}, branch="review")
+    with pytest.raises(MergeConflicts) as refused:
+        remote.merge_branch("review")
+    (conflict,) = refused.value.details["merge_conflicts"]
+    assert (conflict["kind"], conflict["entity_id"]) == ("divergent_update", "ada")
+
+
+def test_history_is_the_same(remote: RemoteGraph, local: Graph):
+    remote.mutate(ADD, {"name": "cy"})
+    here = [commit.to_dict() for commit in local.list_commits()]
+    assert [commit.to_dict() for commit in remote.list_commits()] == here
+    assert remote.list_commits(actor="nobody") == []
+    with pytest.raises(NotFound):
+        remote.show_commit("01K3Z7M0Q8W4R6T2Y5V9B1N3XC")
+
+
+def test_changes_are_the_same_values(remote: RemoteGraph, local: Graph):
+    knows = 'query q { insert Knows { from: "bo", to: "ada" } }'
+    commit = remote.mutate(knows).commit
+    assert commit is not None
+    page = remote.commit_changes_page(commit.graph_commit_id)
+    assert page == local.commit_changes_page(commit.graph_commit_id)
+    assert page.changes[0].endpoints is not None
+    feed = remote.poll_changes(start="beginning", limit=2)
+    assert (
+        feed.to_dict()["blocks"]
+        == local.poll_changes(start="beginning", limit=2).to_dict()["blocks"]
+    )
+    rest = remote.poll_changes(page_token=feed.next_page_token)
+    assert rest.blocks
+    only = remote.poll_changes(start="beginning", kinds=["edge"], ops=["insert"])
+    assert {change.kind for block in only.blocks for change in block.changes} == {"edge"}
+
+
+def test_a_baseline_ends_with_the_cursor_to_poll_with(remote: RemoteGraph, local: Graph):
+    found, here = remote.change_baseline(), local.change_baseline()
+    records = iter(found)
+    first = next(records)
+    before = found.handshake
+    assert before is None
+    assert [first, *records] == list(here)
+    there = found.handshake
+    assert there is not None and here.handshake is not None
+    assert there.snapshot_commit_id == here.handshake.snapshot_commit_id
+    remote.mutate(ADD, {"name": "cy"})
+    feed = remote.poll_changes(cursor=there.resume_cursor)
+    assert [change.id for block in feed.blocks for change in block.changes] == ["cy"]
+    assert feed.caught_up
+
+
+def test_schema_and_snapshot_are_the_same(remote: RemoteGraph, local: Graph):
+    assert remote.schema_source == local.schema_source
+    assert remote.snapshot() == local.snapshot()
+    with pytest.raises(NotFound):
+        remote.snapshot("none")
+
+
+def test_a_schema_is_applied(remote: RemoteGraph):
+    wider = SCHEMA + "node Pet { name: String @key }\n"
+    receipt = remote.apply_schema(wider)
+    assert receipt.applied and len(receipt.steps) == 1
+    assert not remote.apply_schema(wider).applied
+    assert remote.schema_source == wider
+
+
+def test_blobs_are_read_in_parts(remote: RemoteGraph, local: Graph):
+    payload = bytes(range(256)) * 40
+    data = base64.b64encode(payload).decode()
+    remote.load(
+        data=f'{{"type": "Person", "data": {{"name": "cy", "photo": "base64:{data}"}}}}',
+        mode="append",
+    )
+    there, here = (g.blob("node", "Person", "cy", "photo") for g in (remote, local))
+    assert there.stat == here.stat
+    assert there.read() == payload
+    assert there.read(10, 5) == payload[10:15]
+    assert [len(piece) for piece in there.chunks(chunk_bytes=4096)] == [
+        len(piece) for piece in here.chunks(chunk_bytes=4096)
+    ]
+    with pytest.raises(BlobRangeError):
+        there.read(len(payload))
+    with pytest.raises(NotFound):
+        remote.blob("node", "Person", "ada", "photo")
+    with pytest.raises(InputError):
+        remote.blob("node", "Person", "ada", "age")
+
+
+def test_a_blob_stays_what_it_was_when_it_was_found(remote: RemoteGraph):
+    put = 'query q($d: Blob) { update Person set { photo: $d } where name = "ada" }'
+    remote.mutate(put, {"d": b"before"})
+    found = remote.blob("node", "Person", "ada", "photo")
+    remote.mutate(put, {"d": b"behind"})
+    assert found.read(2, 3) == b"for"
+
+
+def test_c_cli_035_an_external_blob_is_only_told_about(
+    remote: RemoteGraph, local: Graph, tmp_path: Path
+):
+    place = tmp_path / "photos"
+    place.mkdir()
+    (place / "ada.png").write_bytes(b"elsewhere")
+    uri = (place / "ada.png").as_uri()
+    writer = og.open(local.uri, external_blobs=[place.as_uri()])
+    record = f'{{"type": "Person", "data": {{"name": "ada", "photo": "{uri}"}}}}'
+    writer.load(data=record, mode="overwrite", replace_types=["edge:Knows"], engine="local")
+    there, here = (g.blob("node", "Person", "ada", "photo") for g in (remote, local))
+    assert there.stat == here.stat
+    assert (there.kind, there.uri, there.size) == ("external", uri, None)
+    with pytest.raises(InputError, match="is kept elsewhere"):
+        there.read()
+
+
+def test_stored_queries_are_listed_and_run(remote: RemoteGraph):
+    entries = {entry.name: entry for entry in remote.list_queries()}
+    assert entries["sign_up"].mutation and not entries["everybody"].mutation
+    rows = remote.invoke("everybody", expect_mutation=False)
+    assert isinstance(rows, Result)
+    assert rows.to_pylist() == [{"p.name": "ada"}, {"p.name": "bo"}]
+    receipt = remote.invoke("sign_up", {"name": "cy"})
+    assert isinstance(receipt, MutationReceipt) and receipt.commit is not None
+    head = receipt.commit.graph_commit_id
+    remote.invoke("sign_up", {"name": "di"}, expected_head=head)
+    with pytest.raises(PreconditionFailed):
+        remote.invoke("sign_up", {"name": "ed"}, expected_head=head)
+    with pytest.raises(InputError, match="writes"):
+        remote.invoke("sign_up", {"name": "ed"}, expect_mutation=False)
+    with pytest.raises(NotFound):
+        remote.invoke("none")
+
+
+def test_mistakes_in_a_text_are_shown_where_they_are(remote: RemoteGraph, local: Graph):
+    for text, kind in (
+        ("query q { match { $p: Persom } return { $p.name } }", QueryTypeError),
+        ("query q {\n  match { $p: } }", QueryParseError),
+    ):
+        errors = []
+        for graph in (local, remote):
+            with pytest.raises(kind) as wrong:
+                graph.query(text)
+            errors.append(wrong.value)
+        here, there = errors
+        assert there.render() == here.render()
+        assert there.envelope() == here.envelope()
+        assert there.code == here.code
+    with pytest.raises(SchemaParseError):
+        remote.apply_schema("node {")
+
+
+def test_a_write_that_meets_an_id_says_which(remote: RemoteGraph):
+    with pytest.raises(KeyConflict) as taken:
+        remote.load(data='{"type": "Person", "data": {"name": "ada"}}', mode="append")
+    assert taken.value.details["entity_id"] == "ada"
+
+
+def test_an_actor_is_refused_because_the_token_says_it(remote: RemoteGraph):
+    with pytest.raises(InputError, match="its token belongs to"):
+        remote.mutate(ADD, {"name": "cy"}, actor="act-ana")
+
+
+def test_both_clients_have_the_same_verbs_with_the_same_parameters():
+    def verbs(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(member).parameters)
+            for name, member in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert verbs(RemoteGraph) == verbs(AsyncRemoteGraph)
+    embedded = verbs(Graph)
+    own = {"close", "health", "invoke", "list_queries"}
+    for name, parameters in verbs(RemoteGraph).items():
+        if name not in own:
+            assert set(parameters) <= set(embedded[name]), name

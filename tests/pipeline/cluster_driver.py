@@ -1,0 +1,123 @@
+"""What the tests do on a real cluster, in one driver: `python -m tests.pipeline.cluster_driver`.
+
+Workers find their functions by value: this module is the main one, and executors need not have it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import omnigraph
+from omnigraph.errors import InputError
+from omnigraph.pipeline.session import SessionSettings, spark_session
+
+CONF = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+}
+PEOPLE = "slug string, age int"
+PARTITIONS = 3
+ROWS = 50
+
+
+def main(master: str, folder: Path) -> dict[str, Any]:
+    """What each load answered; the graph is there to be looked at."""
+    answers: dict[str, Any] = {}
+    began = time.monotonic()
+    with spark_session(settings=SessionSettings(master, CONF)) as spark:
+        answers["start"] = time.monotonic() - began
+        answers["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
+        graph = omnigraph.open(folder / "graph.omni")
+        options: dict[str, Any] = {"engine": "spark", "spark": spark, "grammar": "strict"}
+        graph.load(folder / "good", mode="append", **options)
+        try:
+            graph.load(folder / "bad.jsonl", mode="append", **options)
+        except InputError as error:
+            answers["problems"] = error.details["counts"]
+        answers["upsert"] = graph.load(folder / "more.jsonl", mode="merge", **options).to_dict()
+        for name, hindered in (("kill", killing), ("speculate", slow)):
+            there = omnigraph.open(folder / f"{name}.omni")
+            work = hindered(str(folder / name))
+            frame = spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(work, PEOPLE)
+            answers[name] = there.load(frames={"Person": frame}, mode="append", **options).to_dict()
+    return answers
+
+
+def people(batches: Any) -> Iterator[Any]:
+    """Some people for each number."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            slugs = [f"p{number}-{i}" for i in range(ROWS)]
+            ages = pa.array([number] * ROWS, pa.int32())
+            yield pa.RecordBatch.from_arrays([pa.array(slugs), ages], names=["slug", "age"])
+
+
+def killing(marker: str) -> Any:
+    """The executor of the first partition is killed when its rows are on their way."""
+    rows = people
+
+    def run(batches: Any) -> Iterator[Any]:
+        import os
+        import signal
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        yield from rows(batches)
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 0 and not Path(marker).exists():
+            Path(marker).touch()
+            process = os.getppid()
+            while "java" not in Path(f"/proc/{process}/comm").read_text():
+                process = int(
+                    Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+                )
+            os.kill(process, signal.SIGKILL)
+
+    return run
+
+
+def slow(marker: str) -> Any:
+    """The first attempt of the first partition waits, its rows written, until a second is done."""
+    rows = people
+
+    def run(batches: Any) -> Iterator[Any]:
+        import time
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        yield from rows(batches)
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 0:
+            second = Path(f"{marker}-1")
+            Path(f"{marker}-{context.attemptNumber()}").touch()
+            waits = 0 if context.attemptNumber() else 300
+            for _ in range(waits):
+                if second.exists():
+                    break
+                time.sleep(0.1)
+            # Spark ends it when the second one has come to its end.
+            time.sleep(3 if waits else 0)
+
+    return run
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))

@@ -1,0 +1,79 @@
+"""Loads much larger than the memory they get."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+SCHEMA = "node Stop { code: String @key }\nedge Ride: Stop -> Stop { riders: I32 }"
+STOPS = 1_000
+RIDES = 1_000_000
+FILES = 10
+
+
+@contextmanager
+def memory_of_all_processes() -> Iterator[list[int]]:
+    """The most bytes that this process and all it started held together, taken now and then."""
+    most = [0]
+    done = threading.Event()
+
+    def watch() -> None:
+        own = psutil.Process()
+        while not done.wait(0.2):
+            held = 0
+            for process in (own, *own.children(recursive=True)):
+                try:
+                    held += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            most[0] = max(most[0], held)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        done.set()
+        watcher.join()
+
+
+def test_c_pip_019_ten_million_rows_load_with_a_small_heap(spark: Any, tmp_path: Path):
+    graph = omnigraph.init(tmp_path / "graph.omni", SCHEMA)
+    codes = pa.array([f"s{i}" for i in range(STOPS)])
+    pq.write_table(pa.table({"code": codes}), tmp_path / "stops.parquet")
+    chance = np.random.default_rng(7)
+    ends = [codes.take(pa.array(chance.integers(0, STOPS, RIDES))) for _ in range(2)]
+    riders = pa.array(chance.integers(0, 9, RIDES), pa.int32())
+    rides = tmp_path / "rides"
+    rides.mkdir()
+    pq.write_table(
+        pa.table({"from": ends[0], "to": ends[1], "riders": riders}), rides / "0.parquet"
+    )
+    # Edges need no key of their own, so the same ones can be loaded under many names.
+    for number in range(1, FILES):
+        (rides / f"{number}.parquet").symlink_to(rides / "0.parquet")
+    with memory_of_all_processes() as most:
+        receipt = graph.load(
+            nodes={"Stop": str(tmp_path / "stops.parquet")},
+            edges={"Ride": str(rides)},
+            mode="append",
+            spark=spark,
+        )
+    assert receipt.edges[0].inserted == RIDES * FILES
+    counts = {each.type_name: each.entity_count for each in graph.snapshot().datasets}
+    assert counts["Ride"] == RIDES * FILES
+    assert most[0] < 4 << 30
+    print(f"{most[0] >> 20} MiB", [(stage.name, stage.seconds) for stage in receipt.stages])

@@ -1,0 +1,122 @@
+"""Loading graph records."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+
+from tests.server.live import PEOPLE, TOKENS, Live
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+BATCH = b"""\
+{"type": "Person", "data": {"name": "cy"}}
+{"type": "City", "data": {"name": "Oslo"}}
+{"edge": "LivesIn", "from": "cy", "to": "Oslo", "data": {}}
+"""
+
+
+@pytest.fixture
+def graph(open_server: Live) -> httpx.Client:
+    return open_server.client()
+
+
+def test_a_load_says_what_it_did(open_server: Live, graph: httpx.Client):
+    answer = graph.post("/load", json={"data": BATCH.decode(), "mode": "append"}).json()
+    commit = answer["commit"]
+    assert commit == graph.get(f"/commits/{commit['graph_commit_id']}").json()
+    assert answer["uri"] == open_server.graph().uri
+    assert {name: answer[name] for name in ("branch", "base_branch", "branch_created", "mode")} == {
+        "branch": "main",
+        "base_branch": None,
+        "branch_created": False,
+        "mode": "append",
+    }
+    loaded = [(each["name"], each["entities_loaded"]) for each in answer["nodes"]]
+    assert loaded == [("City", 1), ("Person", 1)]
+    assert [each["name"] for each in answer["edges"]] == ["LivesIn"]
+    assert answer["total_entities"] == 3
+
+
+def test_the_mode_is_merge_when_left_out(graph: httpx.Client):
+    one = '{"type": "Person", "data": {"name": "ada", "age": 37}}\n'
+    assert graph.post("/load", json={"data": one}).json()["mode"] == "merge"
+    rows = graph.post("/query", json={"query": PEOPLE}).json()["rows"]
+    assert rows[0] == {"p.name": "ada", "p.age": 37}
+    assert graph.post("/load", json={"data": one, "mode": "upsert"}).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/load", "/ingest", "/load/ndjson"])
+def test_c_srv_027_a_missing_branch_without_from_is_404_and_nothing_is_made(
+    open_server: Live, graph: httpx.Client, path: str
+):
+    if path == "/load/ndjson":
+        answer = graph.post(path, params={"branch": "side"}, content=BATCH, headers=NDJSON)
+    else:
+        answer = graph.post(path, json={"data": BATCH.decode(), "branch": "side"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert graph.get("/branches").json() == {"branches": ["main"]}
+
+
+def test_a_missing_branch_is_created_from_another(graph: httpx.Client):
+    answer = graph.post(
+        "/load/ndjson", params={"branch": "side", "from": "main"}, content=BATCH, headers=NDJSON
+    ).json()
+    assert (answer["branch_created"], answer["base_branch"]) == (True, "main")
+    assert "uri" not in answer
+    assert graph.get("/branches").json() == {"branches": ["main", "side"]}
+
+
+def test_c_pol_038_a_load_that_forks_needs_branch_create_and_an_existing_branch_does_not(
+    guarded: Live,
+):
+    # Everybody of the team may edit and create unprotected branches; nobody may create `main`.
+    bo, cy = guarded.client("act-bo"), guarded.client("act-cy")
+    body = {"data": BATCH.decode(), "branch": "side", "from": "main"}
+    assert cy.post("/load", json=body).status_code == 403
+    assert guarded.graph().list_branches() == ["main"]
+    assert bo.post("/load", json=body).json()["branch_created"] is True
+    assert bo.post("/load", json={**body, "mode": "merge"}).json()["branch_created"] is False
+    assert bo.post("/load", json={"data": BATCH.decode()}).status_code == 403
+
+
+def test_c_srv_028_a_policy_refusal_never_polls_the_body(guarded: Live):
+    head = (
+        b"POST /graphs/default/load/ndjson HTTP/1.1\r\nHost: x\r\n"
+        b"Authorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\n"
+        b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with socket.create_connection(guarded.host, timeout=60) as connection:
+        connection.sendall(head % TOKENS["act-bo"].encode())
+        # Not one byte of the body is sent, and none is asked for.
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    with socket.create_connection(guarded.host, timeout=60) as connection:
+        connection.sendall(head % TOKENS["act-ana"].encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+
+
+def test_c_srv_029_a_mixed_batch_is_one_commit_and_a_bad_line_none(graph: httpx.Client):
+    before = graph.get("/commits").json()["commits"]
+    answer = graph.post("/load/ndjson", content=BATCH, headers=NDJSON)
+    assert answer.status_code == 200
+    after = graph.get("/commits").json()["commits"]
+    assert after[0] == answer.json()["commit"]
+    assert after[1:] == before
+    bad = BATCH + b'{"type": "Person", "data": {"name": 7}}\n'
+    refused = graph.post("/load/ndjson", content=bad, headers=NDJSON)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
+    assert graph.get("/commits").json()["commits"] == after
+
+
+def test_what_is_not_utf_8_is_400(graph: httpx.Client):
+    answer = graph.post("/load/ndjson", content=b'{"type": "\xff"}\n', headers=NDJSON)
+    assert answer.status_code == 400 and "UTF-8" in answer.json()["error"]
+
+
+def test_a_key_conflict_is_409_with_the_entity(graph: httpx.Client):
+    one = b'{"type": "Person", "data": {"name": "ada"}}\n'
+    answer = graph.post("/load/ndjson", params={"mode": "append"}, content=one, headers=NDJSON)
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert answer.json()["key_conflict"]["type_name"] == "Person"

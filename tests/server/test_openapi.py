@@ -1,0 +1,180 @@
+"""The OpenAPI description: complete, current, and true of a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as with_seed
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from omnigraph.server.config import GraphSpec
+from omnigraph.server.routes import HANDLERS
+from omnigraph.wire.openapi import openapi
+from omnigraph.wire.operations import OPERATIONS
+from tests.server.live import QUERIES, TOKENS, Live, new_graph, serving, with_tokens
+
+OPERATION_IDS = {
+    "health",
+    "listGraphs",
+    *(
+        f"cluster_{name}"
+        for name in [
+            "getSnapshot",
+            "getBlob",
+            "headBlob",
+            "query",
+            "read",
+            "export",
+            "mutate",
+            "mutate_if_graph_commit",
+            "change",
+            "list_queries",
+            "invoke_query",
+            "invoke_query_if_graph_commit",
+            "getSchema",
+            "applySchema",
+            "load",
+            "loadNdjson",
+            "ingest",
+            "listBranches",
+            "createBranch",
+            "deleteBranch",
+            "mergeBranches",
+            "listCommits",
+            "getCommit",
+            "getCommitChanges",
+            "pollChanges",
+            "captureChangeBaseline",
+        ]
+    ),
+}
+OURS = {"ready", "openapi", "cluster_health"}
+"""What this product adds."""
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def test_c_srv_043_operation_ids_are_unique_and_as_listed(guarded: Live):
+    document = httpx.get(f"{guarded.url}/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    found = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(found) == len(set(found))
+    assert set(found) == OPERATION_IDS | OURS
+    assert document["components"]["securitySchemes"].keys() == {"bearer_token"}
+    deprecated = {o["operationId"] for _, _, o in operations(document) if o.get("deprecated")}
+    assert deprecated == {"cluster_read", "cluster_change", "cluster_ingest"}
+    public = {o["operationId"] for _, _, o in operations(document) if "security" not in o}
+    assert public == {"health", "cluster_health", "ready", "openapi"}
+
+
+def test_c_srv_043_an_open_server_has_no_security_scheme(open_server: Live):
+    document = httpx.get(f"{open_server.url}/openapi.json").json()
+    assert "securitySchemes" not in document["components"]
+    assert not any("security" in operation for _, _, operation in operations(document))
+
+
+def test_every_operation_has_a_handler_and_no_handler_is_left_over():
+    assert HANDLERS.keys() == {operation.id for operation in OPERATIONS}
+
+
+def test_every_reference_of_the_description_resolves():
+    document = openapi()
+    text = orjson.dumps(document).decode()
+    named = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+    assert named <= document["components"]["schemas"].keys()
+
+
+# --- against a running server ---------------------------------------------------------------------
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 12
+"""Of each operation; more find nothing more, and take longer."""
+
+
+@schemathesis.serializer("application/x-ndjson")
+def ndjson(_context, value) -> bytes:
+    """Lines as they are."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server whose every operation is allowed to one actor."""
+    folder = tmp_path_factory.mktemp("tried")
+    new_graph(folder / "team.omni")
+    (folder / "people.gq").write_text(QUERIES)
+    (folder / "policy.yaml").write_text(
+        "version: 1\ngroups: { all: [act-ana] }\nrules:\n"
+        "  - id: everything\n    allow:\n      actors: { group: all }\n"
+        "      actions: [read, export, change, schema_apply, branch_create, branch_delete,"
+        " branch_merge, invoke_query]\n"
+    )
+    spec = GraphSpec(
+        "default", str(folder / "team.omni"), (folder / "people.gq",), folder / "policy.yaml"
+    )
+    with serving(spec, environment=with_tokens()) as live:
+        yield live
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation_id", sorted(OPERATION_IDS | OURS))
+def test_generated_requests_get_no_5xx_and_what_the_description_promises(
+    tried: Live, operation_id: str
+):
+    schema = schemathesis.openapi.from_dict(openapi()).include(operation_id=operation_id)
+    (found,) = schema.get_all_operations()
+    operation: Any = found.ok()  # type: ignore[union-attr]
+
+    _try(operation, schemathesis.GenerationMode.POSITIVE, tried)
+    if operation.body or list(operation.iter_parameters()):
+        _try(operation, schemathesis.GenerationMode.NEGATIVE, tried)
+
+
+def _try(operation, mode, live: Live) -> None:
+    @with_seed(7)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def attempt(case) -> None:
+        if "graph_id" in (case.path_parameters or {}) and mode.is_positive:
+            case.path_parameters["graph_id"] = "default"
+        case.call_and_validate(
+            base_url=live.url,
+            headers={"Authorization": f"Bearer {TOKENS['act-ana']}"},
+            checks=CHECKS,
+        )
+
+    attempt()
+
+
+def test_the_committed_description_is_current():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
+    assert orjson.loads(page.read_bytes()) == orjson.loads(orjson.dumps(openapi()))

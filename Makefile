@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := src tests docs $(wildcard bench examples)
+SOURCES := src tests docs $(wildcard bench deploy examples)
 
 # A shared set of pins for what is installed and for what builds it. Newer versions of pip read the
 # second name for builds, older ones the first for both.
@@ -88,4 +88,4 @@ docs: $(STAMP) ## rewrite the generated reference pages
 
 clean: ## remove .venv, caches and build results
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .bench
-	find src tests docs $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests docs $(wildcard bench deploy examples) -name __pycache__ -type d -prune -exec rm -rf {} +

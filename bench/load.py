@@ -121,7 +121,10 @@ def _records(files: _Files) -> Iterator[Figure]:
     loaded = _best(lambda: _load(files, source, "spark", "records"))
     local = _load(files, source, "local", "records")
     part = str(files.records / "place-0.jsonl")
-    small = {engine: _load(files, part, engine, "records") for engine in ("local", "spark")}
+    small = {
+        engine: _load(files, part, engine, "records", on_workers=True)
+        for engine in ("local", "spark")
+    }
     yield Figure("Spark copies the JSON lines", copied["seconds"], "s")
     yield Figure("load from JSON lines", loaded["seconds"], "s", note=_stages(loaded))
     yield Figure(
@@ -151,9 +154,7 @@ def _upserts(files: _Files) -> Iterator[Figure]:
     for name, distributed, target in ways:
         copy = files.output()
         shutil.copytree(graph, copy)
-        merged = _child(
-            "upsert", graph=str(copy), source=str(source), engine="spark", distributed=distributed
-        )
+        merged = _child("upsert", distributed, graph=str(copy), source=str(source), engine="spark")
         yield Figure(f"upsert{name}", merged["seconds"], "s", note=_stages(merged))
         ratio = merged["seconds"] / bare
         yield Figure(f"upsert{name}, to bare Lance", ratio, "×", target)
@@ -168,7 +169,7 @@ def _growth(files: _Files) -> Iterator[Figure]:
     runs = {}
     for count in (small, large):
         made = files.made(f"grown-{count}", _grown(count))
-        runs[count] = _load(files, str(made), "spark", "parquet")
+        runs[count] = _load(files, str(made), "spark", "parquet", on_workers=True)
         shutil.rmtree(made)
     yield Figure("memory of the long load", runs[large]["peak_mb"], "MB", Target(4096, "at most"))
     ratio = runs[large]["seconds"] / runs[small]["seconds"]
@@ -179,15 +180,17 @@ def _grown(trips: int) -> Callable[[Path], None]:
     return lambda path: write_parquet(path, 100_000, trips)
 
 
-def _copy(files: _Files, source: str, form: str) -> dict[str, Any]:
-    return _child("rewrite", source=source, target=str(files.output()), form=form)
-
-
 def _load(
-    files: _Files, source: str, engine: str, form: str, graph: Path | None = None
+    files: _Files,
+    source: str,
+    engine: str,
+    form: str,
+    graph: Path | None = None,
+    *,
+    on_workers: bool = False,
 ) -> dict[str, Any]:
     path = str(graph or files.output())
-    return _child("load", graph=path, source=source, engine=engine, form=form)
+    return _child("load", on_workers, graph=path, source=source, engine=engine, form=form)
 
 
 def _best(measure: Callable[[], dict[str, Any]], rounds: int = 2) -> dict[str, Any]:
@@ -198,8 +201,14 @@ def _stages(result: dict[str, Any]) -> str:
     return ", ".join(f"{name} {seconds} s" for name, seconds in result["stages"].items())
 
 
-def _child(verb: str, **arguments: Any) -> dict[str, Any]:
-    """What a verb of `load_child` answers in a process of its own."""
+def _child(verb: str, on_workers: bool = False, **arguments: Any) -> dict[str, Any]:
+    """What a verb of `load_child` answers in a process of its own.
+
+    ``on_workers`` has workers do what the driver would do by itself, because it is so little.
+    """
+    environment = {**os.environ, "OMNIGRAPH_DURABILITY": "process"}
+    if on_workers:
+        environment["OMNIGRAPH_SPARK_THRESHOLD_BYTES"] = "0"
     done = subprocess.run(
         [sys.executable, "-m", "bench.load_child", verb],
         input=json.dumps(arguments),
@@ -207,7 +216,7 @@ def _child(verb: str, **arguments: Any) -> dict[str, Any]:
         text=True,
         check=True,
         cwd=ROOT,
-        env={**os.environ, "OMNIGRAPH_DURABILITY": "process"},
+        env=environment,
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

@@ -97,10 +97,8 @@ def merge_with_lance(source: str, table: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began}
 
 
-def upsert(graph: str, source: str, engine: str, distributed: bool) -> dict[str, Any]:
-    """Upsert places into a graph, by this process or, as if they were many more, by workers."""
-    if distributed:
-        os.environ["OMNIGRAPH_SPARK_THRESHOLD_BYTES"] = "0"
+def upsert(graph: str, source: str, engine: str) -> dict[str, Any]:
+    """Upsert places into a graph."""
     with _warm(engine):
         opened = _open(graph)
         began = time.perf_counter()

@@ -75,6 +75,8 @@ SETTINGS = frozenset(
         UNAUTHENTICATED,
         # Read by the server itself.
         "OMNIGRAPH_CORS_ORIGINS",
+        "OMNIGRAPH_MCP",
+        "OMNIGRAPH_MCP_ADHOC",
         "OMNIGRAPH_METRICS",
         "OMNIGRAPH_METRICS_BIND",
         "OMNIGRAPH_PER_ACTOR_BYTES_MAX",
@@ -117,8 +119,10 @@ RISKS = {
 }
 """What `OMNIGRAPH_ACCEPT` may name, and what is accepted with it."""
 
-SERVICE_LINK = re.compile(r"OMNIGRAPH(?:_\w+)?_(?:SERVICE_HOST|(?:SERVICE_)?PORT(?:_\w+)?)")
-"""What Kubernetes sets for a service that is called omnigraph."""
+SERVICE_LINK = re.compile(
+    r"OMNIGRAPH\w*_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT_\d+_\w+)=.*|OMNIGRAPH\w*_PORT=\w+://.*"
+)
+"""What Kubernetes sets for services whose names begin so."""
 
 REFUSED = 2
 """The exit code of the command line for settings that are wrong."""
@@ -227,11 +231,11 @@ def unknown_names(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none."""
     return [
         name
-        for name in sorted(environment)
+        for name, value in sorted(environment.items())
         if name.startswith(PREFIX)
         and name not in SETTINGS
         and name != FAILPOINTS
-        and not SERVICE_LINK.fullmatch(name)
+        and not SERVICE_LINK.fullmatch(f"{name}={value}")
     ]
 
 

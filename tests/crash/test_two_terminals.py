@@ -25,7 +25,7 @@ ADD = "query add($n: String) { insert Person { name: $n } insert Knows { from: $
 def omnigraph(*words: str) -> subprocess.Popen[str]:
     """The command line, as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from omnigraph.cli.main import main; main()", *words],
+        [sys.executable, "-m", "omnigraph.cli", *words],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -285,6 +285,8 @@ def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(
     }
     done = run(str(fake.folder), settings | links)
     assert (done.returncode, done.stderr) == (0, "")
+    done = run(str(fake.folder), settings | {"OMNIGRAPH_PORT": "9000"})
+    assert "OMNIGRAPH_PORT is no setting" in done.stderr
 
 
 def test_arguments_are_refused_because_they_could_undo_the_checks(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
+from omnigraph.engines.local import budget as budget_module
 from omnigraph.engines.local.budget import VARIABLE, MemoryBudget, configured_limit
 from omnigraph.engines.local.settings import Mode
 from omnigraph.engines.local.tables import GraphMemory
@@ -109,6 +110,20 @@ def test_the_limit_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     for nonsense in ("", "0", "-1", "much"):
         monkeypatch.setenv(VARIABLE, nonsense)
         assert configured_limit() > 2**20
+
+
+def test_the_limit_is_a_share_of_what_a_container_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    newer, older = tmp_path / "memory.max", tmp_path / "limit_in_bytes"
+    monkeypatch.setattr(budget_module, "CONTAINER_LIMITS", (newer, older))
+    machine = configured_limit()
+    newer.write_text("max\n")
+    older.write_text("9223372036854771712\n")
+    assert configured_limit() == machine
+    newer.write_text("400000000\n")
+    assert configured_limit() == 100_000_000
 
 
 def test_a_space_that_is_counted_again_stays_the_space_of_its_type():

@@ -10,12 +10,20 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 VARIABLE = "OMNIGRAPH_CACHE_BYTES"
 DEFAULT_SHARE = 4
-"""By default a quarter of the machine's memory."""
+"""By default a quarter of the memory there is."""
+
+CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Where the limit of a container is written, by the newer and the older way to set it."""
 
 
 @dataclass(slots=True)
@@ -76,8 +84,16 @@ class MemoryBudget:
 
 
 def configured_limit() -> int:
-    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the machine's memory."""
+    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the memory there is."""
     text = os.environ.get(VARIABLE, "").strip()
     if text.isdigit() and int(text) > 0:
         return int(text)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // DEFAULT_SHARE
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_container_limits()]) // DEFAULT_SHARE
+
+
+def _container_limits() -> Iterator[int]:
+    """What the kernel lets this process have, if it is less than the machine."""
+    for path in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or the word `max`
+            yield int(path.read_text())

@@ -106,6 +106,8 @@ def start(uri: str, folder: Path, first: int, **environment: str) -> subprocess.
     assert child.stdout is not None
     if child.stdout.readline() != b"loading\n":
         child.kill()
+        child.wait()
+        child.stdout.close()
         raise AssertionError("the driver did not come up")
     return child
 

@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE
 from omnigraph.server.auth import TOKENS_FILE
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build, fingerprint
@@ -256,6 +257,21 @@ def test_an_unchanged_policy_keeps_the_open_handle(files: tuple[GraphSpec, dict[
     ruled.policy.write_text(POLICY + "# changed\n")
     third = build(config, second)
     assert third.graphs["default"].graph is not first.graphs["default"].graph
+
+
+def test_a_server_looks_after_its_graphs_unless_it_is_told_not_to(
+    files: tuple[GraphSpec, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    ruled, environment = files
+    kept = build(ServerConfig((ruled,), environment=environment)).graphs["default"].graph
+    assert kept.auto_optimize is not None
+    kept.close()
+    monkeypatch.setenv(AUTO_OPTIMIZE_VARIABLE, "off")
+    told = {**environment, AUTO_OPTIMIZE_VARIABLE: "off"}
+    assert (
+        build(ServerConfig((ruled,), environment=told)).graphs["default"].graph.auto_optimize
+        is None
+    )
 
 
 def test_a_changed_file_is_noticed(files: tuple[GraphSpec, dict[str, str]]):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph import Graph, open_graph
+from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.policy import Policy, load_policy
 from omnigraph.server.auth import TokenTable, read_tokens, tokens_file
 from omnigraph.server.config import (
@@ -130,9 +130,7 @@ def _opened(
     quarantined: dict[str, str] = {}
     with ThreadPoolExecutor(OPENED_AT_ONCE, "open-graph") as pool:
         attempts = {
-            spec.graph_id: pool.submit(
-                _serve, spec, state, known.get(spec.graph_id), TOOLS if config.mcp else ()
-            )
+            spec.graph_id: pool.submit(_serve, config, spec, state, known.get(spec.graph_id))
             for spec in config.graphs
         }
         for graph_id, attempt in sorted(attempts.items()):
@@ -154,15 +152,21 @@ def _reason(problem: Exception) -> str:
 
 
 def _serve(
-    spec: GraphSpec, state: RuntimeState, known: Served | None, taken: Collection[str]
+    config: ServerConfig, spec: GraphSpec, state: RuntimeState, known: Served | None
 ) -> Served:
     policy = None if spec.policy is None else _policy(spec.policy, spec.graph_id, "graph")
     key = (spec.uri, "" if spec.policy is None else _digest(spec.policy))
     if known is not None and known.handle_key == key:
         graph = known.graph  # its tables are open, and its plans compiled
     else:
-        graph = open_graph(spec.uri, policy=policy, external_blobs=spec.external_blobs)
-    queries = load_queries(graph, spec.queries, taken)
+        graph = open_graph(
+            spec.uri,
+            policy=policy,
+            external_blobs=spec.external_blobs,
+            # Who runs for long looks after what it serves, unless the environment says otherwise.
+            auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
+        )
+    queries = load_queries(graph, spec.queries, TOOLS if config.mcp else ())
     return Served(spec.graph_id, graph, Gate(state, policy), queries, key)
 
 

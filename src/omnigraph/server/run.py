@@ -113,6 +113,8 @@ class RunningServer:
             self._metrics_http.should_exit = True
             await metrics
             self.services.pool.close()
+            for served in self.app.generation.graphs.values():
+                await asyncio.to_thread(served.graph.close)
         log.info("stopped", extra={"fields": {"unfinished": self.app.inflight}})
 
     def stop(self) -> None:

@@ -46,8 +46,10 @@ class MergeGraph:
             f"node Item {{ code: String @key  title: String  size: I32{vector} }}\n"
             "edge Link: Item -> Item { weight: I32 }",
         )
-        for first in range(0, rows, ROWS_PER_WRITE):
-            count = min(ROWS_PER_WRITE, rows - first)
+        # As a load or `optimize` leaves them: up to a million rows in one fragment.
+        at_once = ROWS_PER_WRITE if vectors else rows
+        for first in range(0, rows, at_once):
+            count = min(at_once, rows - first)
             self.write(
                 MAIN, TableChange(ITEM, "append", self.items(np.arange(first, first + count)))
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ _ROW_ADDRESS = "_rowaddr"
 _OFFSET_MASK = 2**32 - 1
 _BATCH_ROWS = 131_072
 """Large enough that work per batch is work per row, small enough to pass through the cache."""
+_LISTS_KEPT = 256
+"""Lists of deleted rows that are remembered. Lance lists them only while they are few."""
 _READ_AHEAD_BYTES = 32 << 20
 """What Lance may have read before it is asked for; by default it would be gigabytes."""
 
@@ -108,7 +111,7 @@ def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArra
     """
     if fragment.deletions is None:
         return np.zeros(0, np.int64)
-    listed = _listed_deletions(handle, fragment.deletions)
+    listed = _listed_deletions(str(handle.uri), fragment.deletions)
     if listed is not None:
         return listed
     is_deleted = np.ones(fragment.rows, np.bool_)
@@ -116,11 +119,12 @@ def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArra
     return np.flatnonzero(is_deleted)
 
 
-def _listed_deletions(handle: LanceDataset, name: str) -> npt.NDArray[np.int64] | None:
+@lru_cache(maxsize=_LISTS_KEPT)
+def _listed_deletions(uri: str, name: str) -> npt.NDArray[np.int64] | None:
     """What a deletion file on local disk lists; its name is used only once, wherever it lies."""
-    if "://" in handle.uri or not name.endswith(".arrow"):
+    if "://" in uri or not name.endswith(".arrow"):
         return None
-    own = Path(handle.uri)
+    own = Path(uri)
     # A branch lists files of the one it was forked from; most lie at the root of the table.
     root = own.parent.parent if own.parent.name == "tree" else own
     for place in (own, root):
@@ -129,7 +133,8 @@ def _listed_deletions(handle: LanceDataset, name: str) -> npt.NDArray[np.int64] 
                 (column,) = file.read_all().columns
         except (OSError, ValueError):
             continue
-        count("lance", "read_deletions", handle.uri)
+        count("lance", "read_deletions", uri)
         found: npt.NDArray[np.int64] = np.sort(column.to_numpy().astype(np.int64))
+        found.flags.writeable = False
         return found
     return None

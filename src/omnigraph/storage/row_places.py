@@ -31,6 +31,7 @@ from omnigraph.storage.positions import (
 from omnigraph.storage.tables import ID, take
 from omnigraph.storage.written import field_ids
 
+NO_POSITIONS: Positions = np.zeros(0, np.int64)
 NOWHERE = -1
 """The position of a row that the other version does not share."""
 
@@ -58,6 +59,7 @@ def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Tabl
     """
     theirs = {state.files: state for state in fragments_of(other)}
     whole: list[PlacedFragment] = []
+    few: list[Positions] = []
     for placed in placed_fragments(handle):
         twin = theirs.get(placed.state.files)
         if twin is None:
@@ -65,8 +67,12 @@ def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Tabl
         elif twin.deletions != placed.state.deletions:
             mine = deleted_offsets(handle, placed.state)
             alone = np.setdiff1d(deleted_offsets(other, twin), mine, assume_unique=True)
-            if len(alone):
-                yield from _chosen(handle, placed, places_of(alone, mine))
+            within = places_of(alone, mine)
+            if len(within) * _TAKEN_SHARE <= placed.remaining:
+                few.append(placed.start + within)
+            else:
+                yield from _chosen(handle, placed, within)
+    yield from _taken(handle, np.concatenate([NO_POSITIONS, *few]))
     if whole:
         yield from _all_of(handle, whole)
 
@@ -132,13 +138,15 @@ def stage_in_place_of(
     return Transaction(handle.version, operation, uuid=uuid)
 
 
+def _taken(handle: LanceDataset, positions: Positions) -> Iterator[pa.Table]:
+    """Some rows of any fragments."""
+    for first in range(0, len(positions), _BATCH_ROWS):
+        part = positions[first : first + _BATCH_ROWS]
+        yield _table(take(handle, pa.array(part), [ID])[ID], part)
+
+
 def _chosen(handle: LanceDataset, placed: PlacedFragment, within: Positions) -> Iterator[pa.Table]:
-    """Some rows of a fragment, by their places among those that remain of it, in their order."""
-    if len(within) * _TAKEN_SHARE <= placed.remaining:
-        for first in range(0, len(within), _BATCH_ROWS):
-            positions = placed.start + within[first : first + _BATCH_ROWS]
-            yield _table(take(handle, pa.array(positions), [ID])[ID], positions)
-        return
+    """Many rows of a fragment, by their places among those that remain of it, in their order."""
     first = 0
     for batch in _scanned(handle, [placed], [ID]):
         part = within[slice(*np.searchsorted(within, [first, first + batch.num_rows]))]

@@ -10,11 +10,10 @@ from omnigraph.client.exchange import Answer, Exchange
 from omnigraph.errors import Conflict, InputError, NotFound
 from omnigraph.model.blobs import (
     CHUNK_BYTES_MAX,
-    BlobKind,
     BlobSelector,
     BlobStat,
     ByteRange,
-    range_of,
+    KnownBlob,
 )
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.result import ReadTarget
@@ -72,57 +71,7 @@ class BlobAddress:
         return BlobStat(self.selector, "managed", self._target, commit_id, size=size, etag=etag)
 
 
-class _KnownBlob:
-    """What is known of a blob without reading it."""
-
-    def __init__(self, address: BlobAddress, stat: BlobStat) -> None:
-        self._address = address
-        self.stat = stat
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.stat.selector}: {self.size or self.uri})"
-
-    @property
-    def kind(self) -> BlobKind:
-        """`managed` for bytes of the graph, `external` for an object elsewhere."""
-        return self.stat.kind
-
-    @property
-    def size(self) -> int | None:
-        """How many bytes a managed value has."""
-        return self.stat.size
-
-    @property
-    def etag(self) -> str | None:
-        """A strong entity tag: as long as it is the same, so are the bytes."""
-        return self.stat.etag
-
-    @property
-    def uri(self) -> str | None:
-        """Where the object of an external value lies; it is never fetched from there."""
-        return self.stat.uri
-
-    @property
-    def snapshot_id(self) -> str:
-        """The commit the value was found at."""
-        return self.stat.resolved_snapshot
-
-    def byte_range(self, offset: int = 0, length: int | None = None) -> ByteRange:
-        """The bytes that `read` and `chunks` give for the same arguments.
-
-        Raises `BlobRangeError` for a range that starts behind the value, and `InputError` for an
-        external one.
-        """
-        if self.size is None:
-            raise InputError(
-                f"{self.stat.selector} is kept elsewhere, at {self.uri}",
-                hint="fetch it from there; the graph has only its URI, which `blob stat` shows",
-                details={"uri": self.uri},
-            )
-        return range_of(self.size, offset, length)
-
-
-class RemoteBlob(_KnownBlob):
+class RemoteBlob(KnownBlob):
     """One value of a blob property, as of one commit; bytes are fetched when they are asked for."""
 
     def __init__(self, connection: Connection, address: BlobAddress) -> None:
@@ -132,7 +81,8 @@ class RemoteBlob(_KnownBlob):
             raise address.missing() from None
         except InputError:
             raise address.refused() from None
-        super().__init__(address, stat)
+        super().__init__(stat)
+        self._address = address
         self._connection = connection
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
@@ -164,11 +114,12 @@ class RemoteBlob(_KnownBlob):
             return self._connection.stream(self._address.get_old(wanted, self.stat))
 
 
-class AsyncRemoteBlob(_KnownBlob):
+class AsyncRemoteBlob(KnownBlob):
     """The same without blocking."""
 
     def __init__(self, connection: AsyncConnection, address: BlobAddress, stat: BlobStat) -> None:
-        super().__init__(address, stat)
+        super().__init__(stat)
+        self._address = address
         self._connection = connection
 
     @classmethod

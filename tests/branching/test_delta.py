@@ -42,8 +42,8 @@ def delta(graph: og.Graph, before: str, after: str, key: str = "node:Person") ->
         if found.after.key == key:
             return found
     type = graph._accepted().catalog.nodes[key.partition(":")[2]]
-    sides = [TableRows(graph._reader_of(end), type) for end in (diff.before, diff.after)]
-    return table_delta(*sides, Spill())
+    first, second = (TableRows(graph._reader_of(end), type) for end in (diff.before, diff.after))
+    return table_delta(first, second, Spill())
 
 
 def ids(found: TableDelta) -> tuple[list[str], list[str], list[str]]:

@@ -58,7 +58,7 @@ def codes(graph: og.Graph) -> list[str]:
 
 
 def kinds(graph: og.Graph) -> list[str]:
-    return [commit.kind for commit in graph.list_commits()]
+    return [str(commit.kind) for commit in graph.list_commits()]
 
 
 def gaps(graph: og.Graph) -> dict[str, int]:

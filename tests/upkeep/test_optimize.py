@@ -351,7 +351,7 @@ def test_a_compaction_that_fails_half_way_keeps_no_write_from_being_done(
     monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
     graph.optimize()
     commit = LanceStore.commit
-    failures = []
+    failures: list[str] = []
 
     def refuse(store: LanceStore, at: Handle, transaction: Transaction) -> Handle:
         is_rewrite = isinstance(transaction.operation, LanceOperation.Rewrite)

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 import omnigraph as og
-from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.errors import OmnigraphError, WrongVerb
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query.compile import compile_query
@@ -209,5 +209,5 @@ def _check_error(case: Case, expected: ExpectedError, engine: str, made: CaseGra
 def _read_plan(case: Case, made: CaseGraph) -> ReadPlan:
     plan = compile_query(case.query, made.catalog, case.select)
     if not isinstance(plan, ReadPlan):
-        raise InputError(f"query '{plan.name}' writes")
+        raise WrongVerb(f"query '{plan.name}' writes")
     return plan

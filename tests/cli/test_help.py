@@ -133,10 +133,10 @@ def test_every_command_declares_its_capability():
     direct.append("recover")
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("query", "mutate", "load", *reads, *branches, *blobs, *history),
-        *("schema apply", "schema show", "mcp"),
+        *("query", "mutate", "load", *reads, "mcp", *branches, *blobs, *history),
+        *("schema apply", "schema show"),
         "graphs list",
         *direct,
-        *("policy validate", "policy test", "policy explain", "serve"),
+        *("serve", "policy validate", "policy test", "policy explain"),
         *("login", "logout", "version"),
     ]

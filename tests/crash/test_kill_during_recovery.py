@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from omnigraph.branching.branches import delete_branch
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.failpoints import Failpoint
 from omnigraph.effects.uri import Root
@@ -50,9 +51,7 @@ def forget_review(model: Model) -> None:
 
 def delete_review(root: Path) -> None:
     """Take the branch of the interrupted write away; that is not held up by its sidecar."""
-    graph = open_graph(root, "read_only")
-    graph._read_only = False
-    graph.delete_branch("review")
+    delete_branch(open_graph(root, "read_only")._kernel, "review")
 
 
 FOUND = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.help import Capability, PayloadCommand
-from omnigraph.cli.options import JsonFlag
+from omnigraph.cli.options import JsonFlag, QueriesOption
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,14 +21,6 @@ omnigraph mcp --server https://graph.example.com --graph team
 omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
 """
 
-QueriesOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--queries",
-        metavar="DIR|FILE.gq",
-        help="stored queries of a graph in storage: a file, or a directory of them; repeatable",
-    ),
-]
 WriteOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -42,4 +42,12 @@ ExternalBlobsOption = Annotated[
         help="a folder, s3:// or file://, whose objects blobs may name; may be given again",
     ),
 ]
+QueriesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--queries",
+        metavar="DIR|FILE.gq",
+        help="stored queries: a file, or a directory of them; repeatable",
+    ),
+]
 DEFAULT_BRANCH = MAIN_BRANCH

@@ -10,6 +10,7 @@ import typer
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.global_flags import Given, GlobalFlag
 from omnigraph.cli.help import Capability, Command
+from omnigraph.cli.options import QueriesOption
 from omnigraph.cli.output import Output, output_of
 from omnigraph.errors import InputError
 
@@ -44,14 +45,6 @@ BindOption = Annotated[
 GraphIdOption = Annotated[
     str | None,
     typer.Option("--graph-id", metavar="ID", help="the graph's name in URLs; `default` by default"),
-]
-QueriesOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--queries",
-        metavar="DIR|FILE.gq",
-        help="stored queries: a file, or a directory of them; repeatable",
-    ),
 ]
 PolicyOption = Annotated[
     Path | None,

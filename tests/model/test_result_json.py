@@ -17,7 +17,12 @@ from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.columns import column_from_values
 from omnigraph.model.floats import round_to_f32
-from omnigraph.model.result_json import SAFE_INTEGER_MAX, rows_to_json_bytes, rows_to_python
+from omnigraph.model.result_json import (
+    SAFE_INTEGER_MAX,
+    SHORT,
+    rows_to_json_bytes,
+    rows_to_python,
+)
 from omnigraph.model.temporal import (
     DAYS_MAX,
     DAYS_MIN,
@@ -32,9 +37,14 @@ from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 
 def json_of(values: list[Any], type: pa.DataType, **options: bool) -> list[Any]:
-    rows = rows_to_python(pa.table({"v": pa.array(values, type)}), **options)
-    assert all(list(row) == ["v"] for row in rows)
-    return [row["v"] for row in rows]
+    """The JSON values; a column of many values is read in another way, and must read the same."""
+    short, long = (
+        rows_to_python(pa.table({"v": pa.array(values * times, type)}), **options)
+        for times in (1, SHORT + 1)
+    )
+    assert all(list(row) == ["v"] for row in short)
+    assert long == short * (SHORT + 1)
+    return [row["v"] for row in short]
 
 
 MOMENT = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
@@ -168,16 +178,16 @@ def json_by_value(value: Any, type: ValueType) -> Any:
 
 
 @settings(deadline=None, max_examples=300)
-@given(TYPES, st.integers(0, 3), st.data())
+@given(TYPES, st.integers(0, 3), st.sampled_from([1, SHORT]), st.data())
 def test_c_qry_061_columns_encode_like_their_values(
-    type: ValueType, skipped: int, data: st.DataObject
+    type: ValueType, skipped: int, times: int, data: st.DataObject
 ) -> None:
     items = VALUES.get(type.scalar, st.floats(width=32))
     if type.is_vector:
         items = st.lists(items, min_size=2, max_size=2)
     elif type.is_list:
         items = st.lists(st.none() | items, max_size=3)
-    values = data.draw(st.lists(st.none() | items, max_size=8))
+    values = data.draw(st.lists(st.none() | items, max_size=8)) * times
     table = pa.table({"v": column_from_values(values, type)}).slice(skipped)
     expected = [{"v": json_by_value(value, type)} for value in values[skipped:]]
     assert rows_to_python(table) == expected

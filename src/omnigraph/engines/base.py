@@ -3,7 +3,7 @@
 All engines give the same rows for the same plan, parameters and snapshot, in the same order where
 the query asks for one. What differs is where the work happens.
 
-The table an engine returns has one column per item of ``plan.columns``, named after it and in that
+What an engine returns has one column per item of ``plan.columns``, named after it and in that
 order. A value has the Arrow type of its model type, a list is an Arrow list, a vector a fixed-size
 list of floats, and `$x.*` a struct of the entity's columns, null where an optional match found
 nothing. Zero rows still have their columns.
@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-import pyarrow as pa
-
 from omnigraph.errors import InputError
+from omnigraph.model.answer import Answer
 from omnigraph.query.expressions import Nearest
 from omnigraph.query.plan import ReadPlan, RowCount
 from omnigraph.storage.reader import SnapshotReader
@@ -80,6 +79,6 @@ class Engine(Protocol):
         """What `--explain` and settings call it."""
         ...
 
-    def execute(self, run: Execution) -> pa.Table:
+    def execute(self, run: Execution) -> Answer:
         """The rows of a plan over its snapshot."""
         ...

@@ -299,14 +299,14 @@ class GraphReading:
             plan, parameters = self._bound_query(source, name, params, current)
         now = datetime_from_ms(self._kernel.clock.wall_us() // 1000)
         try:
-            table = runner.execute(Execution(plan, parameters, reader, now, self._embed, trace))
+            rows = runner.execute(Execution(plan, parameters, reader, now, self._embed, trace))
         except HistoricalVersionReclaimed:
             if again or target.snapshot is not None:
                 raise
             # The branch has moved on, and what it showed a moment ago was cleaned up meanwhile.
             return self._run_query(runner, source, params, name, target, trace=trace, again=True)
         return plan, Result(
-            table, query_name=plan.name, target=target, graph_commit_id=reader.snapshot.commit_id
+            rows, query_name=plan.name, target=target, graph_commit_id=reader.snapshot.commit_id
         )
 
     def _bound_query(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InputError
+from omnigraph.model.answer import Answer
 from omnigraph.model.explanation import Explanation
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.text_table import TextTable, cell_text
@@ -54,14 +55,15 @@ class Result:
 
     def __init__(
         self,
-        table: pa.Table,
+        rows: pa.Table | Answer,
         *,
         query_name: str,
         target: ReadTarget,
         graph_commit_id: str | None = None,
         explain: Explanation | None = None,
     ) -> None:
-        self._table = table
+        self._made = rows if isinstance(rows, pa.Table) else None
+        self._columns = Answer.of(rows) if isinstance(rows, pa.Table) else rows
         self.query_name = query_name
         self.target = target
         self.graph_commit_id = graph_commit_id
@@ -74,27 +76,33 @@ class Result:
     @property
     def columns(self) -> list[str]:
         """The names of the columns, in the order of the query."""
-        return list(self._table.schema.names)
+        return list(self._columns.names)
 
     @property
     def row_count(self) -> int:
         """How many rows there are."""
-        return int(self._table.num_rows)
+        return self._columns.row_count
 
     def __len__(self) -> int:
         return self.row_count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            yield from _python_rows(batch)
+            yield from _python_rows(Answer.of(batch))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts."""
-        return _python_rows(self._table)
+        return _python_rows(self._columns)
 
     def to_arrow(self) -> pa.Table:
         """The rows as they are."""
         return self._table
+
+    @property
+    def _table(self) -> pa.Table:
+        if self._made is None:
+            self._made = self._columns.table()
+        return self._made
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows for any library that speaks Arrow's C interface, without a copy."""
@@ -134,7 +142,7 @@ class Result:
 
         With ``safe_integers``, 64-bit integers that JavaScript would round become strings.
         """
-        rows = rows_to_python(self._table, safe_integers=safe_integers)
+        rows = rows_to_python(self._columns, safe_integers=safe_integers)
         return self._read_object(rows)
 
     def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
@@ -166,12 +174,13 @@ class Result:
 
     def numeric_columns(self) -> list[bool]:
         """Which columns hold numbers; tables align them to the right."""
-        return [pat.is_integer(t) or pat.is_floating(t) for t in self._table.schema.types]
+        types = [column.type for column in self._columns.arrays]
+        return [pat.is_integer(type) or pat.is_floating(type) for type in types]
 
     def text_rows(self, limit: int | None = None) -> list[list[str]]:
         """The cells of the first rows as texts, nested values as JSON."""
-        table = self._table if limit is None else self._table.slice(0, limit)
-        return [[cell_text(value) for value in row.values()] for row in rows_to_python(table)]
+        shown = self._columns if limit is None else Answer.of(self._table.slice(0, limit))
+        return [[cell_text(value) for value in row.values()] for row in rows_to_python(shown)]
 
     def __repr__(self) -> str:
         lines = [self._caption()]
@@ -220,12 +229,11 @@ def _not_installed(method: str, library: str) -> InputError:
 # --- Python values --------------------------------------------------------------------------------
 
 
-def _python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    names = rows.schema.names
-    columns = [_python_column(column) for column in rows.columns]
-    if not columns:
-        return [{} for _ in range(rows.num_rows)]
-    return [dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True)]
+def _python_rows(rows: Answer) -> list[dict[str, Any]]:
+    if not rows.arrays:
+        return [{} for _ in range(rows.row_count)]
+    columns = [_python_column(column) for column in rows.arrays]
+    return [dict(zip(rows.names, row, strict=False)) for row in zip(*columns, strict=True)]
 
 
 def _python_column(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -236,11 +244,13 @@ def _python_column(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _holds_moments(type: pa.DataType) -> bool:
+    if not type.num_fields:
+        return bool(pat.is_timestamp(type))
     if pat.is_struct(type):
         return any(_holds_moments(field.type) for field in type)
     if pat.is_list(type) or pat.is_large_list(type):
         return _holds_moments(type.value_type)
-    return bool(pat.is_timestamp(type))
+    return False
 
 
 def _in_utc(value: Any) -> Any:

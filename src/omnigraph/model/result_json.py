@@ -7,6 +7,8 @@ same preparation applied to their children.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -15,20 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
+from omnigraph.model.answer import Answer
 
 SAFE_INTEGER_MAX = 2**53 - 1
 """The largest integer a JavaScript number holds exactly."""
 
+SHORT = 64
+"""Up to so many values Python alone is quicker. Every call into Arrow lets other threads run, and
+a server that answers many small questions would spend its time handing over to itself."""
+
 
 def rows_to_python(
-    table: pa.Table | pa.RecordBatch, *, safe_integers: bool = False
+    rows: pa.Table | pa.RecordBatch | Answer, *, safe_integers: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of ``table`` as objects that any JSON encoder writes correctly.
+    """The rows as objects that any JSON encoder writes correctly.
 
     With ``safe_integers``, integers beyond `SAFE_INTEGER_MAX` either way become decimal strings.
     """
-    columns = [_column(column, safe_integers) for column in table.columns]
-    return _rows(table.schema.names, columns, table.num_rows)
+    columns = rows if isinstance(rows, Answer) else Answer.of(rows)
+    values = [_column(column, safe_integers) for column in columns.arrays]
+    return _rows(columns.names, values, columns.row_count)
 
 
 def rows_to_json_bytes(table: pa.Table | pa.RecordBatch, *, safe_integers: bool = False) -> bytes:
@@ -42,7 +50,8 @@ def _column(column: pa.Array | pa.ChunkedArray, safe_integers: bool) -> list[Any
         return list(chain.from_iterable(_column(chunk, safe_integers) for chunk in column.chunks))
     type = column.type
     if pa.types.is_string(type) or pa.types.is_large_string(type):
-        return list(column.to_numpy(zero_copy_only=False))
+        short = len(column) <= SHORT
+        return column.to_pylist() if short else list(column.to_numpy(zero_copy_only=False))
     if pa.types.is_integer(type):
         return _integers(column, safe_integers)
     if pa.types.is_floating(type):
@@ -68,6 +77,8 @@ def _column(column: pa.Array | pa.ChunkedArray, safe_integers: bool) -> list[Any
 
 def _plain(column: pa.Array, filler: object) -> list[Any]:
     """Values of a fixed-width column as Python objects."""
+    if len(column) <= SHORT:
+        return list(column.to_pylist())
     if not column.null_count:
         return list(column.to_numpy(zero_copy_only=False).tolist())
     # Filled first: numpy has no null, and would turn integers into floats to get one.
@@ -84,11 +95,19 @@ def _positions(mask: pa.BooleanArray) -> list[int]:
 def _integers(column: pa.Array, safe_integers: bool) -> list[Any]:
     values = _plain(column, 0)
     if safe_integers and column.type.bit_width == 64:
+        if len(column) <= SHORT:
+            return [_safe_integer(value) for value in values]
         low = -SAFE_INTEGER_MAX if pa.types.is_signed_integer(column.type) else 0
         unsafe = pc.or_(pc.less(column, low), pc.greater(column, SAFE_INTEGER_MAX))
         for position in _positions(unsafe):
             values[position] = str(values[position])
     return values
+
+
+def _safe_integer(value: int | None) -> int | str | None:
+    if value is None or -SAFE_INTEGER_MAX <= value <= SAFE_INTEGER_MAX:
+        return value
+    return str(value)
 
 
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -98,11 +117,17 @@ _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def _floats(column: pa.Array, non_finite: dict[str, str] | None) -> list[Any]:
     """Floats widened exactly; other than finite ones by name, or as null without names."""
     values = _plain(column, 0.0)
-    finite = pc.is_finite(column)
-    if not pc.all(finite, min_count=0).as_py():
-        for position in _positions(pc.invert(finite)):
-            values[position] = non_finite[str(values[position])] if non_finite else None
+    for position in _non_finite(column, values):
+        values[position] = non_finite[str(values[position])] if non_finite else None
     return values
+
+
+def _non_finite(column: pa.Array, values: list[Any]) -> list[int]:
+    """Where there is a number that is not finite."""
+    if len(column) <= SHORT:
+        return [at for at, v in enumerate(values) if v is not None and not math.isfinite(v)]
+    finite = pc.is_finite(column)
+    return [] if pc.all(finite, min_count=0).as_py() else _positions(pc.invert(finite))
 
 
 def _datetime_texts(column: pa.Array) -> pa.StringArray:
@@ -137,7 +162,7 @@ def _structs(column: pa.StructArray, safe_integers: bool) -> list[Any]:
     return _without_null_rows(_rows(names, children, len(column)), column)
 
 
-def _rows(names: list[str], columns: list[list[Any]], length: int) -> list[Any]:
+def _rows(names: Sequence[str], columns: list[list[Any]], length: int) -> list[Any]:
     if not columns:
         return [{} for _ in range(length)]
     # The inner lengths are equal by construction, and checking them costs a fifth of the time.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-import pyarrow as pa
-
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.budget import MemoryBudget, configured_limit
 from omnigraph.engines.local.prepare import PreparedRead, prepare
@@ -14,6 +12,7 @@ from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.settings import TraversalSettings
 from omnigraph.engines.local.tables import GraphMemory, SnapshotTables
 from omnigraph.engines.local.tail import answer
+from omnigraph.model.answer import Answer
 from omnigraph.query.plan import ReadPlan
 
 _PREPARED_MAX = 512
@@ -33,7 +32,7 @@ class LocalEngine:
         self._lock = threading.Lock()
         self._prepared: OrderedDict[int, tuple[ReadPlan, PreparedRead]] = OrderedDict()
 
-    def execute(self, run: Execution) -> pa.Table:
+    def execute(self, run: Execution) -> Answer:
         """The rows of a plan over its snapshot."""
         prepared = self._prepare(run.plan)
         self.memory.budget.queries += 1

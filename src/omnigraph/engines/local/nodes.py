@@ -75,6 +75,10 @@ class RowNumbers:
             self._rows = grown
         if self._same:
             return slots
+        if len(slots) == 1:
+            # A slice: numpy lets other threads run while it gathers, which costs more than one row.
+            slot = int(slots[0]) % len(self._rows)
+            return self._rows[slot : slot + 1]
         return self._rows.take(slots)
 
 

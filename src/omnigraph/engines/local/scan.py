@@ -23,7 +23,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from omnigraph.query.evaluate import ColumnExpression, scalar_operand
+from omnigraph.query.evaluate import ColumnExpression, scalar_operand, text_operand
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.search import matching_rows, nearest_rows
 
@@ -71,7 +71,7 @@ def masked_nodes(
 
 def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) -> Slots:
     assert entity_id is not None
-    wanted = scalar_operand(entity_id, session.run.parameters, session.run.now).as_py()
+    wanted = text_operand(entity_id, session.run.parameters, session.run.now)
     if wanted is None:
         return np.zeros(0, np.int32)
     slot = nodes.space.find_one(wanted)

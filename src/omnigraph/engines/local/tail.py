@@ -19,26 +19,27 @@ from omnigraph.engines.local.ranking import RankedRows, rank
 from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.values import FrameValues
 from omnigraph.errors import InputError
+from omnigraph.model.answer import Answer
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 
 
-def answer(session: Session) -> pa.Table:
-    """The table a query returns."""
+def answer(session: Session) -> Answer:
+    """The rows a query returns."""
     by = session.prepared.group_by
     solutions = match(session) if by is None else groups_of(session, by)
     trace = session.run.trace
     began = time.perf_counter()
     if isinstance(solutions, Frame):
-        table = _row_answer(session, solutions)
+        rows = _row_answer(session, solutions)
     else:
-        table = _grouped_answer(session, *solutions)
+        rows = _grouped_answer(session, *solutions)
     if trace is not None:
         seconds = time.perf_counter() - began
-        trace.steps.append(StepReport("Answer", _tail_strategy(session), table.num_rows, seconds))
-    return table
+        trace.steps.append(StepReport("Answer", _tail_strategy(session), rows.row_count, seconds))
+    return rows
 
 
 def _tail_strategy(session: Session) -> str:
@@ -108,7 +109,7 @@ class _RowColumns(FrameValues):
         return self.by_name(name) if name in self._columns else super()._searched(name)
 
 
-def _row_answer(session: Session, frame: Frame) -> pa.Table:
+def _row_answer(session: Session, frame: Frame) -> Answer:
     prepared = session.prepared
     compiled = prepared.compiled
     cut = _Cut.of(session)
@@ -142,7 +143,7 @@ def _row_answer(session: Session, frame: Frame) -> pa.Table:
         rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
         chosen, scores, _ = _filtered(frame, scores, None, rows)
         values = _RowColumns(session, chosen, scores)
-    return _table(compiled, [values.output(column) for column in prepared.columns])
+    return _columns(compiled, [values.output(column) for column in prepared.columns])
 
 
 def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:
@@ -227,7 +228,7 @@ class _Named(FrameValues):
         return self._columns.named[leaf.name] if known is None else known
 
 
-def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> pa.Table:
+def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> Answer:
     prepared = session.prepared
     rows = _GroupColumns(session, count, named)
     outputs = {
@@ -248,7 +249,7 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
     ties = [_group_column(rows, tie) for tie in prepared.compiled.tie_breakers]
     order = ordered_rows(keys, ties, rows.count, cut.stop)[cut.start :]
     chosen = rows.taken(order)
-    return _table(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
+    return _columns(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
 
 
 def _group_column(columns: _GroupColumns, tie: ex.OutputValue) -> TieBreaker:
@@ -274,5 +275,5 @@ def entity_objects(values: FrameValues, entity: ex.EntityObject) -> pa.Array:
     )
 
 
-def _table(compiled: plan.ReadPlan, columns: list[pa.Array]) -> pa.Table:
-    return pa.table(columns, names=[column.name for column in compiled.columns])
+def _columns(compiled: plan.ReadPlan, arrays: list[pa.Array]) -> Answer:
+    return Answer([column.name for column in compiled.columns], arrays, len(arrays[0]))

@@ -23,6 +23,7 @@ from omnigraph.query.evaluate.evaluator import (
     evaluate,
     holds,
     scalar_operand,
+    text_operand,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "evaluate",
     "holds",
     "scalar_operand",
+    "text_operand",
 ]

@@ -63,6 +63,23 @@ def scalar_operand(
     return evaluate(expression, _no_columns, parameters, now)
 
 
+def text_operand(expression: ex.Expression, parameters: Parameters, now: dt.datetime) -> str | None:
+    """The value of a text that reads no column, without the way through Arrow where there is one.
+
+    A point query asks for its key, and that should cost less than looking it up.
+    """
+    match expression:
+        case ex.Constant(value=str() as text):
+            return text
+        case ex.ParameterValue():
+            given = parameters[expression.name]
+            if given is None or isinstance(given, str):
+                return given
+    text = scalar_operand(expression, parameters, now).as_py()
+    assert text is None or isinstance(text, str)
+    return text
+
+
 def _no_columns(leaf: ColumnExpression) -> pa.Array:
     raise InternalError(f"there is no row to read {leaf} from")
 

@@ -254,6 +254,11 @@ class Rrf:
         """The ranked variable, which both arms share."""
         return self.first.variable
 
+    @property
+    def type_name(self) -> str:
+        """Its node type."""
+        return self.first.type_name
+
 
 RankExpression: TypeAlias = Nearest | Bm25 | Rrf
 

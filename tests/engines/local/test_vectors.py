@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import vectors
+from omnigraph.engines.local import vector_heads, vectors
 from omnigraph.engines.local.vectors import Mask, Positions, VectorColumn, smallest
 from omnigraph.errors import InputError
 
@@ -32,9 +32,13 @@ mixed = st.sampled_from([0.0, 1e-30, 1e-20, 1.0, 1.0000001, 1e10, 1e15, 1e19, 3e
 
 @pytest.fixture(scope="module", autouse=True)
 def shortlists_from_the_first_row_on() -> Iterator[None]:
-    """Otherwise small columns would be computed in full, and the product would go untested."""
+    """Otherwise small columns would be computed in full, and the products would go untested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_EXACT_ROWS_MAX", 0)
+        patch.setattr(vectors, "_HEADS_ROWS_MIN", 0)
+        patch.setattr(vectors, "_HEADS_PROBE", 6)
+        patch.setattr(vectors, "_HEADS_SHARE_MAX", 1)
+        patch.setattr(vector_heads, "_WIDTH_MIN", 3)
         yield
 
 
@@ -77,7 +81,7 @@ def searches(
     draw: st.DrawFn, component: st.SearchStrategy[float]
 ) -> tuple[list[Vector], VectorColumn, list[float], int]:
     """Vectors, a column of them that was built in one go or in two, a query and a depth."""
-    dimension = draw(st.integers(1, 5))
+    dimension = draw(st.sampled_from([1, 2, 3, 4, 6, 7]))
     vector = st.lists(component, min_size=dimension, max_size=dimension)
     rows = draw(st.lists(st.none() | vector, max_size=40))
     query = draw(vector | st.lists(st.floats(-2, 2), min_size=dimension, max_size=dimension))
@@ -139,6 +143,40 @@ def test_a_shortlist_is_short() -> None:
     column = VectorColumn.of(column_of(list(matrix), 32))
     query = random.standard_normal(32)
     assert len(column._shortlist(query, 10, None, None)) < 20
+
+
+def test_beginnings_rule_out_most_vectors_of_clusters() -> None:
+    random = np.random.default_rng(7)
+    centres = random.standard_normal((50, 64), dtype=np.float32)
+    rows = np.repeat(centres, 400, axis=0)
+    rows += np.float32(0.5) * random.standard_normal(rows.shape, dtype=np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_HEADS_PROBE", 256)
+        patch.setattr(vector_heads, "_WIDTH_MIN", 32)
+        column = VectorColumn.of(
+            pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+        )
+        left = column._left_by_heads(rows[17].astype(np.float64), 10, None, None)
+    assert left is not None
+    assert 10 <= len(left) <= len(rows) // 40
+
+
+def test_beginnings_that_say_nothing_are_soon_left_alone() -> None:
+    random = np.random.default_rng(7)
+    rows = np.zeros((200, 64), np.float32)
+    rows[:, 32:] = random.standard_normal((200, 32))
+    column = VectorColumn.of(
+        pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_HEADS_SHARE_MAX", 1 / 8)
+        query = rows[0].astype(np.float64)
+        for _ in range(vectors._HEADS_PATIENCE):
+            assert column._patience
+            assert column._left_by_heads(query, 2, None, None) is None
+        assert not column._patience
+        wanted = np.argsort(((rows - query) ** 2).sum(axis=1))[:2]
+        assert column.best(query, 2)[0].tolist() == wanted.tolist()
 
 
 def test_vectors_too_long_for_the_product_are_still_ranked() -> None:

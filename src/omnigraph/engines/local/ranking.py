@@ -18,6 +18,9 @@ from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.session import Session
 from omnigraph.query import expressions as ex
 
+_MANY_SHARE = 32
+"""More rows than this part of a type's nodes are sorted by marking nodes, not by comparing."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
@@ -42,7 +45,8 @@ def rank(
 ) -> RankedRows:
     """Rank the nodes bound to the scored variable; at most ``stop`` candidates are wanted."""
     bound = frame.bound[score.variable]
-    candidates = _candidates(bound)
+    space_size = len(session.tables.space(score.type_name))
+    candidates = _candidates(bound, space_size)
     ranker = _Ranker(session)
     if isinstance(score, ex.Rrf):
         ranking = ranker.fused(score, candidates, best_first)
@@ -57,16 +61,22 @@ def rank(
     if not len(ordered):
         empty = np.zeros(0, np.int64)
         return RankedRows(frame.take(empty), empty, pa.array([], pa.float64()))
-    place = np.minimum(np.searchsorted(ordered, bound), len(ordered) - 1)
-    kept = np.flatnonzero(ordered[place] == bound)
-    ranks = by_slot[place[kept]]
+    # Few nodes have a rank and many rows are asked; so the rows are told apart by one byte each.
+    is_ranked = np.zeros(space_size + 1, np.bool_)
+    is_ranked[ordered] = True
+    kept = np.flatnonzero(is_ranked[bound])
+    ranks = by_slot[np.searchsorted(ordered, bound[kept])]
     return RankedRows(frame.take(kept), ranks, pa.array(ranking.scores[ranks]))
 
 
-def _candidates(bound: Slots) -> Slots:
+def _candidates(bound: Slots, space_size: int) -> Slots:
     """The nodes bound in some row, each once, in the order of their slots."""
     if len(bound) and int(bound[0]) >= 0 and (bound[1:] > bound[:-1]).all():
         return bound  # so a scan leaves them
+    if len(bound) * _MANY_SHARE > space_size:
+        is_bound = np.zeros(space_size + 1, np.bool_)
+        is_bound[bound] = True  # `ABSENT` marks the last one, which is nobody's
+        return np.flatnonzero(is_bound[:-1]).astype(np.int32)
     return sorted_distinct(bound[bound >= 0])
 
 

@@ -2,19 +2,22 @@
 
 A distance is the sum of squared differences, in double precision, added from the first component to
 the last. The order is part of the definition: who keeps it finds the same number to the last bit.
-Only a shortlist is computed so. It comes from a matrix product in single precision whose error is
-bounded, and no row that could be among the nearest is left out of it.
+Only a shortlist is computed so. It comes from matrix products in single precision whose error is
+bounded: one of the beginnings of all vectors, which is quick and rules out most of them, and one of
+whole vectors for those that are left. No row that could be among the nearest is left out.
 """
 
 from __future__ import annotations
 
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from omnigraph.engines.local.vector_heads import HeadBounds, head_width, heads_of
 from omnigraph.errors import InputError
 
 Positions = NDArray[np.int32]
@@ -22,6 +25,7 @@ Places = NDArray[np.integer]
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+_Float = TypeVar("_Float", np.float32, np.float64)
 
 _LENGTH_MAX = 1e15
 """Longer vectors take no part in the matrix product, where they might overflow."""
@@ -32,6 +36,19 @@ _EXACT_ROWS_MAX = 1_000
 _GATHER_SHARE_MAX = 1 / 8
 """Fewer candidates than this share of all rows are copied together for the product; for more of
 them it is quicker to multiply everything."""
+
+_HEADS_ROWS_MIN = 20_000
+"""From here on beginnings are worth looking at first."""
+
+_HEADS_PROBE = 256
+"""Rows that look nearest from their beginnings; how far they are tells who else may be near."""
+
+_HEADS_SHARE_MAX = 1 / 8
+"""If a larger share of all rows is left, the look at beginnings was in vain."""
+
+_HEADS_PATIENCE = 8
+"""Looks at beginnings that may rule out too little, more than those that do, before no more are
+taken: there are vectors whose beginnings say nothing."""
 
 _BLOCK_CELLS = 1 << 16
 """Components turned into doubles at a time, so that they stay in the processor's cache."""
@@ -64,7 +81,12 @@ class VectorColumn:
     """
 
     def __init__(
-        self, matrix: Matrix, valid: Mask, squares: Floats, room: _Room | None = None
+        self,
+        matrix: Matrix,
+        valid: Mask,
+        squares: Floats,
+        room: _Room | None = None,
+        known_heads: tuple[Matrix, _Room | None] | None = None,
     ) -> None:
         self.matrix = matrix
         """One row per position; what stands in the row of a null is undefined."""
@@ -80,6 +102,9 @@ class VectorColumn:
         # the others have to be looked at.
         self._apart_bounds = np.where(valid, -np.inf, np.nan)
         self._unusual_count = int(np.count_nonzero(valid & self._apart))
+        self._length_max = float(self._lengths.max(initial=0.0))
+        self._heads, self._heads_room = self._made_heads(known_heads)
+        self._patience = _HEADS_PATIENCE
 
     @staticmethod
     def of(column: pa.Array) -> VectorColumn:
@@ -96,6 +121,7 @@ class VectorColumn:
             np.concatenate([self.valid, valid]),
             np.concatenate([self._squares, _squares(matrix)]),
             room,
+            None if self._heads is None else (self._heads, self._heads_room),
         )
 
     def __len__(self) -> int:
@@ -106,7 +132,9 @@ class VectorColumn:
     def nbytes(self) -> int:
         """Memory held."""
         rows = self.matrix if self._room is None else self._room.rows
-        per_row = (self.valid, self._squares, self._apart, self._lengths, self._apart_bounds)
+        per_row = [self.valid, self._squares, self._apart, self._lengths, self._apart_bounds]
+        if self._heads is not None:
+            per_row.append(self._heads if self._heads_room is None else self._heads_room.rows)
         return rows.nbytes + sum(part.nbytes for part in per_row)
 
     def distances(self, query: ArrayLike, positions: Positions) -> Floats:
@@ -147,7 +175,7 @@ class VectorColumn:
             )
         return target
 
-    def _exact(self, target: Floats, positions: Positions) -> Floats:
+    def _exact(self, target: Floats, positions: Places) -> Floats:
         """Distances by definition."""
         found = np.empty(len(positions))
         step = max(1, _BLOCK_CELLS // len(target))
@@ -178,16 +206,19 @@ class VectorColumn:
                 return candidates
             return np.arange(len(self)) if live is None else np.flatnonzero(live)
 
+        if count >= _GATHER_SHARE_MAX * len(self) and 2 * wanted <= _HEADS_PROBE:
+            left = self._left_by_heads(target, k, live, candidates)
+            if left is not None:
+                candidates, live, count = left, None, len(left)
+                if count <= max(wanted, _EXACT_ROWS_MAX):
+                    return candidates
         gathered = candidates is not None and count < _GATHER_SHARE_MAX * len(self)
         at = candidates if gathered else slice(None)
         bounds = _Bounds(target, length)
         lower = bounds.lower(self.matrix[at], self._squares[at], self._lengths[at])
         np.copyto(lower, self._apart_bounds[at], where=self._apart[at])
-        if candidates is None and live is not None:
-            np.copyto(lower[: len(live)], np.nan, where=~live)
-            lower[len(live) :] = np.nan
-        if candidates is not None and not gathered:
-            lower = lower[candidates]
+        if not gathered:
+            lower = _of_those(lower, live, candidates)
 
         # At least k rows are no farther than the farthest of any k. So whoever is surely farther
         # than that cannot be among the nearest; the k that look nearest draw the line closest.
@@ -197,6 +228,56 @@ class VectorColumn:
         limit = np.partition(upper, k - 1)[k - 1]
         places = np.flatnonzero(lower <= limit)
         return places if candidates is None else candidates[places]
+
+    def _made_heads(
+        self, known: tuple[Matrix, _Room | None] | None
+    ) -> tuple[Matrix | None, _Room | None]:
+        """The heads of all rows, of which some may be known."""
+        if len(self) < _HEADS_ROWS_MIN or head_width(self.matrix.shape[1]) is None:
+            return None, None
+        start = 0 if known is None else len(known[0])
+        rest = slice(start, None)
+        heads = heads_of(
+            self.matrix[rest], self._squares[rest], self._apart[rest], self._apart_bounds[rest]
+        )
+        return (heads, None) if known is None else _appended(known[0], heads, known[1])
+
+    def _left_by_heads(
+        self, target: Floats, k: int, live: Mask | None, candidates: Places | None
+    ) -> Places | None:
+        """The rows asked about that heads do not rule out; None if those are too many."""
+        count = len(self) if candidates is None else len(candidates)
+        if self._heads is None or not self._patience or count <= _HEADS_PROBE:
+            return None
+        bounds = HeadBounds(target, self._heads.shape[1], self._length_max)
+        with np.errstate(all="ignore"):
+            lower = _of_those(_products(self._heads, bounds.factors), live, candidates)
+        some = np.argpartition(lower, _HEADS_PROBE - 1)[:_HEADS_PROBE]
+        near = some if candidates is None else candidates[some]
+        distances = self._exact(target, near[self.valid[near]])
+        distances = distances[~np.isnan(distances)]
+        if len(distances) < k:
+            return None
+        limit = bounds.limit(float(np.partition(distances, k - 1)[k - 1]))
+        # Rows that are too unusual for a head have a bound below everything, and stay.
+        places = np.flatnonzero(lower <= limit)
+        if len(places) >= _HEADS_SHARE_MAX * len(self):
+            self._patience -= 1
+            return None
+        self._patience = min(self._patience + 1, _HEADS_PATIENCE)
+        return places if candidates is None else candidates[places]
+
+
+def _of_those(
+    lower: NDArray[_Float], live: Mask | None, candidates: Places | None
+) -> NDArray[_Float]:
+    """The bounds of the rows asked about; of all, with NaN for rows that are not in question."""
+    if candidates is not None:
+        return lower[candidates]
+    if live is not None:
+        np.copyto(lower[: len(live)], np.nan, where=~live)
+        lower[len(live) :] = np.nan
+    return lower
 
 
 class _Bounds:

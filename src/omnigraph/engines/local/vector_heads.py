@@ -1,9 +1,9 @@
 """The beginnings of vectors: a look at them alone rules out most rows of a search.
 
 With x cut into a head and a tail, and s its squared length, the distance to q is at least
-``s - 2 head(x)·head(q) - 2 |tail(x)| |tail(q)| + q·q``: two tails are never farther along each other
-than their lengths allow. All of it but q·q is one product of a row that is kept for x with a row
-made for q, and the row is a half or less of what x takes in memory.
+``s - 2 head(x)·head(q) - 2 |tail(x)| |tail(q)| + q·q``: the product of two tails is at most that of
+their lengths. All of it but q·q is one product of a row that is kept for x with a row made for q,
+and the row is a half or less of what x takes in memory.
 """
 
 from __future__ import annotations

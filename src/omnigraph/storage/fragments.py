@@ -8,6 +8,7 @@ therefore be kept for every later version, and for every branch, that still cont
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,10 +19,10 @@ import pyarrow as pa
 from lance import LanceDataset
 
 from omnigraph.effects.io_counters import count
+from omnigraph.model.virtual_columns import ROW_ADDRESS
+from omnigraph.storage.addresses import OFFSET_MASK
 from omnigraph.storage.datasets import lance_failure
 
-_ROW_ADDRESS = "_rowaddr"
-_OFFSET_MASK = 2**32 - 1
 _BATCH_ROWS = 131_072
 """Large enough that work per batch is work per row, small enough to pass through the cache."""
 _LISTS_KEPT = 256
@@ -98,22 +99,25 @@ def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDAr
         found = handle.scanner(columns=[], fragments=chosen, with_row_address=True).to_table()
     except (OSError, ValueError) as error:
         raise lance_failure(handle, error) from error
-    addresses = found[_ROW_ADDRESS].combine_chunks().to_numpy()
-    offsets: npt.NDArray[np.int64] = (addresses & np.uint64(_OFFSET_MASK)).astype(np.int64)
+    addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
+    offsets: npt.NDArray[np.int64] = (addresses & np.uint64(OFFSET_MASK)).astype(np.int64)
     return offsets
 
 
 def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
     """The places within a fragment of its deleted rows, in ascending order.
 
-    Read from the deletion file if that lies at hand and lists them: of a large fragment with few
-    deleted rows, that is much less than what remains.
+    Read from the deletion file if that lies at hand: of a large fragment with few deleted rows,
+    that is much less than what remains.
     """
     if fragment.deletions is None:
         return np.zeros(0, np.int64)
-    listed = _listed_deletions(str(handle.uri), fragment.deletions)
-    if listed is not None:
-        return listed
+    uri, name = str(handle.uri), fragment.deletions
+    # A file that cannot be read is left to Lance, which says what is wrong with the table.
+    with suppress(ValueError):
+        found = _listed_deletions(uri, name) if name.endswith(".arrow") else _marked(uri, name)
+        if found is not None:
+            return found
     is_deleted = np.ones(fragment.rows, np.bool_)
     is_deleted[remaining_offsets(handle, fragment)] = False
     return np.flatnonzero(is_deleted)
@@ -122,19 +126,37 @@ def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArra
 @lru_cache(maxsize=_LISTS_KEPT)
 def _listed_deletions(uri: str, name: str) -> npt.NDArray[np.int64] | None:
     """What a deletion file on local disk lists; its name is used only once, wherever it lies."""
-    if "://" in uri or not name.endswith(".arrow"):
+    content = _deletion_file(uri, name)
+    if content is None:
+        return None
+    (column,) = pa.ipc.open_file(content).read_all().columns
+    found: npt.NDArray[np.int64] = np.sort(column.to_numpy().astype(np.int64))
+    found.flags.writeable = False
+    return found
+
+
+def _marked(uri: str, name: str) -> npt.NDArray[np.int64] | None:
+    """What a deletion file on local disk marks: Lance writes many deletions as a bitmap."""
+    content = _deletion_file(uri, name)
+    if content is None:
+        return None
+    from pyroaring import BitMap  # few processes ever meet a bitmap
+
+    return np.array(BitMap.deserialize(content).to_array(), np.int64)
+
+
+def _deletion_file(uri: str, name: str) -> bytes | None:
+    """The content of a deletion file; None if it does not lie on local disk."""
+    if "://" in uri:
         return None
     own = Path(uri)
     # A branch lists files of the one it was forked from; most lie at the root of the table.
     root = own.parent.parent if own.parent.name == "tree" else own
     for place in (own, root):
         try:
-            with pa.ipc.open_file(str(place / name)) as file:
-                (column,) = file.read_all().columns
-        except (OSError, ValueError):
+            content = (place / name).read_bytes()
+        except OSError:
             continue
         count("lance", "read_deletions", uri)
-        found: npt.NDArray[np.int64] = np.sort(column.to_numpy().astype(np.int64))
-        found.flags.writeable = False
-        return found
+        return content
     return None

@@ -13,6 +13,7 @@ from omnigraph.effects.io_counters import measure
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
     FragmentState,
+    deleted_offsets,
     fragments_of,
     remaining_offsets,
     stored_rows,
@@ -93,6 +94,25 @@ def test_every_delete_has_a_deletion_file_of_its_own(graph: og.Graph):
         found.add(fragments_of(handle_of(graph))[0].deletions)
     assert len(found) == 3
     assert None not in found
+
+
+@pytest.mark.parametrize(("every", "ending"), [(1000, ".arrow"), (3, ".bin")])
+def test_deletion_files_of_both_kinds_are_read_without_a_scan(
+    tmp_path: Path, every: int, ending: str
+):
+    graph = new_graph(tmp_path)
+    load(graph, *(person(f"n{at:05}", age=at % every) for at in range(18_000)))
+    write(graph, "delete Person where age = 0")
+    handle = handle_of(graph)
+    (fragment,) = fragments_of(handle)
+    assert fragment.deletions is not None
+    assert fragment.deletions.endswith(ending)
+    with measure() as storage:
+        found = deleted_offsets(handle, fragment)
+    assert "scan" not in str(storage.report().to_dict())
+    left = remaining_offsets(handle, fragment)
+    assert sorted([*found.tolist(), *left.tolist()]) == list(range(fragment.rows))
+    assert len(found) == 18_000 // every
 
 
 def test_an_update_deletes_a_row_and_adds_a_fragment(graph: og.Graph):

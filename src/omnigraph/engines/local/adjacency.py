@@ -53,7 +53,7 @@ class Adjacency:
         keys = _sorted_keys(sources, targets)
         parallels = bool(len(keys)) and bool((keys[1:] == keys[:-1]).any())
         loops = bool((sources == targets).any())
-        return cls(_pointers(keys, nodes), _low_half(keys), parallels, loops)
+        return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), parallels, loops)
 
     @classmethod
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
@@ -61,7 +61,7 @@ class Adjacency:
         keys = np.concatenate([_packed(sources, targets), _packed(targets, sources)])
         keys = sorted_distinct(keys)
         loops = bool((sources == targets).any())
-        return cls(_pointers(keys, nodes), _low_half(keys), False, loops)
+        return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
 
     def between_types(self) -> Adjacency:
         """The same where the two ends are of different types: equal slots are no loops."""
@@ -294,6 +294,20 @@ def _high_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
 
 def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
     return keys.astype(np.uint32).view(np.int32)
+
+
+def _shrunk_to_low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """The same as `_low_half`, in the memory of the keys, which nobody may use any more."""
+    if not keys.flags.owndata:
+        return _low_half(keys)
+    count = len(keys)
+    halves = keys.view("<u4")
+    for start in range(0, count, _CHUNK):
+        stop = min(start + _CHUNK, count)
+        halves[start:stop] = halves[2 * start : 2 * stop : 2]
+    del halves
+    keys.resize((count + 1) // 2, refcheck=False)
+    return keys.view("<i4")[:count]
 
 
 def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]:

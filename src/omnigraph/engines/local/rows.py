@@ -49,6 +49,7 @@ Made = TypeVar("Made", bound=Sized)
 Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
 """Reads or computes a column for some fragments, one after the other."""
 
+_LARGE_ROWS = 1_000_000
 _VIEWS_MAX = 32
 """Versions of one table that are remembered."""
 
@@ -307,6 +308,9 @@ class TableRows:
         missing = [fragment for fragment in view.fragments if fragment.files not in known]
         if missing:
             loaded = load(view.handle, missing)
+            if len(loaded) >= _LARGE_ROWS:
+                # Arrow keeps what passed through; the next step needs room of its own.
+                pa.default_memory_pool().release_unused()
             if not known:
                 return loaded
             at = 0

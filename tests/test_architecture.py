@@ -148,6 +148,18 @@ def test_imports_follow_the_allowed_directions():
     assert violations(PACKAGE) == []
 
 
+def test_errors_are_imported_from_the_package_that_shows_the_tree():
+    reaching_in = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in (PACKAGE, ROOT / "tests", ROOT / "docs", ROOT / "bench", ROOT / "examples")
+        for path in sorted(folder.rglob("*.py"))
+        if PACKAGE / "errors" not in path.parents
+        for _, name in imports_of(ROOT, path)
+        if re.match(r"omnigraph\.errors\.[a-z]", name)
+    ]
+    assert reaching_in == []
+
+
 def test_rule_tables_name_known_rooms_and_have_no_cycle():
     graph = {room: set(allowed.split()) for room, allowed in MAY_IMPORT.items()}
     named = set().union(*graph.values(), *(rooms.split() for rooms in CONFINED.values()))
@@ -171,7 +183,11 @@ def test_design_page_shows_the_same_directions():
 @pytest.mark.parametrize(
     ("place", "text", "expected"),
     [
-        ("errors.py", "from omnigraph.model import types", "may not import omnigraph.model.types"),
+        (
+            "errors/a.py",
+            "from omnigraph.model import types",
+            "may not import omnigraph.model.types",
+        ),
         ("schema/lint.py", "import omnigraph.query", "may not import omnigraph.query"),
         ("schema/lint.py", "from omnigraph import query", "may not import omnigraph.query"),
         ("schema/lint.py", "from ..query import parse", "may not import omnigraph.query.parse"),
@@ -194,7 +210,7 @@ def test_design_page_shows_the_same_directions():
         ("graph.py", "def f():\n    import cedarpy", "cedarpy belongs to policy"),
         ("wire/models.py", "import fastapi", "fastapi belongs to server"),
         ("graph.py", "from rich.table import Table", "rich belongs to cli"),
-        ("errors.py", "import orjson", "errors takes only the standard library"),
+        ("errors/a.py", "import orjson", "errors takes only the standard library"),
         ("__init__.py", "from omnigraph.storage import layout", "may not import omnigraph.storage"),
         ("helpers/text.py", "", "helpers/text.py: unknown room"),
         ("helpers.py", "", "helpers.py: unknown room"),
@@ -211,7 +227,7 @@ def test_a_forbidden_import_is_reported(tmp_path: Path, place: str, text: str, e
 def test_allowed_imports_are_not_reported(tmp_path: Path):
     files = {
         "__init__.py": "from omnigraph.errors import Conflict\n__version__ = '1'",
-        "errors.py": "import json",
+        "errors/a.py": "import json",
         "schema/__init__.py": "from . import parse\nfrom omnigraph.syntax.source import Source",
         "query/parse.py": "from omnigraph.schema import catalog\nimport numpy",
         "engines/spark/run.py": "import pyspark\nfrom omnigraph.engines.base import Engine",

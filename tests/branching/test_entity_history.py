@@ -10,7 +10,9 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.io_counters import measure
 from omnigraph.errors import InputError, NotFound
-from tests.branching.histories import delete, edge, load, person, seeded, step
+from omnigraph.storage.layout import past_schema_name
+from tests.branching.histories import city, delete, edge, load, person, seeded, step
+from tests.branching.test_changes_across_schemas import RENAMED, WIDER, WITH_LEVEL, WITHOUT_SIZE
 
 
 @pytest.fixture
@@ -106,3 +108,44 @@ def test_the_history_of_every_entity_agrees_with_the_changes_of_every_commit(
         history = graph.entity_history(type, id)
         found = [(each.cause.graph_commit_id, each.change.op) for each in history]
         assert found == changes, (type, id)
+
+
+def test_the_history_goes_on_before_a_change_of_schema_in_the_words_of_its_time(
+    graph: og.Graph,
+) -> None:
+    load(graph, city("oslo", size=4))
+    graph.apply_schema(RENAMED)
+    load(graph, {"type": "Town", "data": {"name": "oslo", "people": 5}})
+    load(graph, person("p0", age=8))
+    grown, changed, made = graph.entity_history("Town", "oslo")
+    assert (grown.change.type_name, changed.change.type_name) == ("Town", "City")
+    assert grown.change.before is not None and grown.change.after is not None
+    assert grown.change.before.properties["people"] == 4
+    assert grown.change.after.properties["people"] == 5
+    assert changed.change.after is not None and changed.change.after.properties["size"] == 4
+    assert (changed.change.op, made.change.op) == ("update", "insert")
+    assert grown.change.type_id == made.change.type_id
+    # A type that the change left alone has its whole history, too.
+    assert ops(graph, "Person", "p0") == ["update", "insert"]
+
+
+@pytest.mark.parametrize("schema", [WITH_LEVEL, WITHOUT_SIZE, WIDER])
+def test_a_change_of_schema_that_rewrites_a_table_is_nobodys_change(
+    graph: og.Graph, schema: str
+) -> None:
+    load(graph, city("oslo", size=4))
+    graph.apply_schema(schema)
+    assert ops(graph, "City", "oslo") == ["update", "insert"]
+    load(graph, person("p0", age=8))
+    delete(graph, "City", "oslo")
+    assert ops(graph, "City", "oslo") == ["delete", "update", "insert"]
+
+
+def test_the_history_ends_where_the_schema_of_the_time_was_not_kept(graph: og.Graph) -> None:
+    load(graph, city("oslo", size=4))
+    then = graph._kernel.accepted_schema().schema_hash
+    graph.apply_schema(RENAMED)
+    load(graph, {"type": "Town", "data": {"name": "oslo", "people": 5}})
+    graph._kernel.store.delete(past_schema_name(then))
+    graph = og.open(graph.uri)
+    assert ops(graph, "Town", "oslo") == ["update"]

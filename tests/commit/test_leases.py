@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,26 +11,29 @@ import orjson
 import pytest
 
 from omnigraph.commit import leases as leases_module
-from omnigraph.commit.leases import (
-    GRAPH_SCOPE,
-    LeaseLost,
-    Leases,
-    LeaseSettings,
-    branch_scope,
-    read_record,
-)
+from omnigraph.commit.leases import GRAPH_SCOPE, Leases, LeaseSettings, branch_scope, read_record
 from omnigraph.effects.durability import Durability
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.uri import Root
-from omnigraph.errors import StorageError, WriterBusy
+from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 
 SHORT = LeaseSettings(ttl_ms=300, wait_ms=150)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return open_store(Root.parse(tmp_path / "root"), Durability.PROCESS)
+def store(tmp_path: Path) -> Iterator[ObjectStore]:
+    """A store; a test that leaves a lease behind, which would be renewed for ever, fails."""
+    before = beating()
+    yield open_store(Root.parse(tmp_path / "root"), Durability.PROCESS)
+    for timer in beating() - before:
+        timer.join(timeout=10)
+    assert beating() <= before
+
+
+def beating() -> set[threading.Thread]:
+    """The threads that renew leases; one that is not given back starts the next before it ends."""
+    return {each for each in threading.enumerate() if isinstance(each, threading.Timer)}
 
 
 def local(store: ObjectStore, owner: str, settings: LeaseSettings = SHORT) -> Leases:
@@ -116,6 +120,7 @@ def test_c_wrt_044_a_dead_local_owner_is_taken_over_at_once(store: ObjectStore) 
     with local(store, "two").hold(GRAPH_SCOPE, "op") as taken:
         assert taken.was_taken_over
         assert taken.epoch == lease.epoch + 1
+    lease.release()
 
 
 def test_an_owner_that_was_taken_over_stops_and_leaves_the_record_alone(
@@ -155,6 +160,7 @@ def test_a_dead_graph_owner_does_not_hold_branch_writers_up(store: ObjectStore) 
     lease._os_lock.release()
     with local(store, "two").hold_branch("main", "op") as held:
         assert held.scope == "branch/main"
+    lease.release()
 
 
 def test_of_many_claimants_one_at_a_time_owns_a_lease(store: ObjectStore) -> None:

@@ -8,10 +8,16 @@ import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
 from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
-from omnigraph.commit.recovery import RECOVERY_ACTOR
-from omnigraph.commit.sidecar import Sidecar, UnreadableSidecar
+from omnigraph.commit.settling import RECOVERY_ACTOR
+from omnigraph.commit.sidecar import Sidecar
 from omnigraph.effects.failpoints import armed
-from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError, UncoveredDrift
+from omnigraph.errors import (
+    OmnigraphError,
+    RecoveryRequired,
+    StorageError,
+    UncoveredDrift,
+    UnreadableSidecar,
+)
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import transaction_uuid
 from tests.support.graphs import TestGraph, new_graph

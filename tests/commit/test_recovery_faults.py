@@ -14,9 +14,8 @@ from omnigraph.branching.branches import create_branch
 from omnigraph.commit.audit import RecoveryAudit
 from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.sidecar import Sidecar
-from omnigraph.commit.writer import EffectFreeConflict
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.errors import RecoveryRequired, StorageError, UncoveredDrift
+from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import CommitLost, LanceStore, transaction_uuid
 from omnigraph.storage.layout import sidecar_name

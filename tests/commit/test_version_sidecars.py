@@ -9,10 +9,9 @@ import orjson
 import pytest
 
 from omnigraph.commit.audit import RecoveryAudit
-from omnigraph.commit.recovery import RECOVERY_ACTOR
-from omnigraph.commit.sidecar import UnreadableSidecar
+from omnigraph.commit.settling import RECOVERY_ACTOR
 from omnigraph.effects.failpoints import armed
-from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError
+from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError, UnreadableSidecar
 from omnigraph.storage import tables
 from omnigraph.storage.layout import sidecar_name
 from tests.support.graphs import TestGraph, new_graph

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from omnigraph.commit.leases import LeaseLost
 from omnigraph.effects import failpoints
-from omnigraph.errors import Busy, Conflict, NotFound, RecoveryRequired, UncoveredDrift
+from omnigraph.errors import Busy, Conflict, LeaseLost, NotFound, RecoveryRequired, UncoveredDrift
 from omnigraph.graph import Graph
 from tests.crash.operations import opened
 from tests.crash.soak_model import COMMON, Operation, choose, perform

@@ -223,7 +223,7 @@ def test_c_sto_038_denied_permission_is_a_typed_error_and_reading_goes_on(common
         assert kind in ("StorageError", "StorageFailure")
         assert "permission denied" in message.lower()
         assert str(common_place) in message
-        assert "permissions of the graph directory" in hint
+        assert "permissions of the directory" in hint
     assert outcome["read"] == ["before"]
     assert outcome["after"] == ["after", "before"]
 

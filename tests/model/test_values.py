@@ -18,7 +18,6 @@ from omnigraph.model.values import (
     BLOB_URI_BYTES_MAX,
     BlobUri,
     assigned_value,
-    literal_fits,
     property_value,
 )
 
@@ -244,6 +243,14 @@ def test_null_needs_a_nullable_property(strict: bool) -> None:
 
 
 # --- literals and bound parameters ----------------------------------------------------------------
+
+
+def literal_fits(value: object, type: ValueType) -> bool:
+    try:
+        assigned_value(value, type, "p")
+    except ValueConversionError:
+        return False
+    return True
 
 
 def test_integer_literal_becomes_a_float_only_exactly() -> None:

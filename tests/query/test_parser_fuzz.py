@@ -10,8 +10,8 @@ from omnigraph.errors import QueryParseError
 from omnigraph.query import ast
 from omnigraph.query.parse_stream import OPERATORS_MAX
 from omnigraph.query.parser import parse_query_file
-from omnigraph.query.printer import print_query_file
 from omnigraph.syntax.tokens import NESTING_MAX
+from tests.query.printing import print_query_file
 
 HANG_GUARD = pytest.mark.timeout(240)
 """Against input that takes forever; how fast the parser is, the benchmark says."""

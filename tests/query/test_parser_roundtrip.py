@@ -14,15 +14,15 @@ from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
 from omnigraph.query import ast
 from omnigraph.query.parse_stream import QueryStream
 from omnigraph.query.parser import parse_query_file
-from omnigraph.query.printer import (
+from omnigraph.query.printer import print_expression
+from omnigraph.syntax.source import Source, Span
+from omnigraph.syntax.tokens import TokenKind
+from tests.query.printing import (
     print_clause,
-    print_expression,
     print_predicate,
     print_query,
     print_query_file,
 )
-from omnigraph.syntax.source import Source, Span
-from omnigraph.syntax.tokens import TokenKind
 
 NOWHERE = st.just(Span(0, 0))
 LAYOUTS = st.integers(0, 2**32).map(random.Random)

@@ -12,6 +12,7 @@ import pytest
 from omnigraph.effects.failpoints import InjectedFault, armed
 from omnigraph.errors import (
     ExpectedVersionMismatch,
+    FencedOut,
     InternalError,
     ReadSetChanged,
     RowLevelCasContention,
@@ -19,7 +20,7 @@ from omnigraph.errors import (
 from omnigraph.storage import publisher
 from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import FencedOut, PublishRequest, TablePin, fence, publish
+from omnigraph.storage.publisher import PublishRequest, TablePin, fence, publish
 from tests.support.graphs import TestGraph
 
 

@@ -13,7 +13,7 @@ import pytest
 from lance.query import MatchQuery
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, InputError, NotFound, UncoveredDrift
 from omnigraph.graph import open_graph

@@ -1,1 +1,1 @@
-"""Branches and history: create, delete, diff, merge, revert, export; later the change feed."""
+"""Branches and history: create, delete, diff, merge, revert, export, the change feed."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.commit.leases import Lease, branch_scope
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import AlreadyExists, Conflict, InputError
@@ -43,7 +43,9 @@ def create_branch(
     kernel.manifest.branch(source)  # a missing source is told before anything is touched
     with _whole_graph(kernel, source) as lease:
         if name in kernel.manifest.main.refresh().branches:
-            raise AlreadyExists(f"branch `{name}` already exists")
+            raise AlreadyExists(
+                f"branch `{name}` already exists", hint="write to it as it is, or choose a new name"
+            )
         ref = kernel.ids.physical_ref()
         head = fork_manifest(kernel.manifest, kernel.manifest.branch(source), name, ref)
         hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
@@ -61,7 +63,9 @@ def delete_branch(kernel: Kernel, name: str, *, expected_head: str | None = None
     """
     check_branch_name(name)
     if name == MAIN_BRANCH:
-        raise InputError("branch `main` cannot be deleted")
+        raise InputError(
+            "branch `main` cannot be deleted", hint="every other branch can; main always exists"
+        )
     kernel.manifest.registration(name)
     with _whole_graph(kernel, name) as lease:
         row = kernel.manifest.registration(name)
@@ -97,26 +101,15 @@ def _require_head(kernel: Kernel, name: str, expected: str) -> None:
 def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
     """No write to main or to the affected branch runs while the set of branches changes.
 
-    The graph lease keeps new writers out; the branch leases wait for those that are on their way.
-    A writer that was waited out is fenced: it cannot be told of a success on a branch that is gone.
     Yields the lease of main, which holds the registry.
     """
     kernel.manifest.main.refresh()
     require_no_schema_apply(kernel, "changing branches")
     operation_id = kernel.ids.operation_id()
-    with ExitStack() as held:
-        held.enter_context(kernel.gates.whole_graph())
-        held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
-        leases = {
-            name: held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
-            for name in sorted({MAIN_BRANCH, affected})
-        }
-        for name, lease in leases.items():
-            if lease.was_taken_over:
-                kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
+    with kernel.own_graph(operation_id, lambda: {MAIN_BRANCH, affected}) as leases:
         kernel.manifest.main.refresh()
         require_no_schema_apply(kernel, "changing branches")
-        yield leases[MAIN_BRANCH]
+        yield leases[branch_scope(MAIN_BRANCH)]
 
 
 def _owned_datasets(kernel: Kernel, row: BranchRow) -> list[DatasetRef]:

@@ -73,7 +73,7 @@ class GraphDiff:
             },
         }
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if not self.types:
             return "no differences"
         rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]

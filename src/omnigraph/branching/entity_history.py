@@ -13,19 +13,25 @@ import pyarrow as pa
 
 from omnigraph.branching.commit_changes import cause_of
 from omnigraph.branching.diff import public_type_id
+from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, types_of
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
-from omnigraph.errors import ChangeFeedGap, HistoricalVersionReclaimed, InputError, NotFound
+from omnigraph.commit.schema_change import identity_of
+from omnigraph.errors import (
+    ChangeDiffRefused,
+    ChangeFeedGap,
+    HistoricalVersionReclaimed,
+    InputError,
+    NotFound,
+)
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.virtual_columns import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.manifest_rows import CommitRow, VersionRow
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.syntax.suggest import did_you_mean
-
-UPDATED_AT = "_row_last_updated_at_version"
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
@@ -53,25 +59,34 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
 
 
 def entity_history(
-    kernel: Kernel, state: ManifestState, type: NodeType | EdgeType, entity_id: str
+    kernel: Kernel,
+    schemas: SchemaHistory,
+    state: ManifestState,
+    type: NodeType | EdgeType,
+    entity_id: str,
 ) -> Iterator[EntityVersion]:
     """The commits of a branch that changed an entity, newest first.
 
-    It ends with the last change of the schema: what lies before has other properties. Raises
-    `ChangeFeedGap` when a version it needs was reclaimed.
+    Each is told in the words of its own schema. A change of schema is passed over: nobody changed
+    the entity by it. Raises `ChangeFeedGap` when a version it needs was reclaimed; before the last
+    change of schema it goes on as far as versions and schemas are kept, and ends there.
     """
-    line = _Line(kernel, state, type, entity_id)
+    line = _Line(kernel, schemas, state, type, entity_id)
     at = len(line.commits) - 1
-    while at >= 0:
-        try:
-            newer = line.seen(at)
-            at = line.first_with(newer, at)
-            older = line.seen(at - 1) if at else _Seen()
-        except HistoricalVersionReclaimed as reclaimed:
+    try:
+        while at >= 0:
+            at = line.first_with(line.seen(at), at)
+            if not line.is_change_of_schema(at):
+                newer, older = line.seen(at), line.seen_before(at)
+                if repr(newer.image) != repr(older.image):
+                    change = line.change(at, older.image, newer.image)
+                    yield EntityVersion(cause_of(line.commits[at]), change)
+            at -= 1
+    except HistoricalVersionReclaimed as reclaimed:
+        if line.commits[at].schema_hash == state.head_snapshot().commit.schema_hash:
             raise ChangeFeedGap(line.commits[at].commit_id) from reclaimed
-        if repr(newer.image) != repr(older.image):
-            yield EntityVersion(cause_of(line.commits[at]), line.change(older.image, newer.image))
-        at -= 1
+    except ChangeDiffRefused:
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +101,46 @@ class _Line:
     """The commits of a branch that published a version of one table, oldest first."""
 
     def __init__(
-        self, kernel: Kernel, state: ManifestState, type: NodeType | EdgeType, entity_id: str
+        self,
+        kernel: Kernel,
+        schemas: SchemaHistory,
+        state: ManifestState,
+        type: NodeType | EdgeType,
+        entity_id: str,
     ) -> None:
-        self._kernel, self._state, self._type, self._id = kernel, state, type, entity_id
-        head = state.head_snapshot()
-        identity = head.table(type.table_key).identity
+        self._kernel, self._schemas, self._state = kernel, schemas, state
+        self._identity, self._id = identity_of(type), entity_id
         by_seq: dict[int, CommitRow] = {row.commit_seq: row for row in state.lineage()}
         self._pins = sorted(
             (
                 pin
                 for pin in state.versions
-                if pin.identity == identity
-                and pin.commit_seq in by_seq
-                and by_seq[pin.commit_seq].schema_hash == head.commit.schema_hash
+                if pin.identity == self._identity and pin.commit_seq in by_seq
             ),
             key=lambda pin: pin.commit_seq,
         )
         self.commits = [by_seq[pin.commit_seq] for pin in self._pins]
+        self._opened = LastOpened()
         self._known: dict[int, _Seen] = {}
 
     def seen(self, at: int) -> _Seen:
-        """The entity after one of the commits."""
+        """The entity after one of the commits.
+
+        Raises `ChangeDiffRefused` where the schema of the commit is not known any more.
+        """
         known = self._known.get(at)
         if known is None:
-            known = self._known[at] = self._look(at)
+            known = self._known[at] = self._look(self.commits[at], self._pins[at])
         return known
+
+    def seen_before(self, at: int) -> _Seen:
+        """The entity before one of the commits, in the words of that commit."""
+        if not at:
+            return _Seen()
+        if self.commits[at - 1].schema_hash == self.commits[at].schema_hash:
+            return self.seen(at - 1)
+        # A change of schema in between has left the table as it was.
+        return self._look(self.commits[at], self._pins[at - 1])
 
     def first_with(self, seen: _Seen, at: int) -> int:
         """The oldest of the commits in a row that are known to show the same row."""
@@ -122,33 +152,39 @@ class _Line:
                 at -= 1
         return at
 
-    def change(self, before: Image | None, after: Image | None) -> EntityChange:
-        """What leads from one image to another."""
+    def is_change_of_schema(self, at: int) -> bool:
+        """Whether one of the commits changed the schema, and with it the table."""
+        return self.commits[at].kind == "schema"
+
+    def change(self, at: int, before: Image | None, after: Image | None) -> EntityChange:
+        """What one of the commits did, which led from one image to another."""
         op: ChangeOp = "update"
         if before is None or after is None:
             op = "delete" if after is None else "insert"
         shown = after or before
         assert shown is not None
-        kind: EntityKind = "edge" if isinstance(self._type, EdgeType) else "node"
+        type = self._type_at(self.commits[at])
+        kind: EntityKind = "edge" if isinstance(type, EdgeType) else "node"
         return EntityChange(
-            kind,
-            public_type_id(self._type),
-            self._type.name,
-            self._id,
-            op,
-            shown.endpoints,
-            before,
-            after,
+            kind, public_type_id(type), type.name, self._id, op, shown.endpoints, before, after
         )
 
-    def _look(self, at: int) -> _Seen:
-        snapshot = self._state.snapshot_at(self.commits[at].commit_id)
-        reader = SnapshotReader(self._kernel.lance, self._kernel.root.uri, snapshot)
-        key = self._type.table_key
-        if reader.is_empty(key):
+    def _type_at(self, commit: CommitRow) -> NodeType | EdgeType:
+        """The type as it was when a commit was made."""
+        types = types_of(self._schemas.catalog_of(commit))
+        return next(type for type in types if identity_of(type) == self._identity)
+
+    def _look(self, commit: CommitRow, pin: VersionRow) -> _Seen:
+        """The entity at one version of its table, in the words of a commit."""
+        pins = {self._identity: pin}
+        moment = Moment(self._kernel, self._state, commit, pins, self._opened)
+        type = self._type_at(commit)
+        reader = moment.reader(self._schemas.catalog_of(commit))
+        if reader.is_empty(type.table_key):
             return _Seen()
-        found = reader.rows_where_in(key, ID, pa.array([self._id]), [ID, UPDATED_AT])
+        wanted = pa.array([self._id])
+        found = reader.rows_where_in(type.table_key, ID, wanted, [ID, LAST_UPDATED_AT])
         if not found.num_rows:
             return _Seen()
-        updated_at = found[UPDATED_AT][0].as_py()
-        return _Seen(TableRows(reader, self._type).image_of(self._id), updated_at)
+        updated_at = found[LAST_UPDATED_AT][0].as_py()
+        return _Seen(TableRows(reader, type).image_of(self._id), updated_at)

@@ -175,7 +175,7 @@ def _capture(
     base = merge_base(commits, *heads)
     if base is None:
         raise Conflict(f"{source.branch} and {target.branch} have no commit in common")
-    accepted = accepted_at(kernel, accepted, ours)
+    accepted = kernel.accepted_at(ours, accepted)
     return _Captured(
         _snapshot_at(states, base.commit_id),
         source,
@@ -183,17 +183,6 @@ def _capture(
         kernel.capture(target, accepted.schema_hash, ours),
         accepted,
     )
-
-
-def accepted_at(kernel: Kernel, known: AcceptedSchema, state: ManifestState) -> AcceptedSchema:
-    """The schema a head was written with: the one it may be written with now."""
-    published = state.head_snapshot().commit.schema_hash
-    if known.schema_hash == published:
-        return known
-    accepted = kernel.accepted_schema(published)
-    if accepted.schema_hash != published:
-        raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
-    return accepted
 
 
 def _snapshot_at(states: list[ManifestState], commit_id: str) -> Snapshot:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from omnigraph.branching.conflict_rules import ConflictRules
 from omnigraph.branching.history import reader_of, state_with
-from omnigraph.branching.merge import accepted_at, carry_out
+from omnigraph.branching.merge import carry_out
 from omnigraph.branching.merge_plan import Sides, merge_types
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
@@ -80,7 +80,7 @@ def _plan(
     kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest, branch: ManifestBranch
 ) -> tuple[MergePlan, Capture, ChangeSet]:
     state = branch.state
-    accepted = accepted_at(kernel, accepted, state)
+    accepted = kernel.accepted_at(state, accepted)
     capture = kernel.capture(branch, accepted.schema_hash, state)
     history = _history(kernel, request, state)
     parent = history.commits[request.commit_id].parent_commit_id

@@ -29,12 +29,10 @@ def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -
 
 def _is_pending(kernel: Kernel, branch: str, entry: TableEntry) -> bool:
     """Whether a sidecar of this very branch explains it; those of other branches do not."""
-    pending = (kernel.sidecars.read(name) for name in kernel.sidecars.names())
     return any(
-        sidecar is not None
-        and sidecar.branch == branch
+        sidecar.branch == branch
         and any(table.identity == entry.identity for table in sidecar.tables)
-        for sidecar in pending
+        for sidecar in kernel.sidecars.pending()
     )
 
 

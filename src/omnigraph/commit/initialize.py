@@ -145,7 +145,9 @@ def _remove_claim(kernel: Kernel) -> None:
 def _require_vacant(kernel: Kernel, force: bool) -> None:
     if _has_graph(kernel):
         raise AlreadyInitialized(
-            f"{kernel.root} already holds a graph", hint="open it, or choose another root"
+            f"{kernel.root} already holds a graph",
+            hint="open it as it is, or choose another path; "
+            "`omnigraph schema apply` changes the schema of a graph that exists",
         )
     leftovers = [name for name in SCHEMA_OBJECTS if kernel.store.exists(name)]
     if leftovers and not force:

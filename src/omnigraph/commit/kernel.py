@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from omnigraph.commit.forks import Forks
 from omnigraph.commit.gates import Gates, gates_of
-from omnigraph.commit.leases import NO_LINE, Lease, Leases, LeaseSettings, Line
+from omnigraph.commit.leases import (
+    GRAPH_SCOPE,
+    NO_LINE,
+    Lease,
+    Leases,
+    LeaseSettings,
+    Line,
+    branch_scope,
+)
 from omnigraph.commit.schema_contract import accepted_tables, read_contract
-from omnigraph.commit.sidecar import Sidecars
+from omnigraph.commit.sidecars import Sidecars
 from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
 from omnigraph.effects.durability import configured_durability
 from omnigraph.effects.ids import MINT, IdMint
@@ -18,11 +26,14 @@ from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.side_by_side import SideBySide, side_by_side
 from omnigraph.effects.uri import Root
+from omnigraph.errors import ReadSetChanged
+from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import LanceStore
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch
+from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot
@@ -97,6 +108,22 @@ class Kernel:
         """
         return read_contract(self.store, published)
 
+    def accepted_at(
+        self, state: ManifestState, known: AcceptedSchema | None = None
+    ) -> AcceptedSchema:
+        """The schema the head of a branch was written with: the one it may be written with now.
+
+        Schema and branch were read one beside the other, so they may not belong together. A change
+        of schema is a commit: while the head names the schema that is ``known``, none happened.
+        """
+        published = state.head_snapshot().commit.schema_hash
+        if known is not None and known.schema_hash == published:
+            return known
+        accepted = self.accepted_schema(published)
+        if accepted.schema_hash != published:
+            raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+        return accepted
+
     def capture(
         self, branch: ManifestBranch, schema_hash: str, state: ManifestState | None = None
     ) -> Capture:
@@ -104,6 +131,33 @@ class Kernel:
         snapshot = (state or branch.state).head_snapshot()
         reader = SnapshotReader(self.lance, self.root.uri, snapshot)
         return Capture(branch, snapshot, reader, schema_hash)
+
+    def next_commit(
+        self,
+        branch: ManifestBranch,
+        parent: str,
+        kind: CommitKind,
+        schema_hash: str,
+        actor_id: str | None,
+        *,
+        commit_id: str | None = None,
+    ) -> CommitRow:
+        """A commit on top of ``parent``, by a new id unless it has one already.
+
+        Its position is filled in when it lands.
+        """
+        return CommitRow(
+            commit_id=commit_id or self.ids.commit_id(),
+            branch=None if branch.where.ref is None else branch.branch,
+            manifest_version=0,
+            commit_seq=0,
+            parent_commit_id=parent,
+            merged_parent_commit_id=None,
+            actor_id=actor_id,
+            kind=kind,
+            schema_hash=schema_hash,
+            created_at=self.clock.wall_us(),
+        )
 
     def table_uri(self, location: str) -> str:
         """The dataset at a location relative to the root."""
@@ -138,6 +192,28 @@ class Kernel:
                 fence(branch, lease.epoch)
                 beside()
             yield lease
+
+    @contextmanager
+    def own_graph(
+        self, operation_id: str, branches: Callable[[], Iterable[str]]
+    ) -> Iterator[Mapping[str, Lease]]:
+        """Keep every writer out, and wait for those that are on their way to some branches.
+
+        ``branches`` says which, asked when no new writer can come. Whoever of them was waited out
+        is fenced: it cannot be told of a success on a branch that is gone. Yields the leases by
+        their scopes.
+        """
+        with ExitStack() as held:
+            held.enter_context(self.gates.whole_graph())
+            whole = held.enter_context(self.leases.hold(GRAPH_SCOPE, operation_id))
+            owned = {
+                name: held.enter_context(self.leases.hold(branch_scope(name), operation_id))
+                for name in sorted(branches())
+            }
+            for name, lease in owned.items():
+                if lease.was_taken_over:
+                    fence(self.manifest.branch(name), lease.epoch)
+            yield {lease.scope: lease for lease in (whole, *owned.values())}
 
     def at_once(self, work_max: int | None = None) -> AbstractContextManager[SideBySide]:
         """A block of requests to this root that do not depend on each other.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from omnigraph.commit.audit import RecoveryRow
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.sidecar import FirstTouch, SidecarTable
+from omnigraph.commit.sidecar import SidecarTable
 from omnigraph.errors import NotFound
 from omnigraph.storage.datasets import DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN
@@ -51,7 +51,7 @@ class LateEffects:
         """The tables of a branch whose head ran ahead of the pin through retired commits only."""
         ref = branch.where.ref
         return tuple(
-            self._claim(entry, ref)
+            SidecarTable.claiming(entry, ref, (), self._kernel.ids.ulid())
             for entry in branch.state.head_snapshot().tables.values()
             if (entry.location, ref) in self._places and self._ran_ahead(entry, ref)
         )
@@ -62,16 +62,3 @@ class LateEffects:
             return False
         chain = transactions_since(self._kernel.lance.open(where), entry.version)
         return bool(chain) and self._uuids.issuperset(chain)
-
-    def _claim(self, entry: TableEntry, ref: str | None) -> SidecarTable:
-        """No transaction is planned: all that can become of it is to be restored to its pin."""
-        return SidecarTable(
-            entry.identity,
-            entry.table_key,
-            entry.location,
-            ref,
-            entry.version,
-            transactions=(),
-            restore_uuid=self._kernel.ids.ulid(),
-            first_touch=FirstTouch(entry.ref, entry.version) if entry.ref != ref else None,
-        )

@@ -24,7 +24,7 @@ from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.os_lock import OsLock, is_locked
 from omnigraph.effects.settings import positive_number
 from omnigraph.effects.side_by_side import side_by_side
-from omnigraph.errors import StorageError, WriterBusy
+from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 from omnigraph.model.statistics import LeaseHolder
 from omnigraph.storage.layout import LEASES
 
@@ -105,12 +105,6 @@ class LeaseSettings:
             positive_number("OMNIGRAPH_LEASE_TTL_MS", DEFAULT_MS, environ),
             positive_number("OMNIGRAPH_LEASE_WAIT_MS", DEFAULT_MS, environ),
         )
-
-
-class LeaseLost(StorageError):
-    """The lease ran out or was taken over; its owner stops by itself."""
-
-    code = "lease_lost"
 
 
 @dataclass(frozen=True, slots=True)

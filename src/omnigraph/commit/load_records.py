@@ -44,6 +44,7 @@ def load_records(
     actor_id: str | None = None,
     expected_head: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
     input_digest: str | None = None,
     dry_run: bool = False,
     findings: Findings | None = None,
@@ -94,7 +95,9 @@ def load_records(
         }
         if input_digest is not None:
             said["input_digest"] = input_digest
-        intent = Intent("Load", "load", actor_id, expected_head, operation_id, said)
+        intent = Intent(
+            "Load", "load", actor_id, expected_head, operation_id, said, message=message
+        )
         return Prepared(plan.changes, plan, intent)
 
     def receipt(written: Written[LoadPlan]) -> LoadReceipt:

@@ -35,6 +35,7 @@ def mutate(
     actor_id: str | None = None,
     expected_head: str | None = None,
     operation_id: str | None = None,
+    message: str | None = None,
     external: ExternalBlobs | None = None,
 ) -> MutationReceipt:
     """Run a mutation and publish it as one commit; no commit if it changes nothing.
@@ -67,7 +68,9 @@ def mutate(
             "affected_nodes": outcome.affected_nodes,
             "affected_edges": outcome.affected_edges,
         }
-        intent = Intent("Mutation", "mutation", actor_id, expected_head, operation_id, counts)
+        intent = Intent(
+            "Mutation", "mutation", actor_id, expected_head, operation_id, counts, message=message
+        )
         return Prepared(outcome.change_set, outcome, intent)
 
     try:

@@ -17,7 +17,6 @@ from omnigraph.commit.schema_contract import (
     promoted_contract,
     staged_objects,
 )
-from omnigraph.commit.sidecar import UnreadableSidecar
 from omnigraph.errors import NotFound, OmnigraphError, RecoveryRequired, SchemaContractError
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MANIFEST, SCHEMA_SOURCE
@@ -67,13 +66,7 @@ def open_for_reading(kernel: Kernel) -> None:
 
 
 def _manifest(kernel: Kernel) -> Handle:
-    try:
-        return kernel.lance.open(DatasetRef(kernel.table_uri(MANIFEST)))
-    except NotFound:
-        raise NotFound(
-            f"there is no graph at {kernel.root}",
-            hint=f"create one with `omnigraph init --schema schema.pg {kernel.root}`",
-        ) from None
+    return kernel.lance.open(DatasetRef(kernel.table_uri(MANIFEST)))
 
 
 def _require_source(kernel: Kernel) -> None:
@@ -137,11 +130,5 @@ def _promotion_obstacle(kernel: Kernel, state: ManifestState) -> OmnigraphError 
 
 def _pending_schema_apply(kernel: Kernel) -> str | None:
     """The operation a staged schema belongs to."""
-    for name in kernel.sidecars.names():
-        try:
-            sidecar = kernel.sidecars.read(name)
-        except UnreadableSidecar:
-            continue
-        if sidecar is not None and sidecar.writer_kind == "SchemaApply":
-            return sidecar.operation_id
-    return None
+    applies = (one for one in kernel.sidecars.readable() if one.writer_kind == "SchemaApply")
+    return next((apply.operation_id for apply in applies), None)

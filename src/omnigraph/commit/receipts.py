@@ -26,6 +26,7 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.actor_id,
         row.created_at,
         row.kind,
+        row.message,
     )
 
 

@@ -10,14 +10,13 @@ the publish, it is completed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph.commit.drift import uncovered_drift
+from omnigraph.commit.interruption import interrupted
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.commit.leases import Lease, branch_scope
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema_change import ChangedTable, SchemaChange, identity_of, schema_change
 from omnigraph.commit.schema_contract import (
@@ -32,31 +31,30 @@ from omnigraph.commit.sidecar import (
     Authority,
     LeaseClaim,
     NewTable,
-    PlannedTransaction,
     SchemaDelta,
     Sidecar,
     SidecarTable,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.errors import Conflict, OmnigraphError, ReadSetChanged, RecoveryRequired
+from omnigraph.errors import Conflict, OmnigraphError, RecoveryRequired
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, build_contract
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.steps import DropProperty, DropType
 from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.compaction import rewrite_everything
 from omnigraph.storage.datasets import (
     DatasetRef,
     Handle,
     StagedTransaction,
     latest_version,
-    row_count,
+    name_after,
 )
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish
 from omnigraph.storage.reclaiming import reclaim, stored_versions
 from omnigraph.storage.snapshot import ManifestState, TableEntry
-from omnigraph.storage.table_upkeep import rewrite_everything
 from omnigraph.syntax.source import Source
 
 log = logging.getLogger(__name__)
@@ -86,34 +84,21 @@ def apply_schema(
     """
     Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
     operation_id = kernel.ids.operation_id()
-    with _whole_graph(kernel, operation_id) as lease:
+    with kernel.own_graph(operation_id, lambda: [MAIN]) as leases:
         branch = kernel.manifest.refreshed(MAIN)
         _require_only_main(branch.state)
         _require_nothing_pending(kernel)
-        published = branch.state.head_snapshot().commit.schema_hash
-        accepted = kernel.accepted_schema(published)
-        if accepted.schema_hash != published:
-            raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+        accepted = kernel.accepted_at(branch.state)
         planned = plan_change(accepted.ir, desired, allow_data_loss=allow_data_loss)
         if not planned.plan.steps:
             return AppliedSchema(planned, None, branch.state.version)
         planned.plan.require_supported()
+        lease = leases[branch_scope(MAIN)]
         apply = _Apply(
             kernel, accepted, planned, lease, operation_id=operation_id, actor_id=actor_id
         )
         commit = apply.run()
     return AppliedSchema(planned, commit, commit.manifest_version)
-
-
-@contextmanager
-def _whole_graph(kernel: Kernel, operation_id: str) -> Iterator[Lease]:
-    """Keep every writer out, and wait for those on their way; yields the lease of main."""
-    with ExitStack() as held:
-        held.enter_context(kernel.gates.whole_graph())
-        held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
-        lease = held.enter_context(kernel.leases.hold(branch_scope(MAIN), operation_id))
-        kernel.fence_if_taken_over(kernel.manifest.main, lease)
-        yield lease
 
 
 def _require_only_main(state: ManifestState) -> None:
@@ -128,9 +113,8 @@ def _require_only_main(state: ManifestState) -> None:
 
 
 def _require_nothing_pending(kernel: Kernel) -> None:
-    for name in kernel.sidecars.names():
-        sidecar = kernel.sidecars.read(name)
-        if sidecar is not None and sidecar.branch == MAIN:
+    for sidecar in kernel.sidecars.pending():
+        if sidecar.branch == MAIN:
             raise Conflict(
                 f"operation {sidecar.operation_id} was interrupted and has to be settled first",
                 hint="try again, or run `omnigraph recover`",
@@ -154,6 +138,11 @@ class _StagedTable:
         """Every transaction, in order."""
         last = [] if self.rewrite_uuid is None else [self.rewrite_uuid]
         return [*(str(transaction.uuid) for transaction in self.staged), *last]
+
+    def claim(self) -> SidecarTable:
+        """What the sidecar says of it."""
+        entry = self.table.entry
+        return SidecarTable.claiming(entry, entry.ref, self.uuids, self.restore_uuid)
 
 
 class _Apply:
@@ -222,10 +211,7 @@ class _Apply:
         except (OmnigraphError, OSError, ValueError) as error:
             commit = self._after_failure(sidecar, error)
         self._complete()
-        try:
-            self._kernel.sidecars.delete(self._operation_id)
-        except Exception:
-            log.warning("sidecar %s was left behind", self._operation_id, exc_info=True)
+        self._kernel.sidecars.forget(self._operation_id)
         return commit
 
     # --- preparation ------------------------------------------------------------------------------
@@ -250,38 +236,26 @@ class _Apply:
         staged = table.change.stage(handle, iter(ids.ulid, None))
         forgets = self._hard and table.drops and table.entry.row_count > 0
         for transaction in staged:
-            transaction.transaction_properties = {"operation": self._operation_id}
+            name_after(transaction, self._operation_id)
         return _StagedTable(table, handle, staged, ids.ulid() if forgets else None, ids.ulid())
 
     def _sidecar(self) -> Sidecar:
         snapshot = self._capture.snapshot
-        now = self._kernel.clock.wall_us()
-        lineage = CommitRow(
-            commit_id=self._kernel.ids.commit_id(),
-            branch=None,
-            manifest_version=0,
-            commit_seq=0,
-            parent_commit_id=snapshot.commit_id,
-            merged_parent_commit_id=None,
-            actor_id=self._actor_id,
-            kind="schema",
-            schema_hash=self._delta.target_hash,
-            created_at=now,
+        lineage = self._kernel.next_commit(
+            self._branch, snapshot.commit_id, "schema", self._delta.target_hash, self._actor_id
         )
         return Sidecar(
             operation_id=self._operation_id,
             writer_kind="SchemaApply",
-            started_at=now,
+            started_at=lineage.created_at,
             actor_id=self._actor_id,
             branch=MAIN,
             ref=None,
-            lease=LeaseClaim(self._lease.scope, self._lease.owner_id, self._lease.epoch),
-            authority=Authority(
-                snapshot.commit_id, snapshot.manifest_version, self._capture.schema_hash
-            ),
+            lease=LeaseClaim.of(self._lease),
+            authority=Authority.of(snapshot, self._capture.schema_hash),
             lineage=lineage,
             rollback_commit_id=self._kernel.ids.commit_id(),
-            tables=tuple(_sidecar_table(table) for table in self._tables),
+            tables=tuple(table.claim() for table in self._tables),
             schema=self._delta,
         )
 
@@ -313,18 +287,18 @@ class _Apply:
             landed = self._kernel.lance.commit(landed, transaction)
         if table.rewrite_uuid is not None:
             rewrite = rewrite_everything(landed).stage(landed, table.rewrite_uuid)
-            rewrite.transaction_properties = {"operation": self._operation_id}
+            name_after(rewrite, self._operation_id)
             self._lease.require_life()
             landed = self._kernel.lance.commit(landed, rewrite)
         table.landed = landed
 
     def _request(self, sidecar: Sidecar) -> PublishRequest:
         changed = [
-            TablePin(
+            TablePin.at(
                 table.table.entry.identity,
-                table.landed.version,
                 table.table.entry.ref,
-                row_count(table.landed, table.landed.version),
+                table.landed,
+                table.landed.version,
             )
             for table in self._tables
             if table.landed is not None
@@ -367,12 +341,7 @@ class _Apply:
             raise self._recovery_required(error) from error
 
     def _recovery_required(self, error: Exception) -> RecoveryRequired:
-        reason = error.message if isinstance(error, OmnigraphError) else str(error)
-        return RecoveryRequired(
-            self._operation_id,
-            f"the schema apply was interrupted after its first effect: {reason}",
-            "the next write, or `omnigraph recover`, finishes or undoes it",
-        )
+        return interrupted(self._operation_id, "schema apply", error)
 
     def _unlock(self) -> None:
         try:
@@ -401,16 +370,3 @@ class _Apply:
 def _reclaim_older(handle: Handle) -> None:
     versions = [version.number for version in stored_versions(handle)]
     reclaim(handle, [version for version in versions if version < handle.version])
-
-
-def _sidecar_table(table: _StagedTable) -> SidecarTable:
-    entry = table.table.entry
-    return SidecarTable(
-        entry.identity,
-        entry.table_key,
-        entry.location,
-        entry.ref,
-        entry.version,
-        tuple(PlannedTransaction(uuid, entry.version + at) for at, uuid in enumerate(table.uuids)),
-        table.restore_uuid,
-    )

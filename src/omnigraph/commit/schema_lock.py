@@ -67,7 +67,7 @@ def remove_abandoned_lock(kernel: Kernel) -> None:
                 return
             try:
                 kernel.fence_if_taken_over(kernel.manifest.main, lease)
-                if not _has_schema_apply(kernel):
+                if not has_schema_apply(kernel):
                     release_lock(kernel, lease)
             finally:
                 lease.release()
@@ -75,6 +75,6 @@ def remove_abandoned_lock(kernel: Kernel) -> None:
             whole.release()
 
 
-def _has_schema_apply(kernel: Kernel) -> bool:
-    pending = (kernel.sidecars.read(name) for name in kernel.sidecars.names())
-    return any(found is not None and found.writer_kind == "SchemaApply" for found in pending)
+def has_schema_apply(kernel: Kernel) -> bool:
+    """Whether an apply was claimed and is not settled."""
+    return any(found.writer_kind == "SchemaApply" for found in kernel.sidecars.pending())

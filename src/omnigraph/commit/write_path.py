@@ -21,17 +21,21 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_LINE, Lease
 from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import EffectFreeConflict, Intent, WriteAttempt
+from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.settings import positive_number
-from omnigraph.errors import ExpectedVersionMismatch, ReadSetChanged, StorageError
+from omnigraph.errors import (
+    EffectFreeConflict,
+    ExpectedVersionMismatch,
+    ReadSetChanged,
+    StorageError,
+)
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
-from omnigraph.storage.snapshot import ManifestState
 
 log = logging.getLogger(__name__)
 
@@ -209,24 +213,10 @@ class WritePath:
         refuse_repetition(state, request.operation_id, request.kind)
         if request.expected_head is not None:
             require_head(state, request.expected_head)
-        accepted = self._accepted(state, request.accepted)
+        accepted = self._kernel.accepted_at(state, request.accepted)
         capture = self._kernel.capture(manifest, accepted.schema_hash, state)
         captured.append(capture)
         return capture, prepare(capture, accepted.catalog)
-
-    def _accepted(self, state: ManifestState, known: AcceptedSchema) -> AcceptedSchema:
-        """The schema the head of a branch was written with: the one it may be written with now.
-
-        Schema and branch were read one beside the other, so they may not belong together. A change
-        of schema is a commit: as long as the head names the schema that is known, none happened.
-        """
-        published = state.head_snapshot().commit.schema_hash
-        if known.schema_hash == published:
-            return known
-        accepted = self._kernel.accepted_schema(published)
-        if accepted.schema_hash != published:
-            raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
-        return accepted
 
     def _acknowledge_nothing(self, capture: Capture, expected_head: str | None) -> None:
         """A conditional write that changes nothing is still checked as if it did."""

@@ -47,8 +47,9 @@ class StorageFailure(StorageError):
         *,
         hint: str | None = None,
     ) -> None:
+        done = "write to" if operation == "probe" else operation
         super().__init__(
-            f"cannot {operation} '{target}': {reason}",
+            f"cannot {done} '{target}': {reason}",
             hint=hint,
             details={
                 "failure_class": failure_class.value,
@@ -87,9 +88,13 @@ _CLASS_OF_ERRNO = {
     ),
 }
 
+_PERMISSION = (
+    "check the owner and the permissions of the directory (`ls -ld`), or use another place"
+)
 _HINT_OF_ERRNO = {
-    errno.EACCES: "check the owner and the permissions of the graph directory",
-    errno.EPERM: "check the owner and the permissions of the graph directory",
+    errno.ENOTDIR: "a part of the path is a file; name a directory",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
     errno.EROFS: "the file system is mounted read-only; open the graph read-only",
     errno.ENOSPC: "free some disk space and try again",
     errno.EDQUOT: "free some disk space and try again",

@@ -16,9 +16,15 @@ from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
-_SHIFTS = range(125, -1, -5)
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 
 PHYSICAL_REF_PREFIX = "gb-"
+
+
+def encode_ulid(value: int) -> str:
+    """The text of a ULID: its time and its random bits, as one number of 128 bits."""
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
 
 
 class IdMint:
@@ -46,7 +52,7 @@ class IdMint:
             same_or_earlier = now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS
             value = self._last + 1 if same_or_earlier else fresh
             self._last = value
-        return "".join([_ALPHABET[(value >> shift) & 31] for shift in _SHIFTS])
+        return encode_ulid(value)
 
     def commit_id(self) -> str:
         """The id of a graph commit, minted before its first effect."""

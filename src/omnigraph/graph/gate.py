@@ -8,6 +8,7 @@ storage can read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from os import PathLike
 
 from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.model.actors import check_declared_actor
@@ -16,7 +17,12 @@ from omnigraph.storage.layout import MAIN
 
 
 def check_graph_policy(policy: Policy | None) -> None:
-    """Refuse the policy of a server, which decides nothing about a graph."""
+    """Refuse the policy of a server, which decides nothing about a graph, and a mere path."""
+    if isinstance(policy, str | PathLike):
+        raise InputError(
+            f"`policy` takes a loaded policy, not the path {str(policy)!r}",
+            hint="from omnigraph.policy import load_policy, and pass load_policy(path)",
+        )
     if policy is not None and policy.kind != "graph":
         raise InputError(
             f"{policy} decides about a server, not about a graph",

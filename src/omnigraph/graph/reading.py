@@ -135,6 +135,10 @@ class GraphReading:
         """Every query of a text, checked against the accepted schema: name, parameters, kind."""
         return signatures_of(source, self._accepted().catalog)
 
+    def list_branches(self) -> list[str]:
+        """The branches, sorted."""
+        return list_branches(self._kernel)
+
     def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
         snapshot = self._snapshot(branch, None)

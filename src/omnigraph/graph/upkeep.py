@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
 from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
-from omnigraph.commit.recovery import Recoverer, Settlement
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.settling import Settlement
 from omnigraph.commit.write_path import WritePath
 from omnigraph.graph.following import GraphFollowing
 from omnigraph.graph.gate import WriteGate
@@ -47,15 +49,15 @@ class GraphUpkeep(GraphFollowing):
         self._gate.require_writable("index")
         return ensure_indices(self._kernel, self._path, self._accepted(), branch or MAIN)
 
-    def optimize(self) -> OptimizeReceipt:
+    def optimize(self, *, progress: Callable[[int, int], None] | None = None) -> OptimizeReceipt:
         """Make main compact and its indexes complete: one commit, or none if nothing is due.
 
-        Old versions stay. A table that was changed behind the graph's back is skipped. Raises
-        `RecoveryRequired` while an interrupted operation is unsettled, and `Conflict` when others
-        wrote to main meanwhile.
+        Old versions stay. A table that was changed behind the graph's back is skipped. ``progress``
+        is told how many tables are done, of how many. Raises `RecoveryRequired` while an
+        interrupted operation is unsettled, and `Conflict` when others wrote to main meanwhile.
         """
         self._gate.require_writable("optimize")
-        return optimize(self._kernel, self._accepted())
+        return optimize(self._kernel, self._accepted(), progress=progress)
 
     def repair(
         self, branch: str | None = None, *, confirm: bool = False, force: bool = False
@@ -75,18 +77,21 @@ class GraphUpkeep(GraphFollowing):
         keep: int | None = None,
         older_than: timedelta | None = None,
         confirm: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> CleanupReceipt:
         """Remove old versions of tables, and what deleted branches left behind.
 
         Versions beyond the newest ``keep`` go, and those ``older_than`` some age; with both, only
         what is both. What a live branch sees always stays. Commits whose versions are gone stay
         listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm`` nothing is
-        removed and the receipt says what would be. Raises `RecoveryRequired` while an interrupted
-        operation is unsettled, and `UncoveredDrift`.
+        removed and the receipt says what would be. ``progress`` is told how many tables are done,
+        of how many. Raises `RecoveryRequired` while an interrupted operation is unsettled, and
+        `UncoveredDrift`.
         """
         self._gate.require_writable("cleanup")
         seconds = None if older_than is None else int(older_than.total_seconds())
-        return cleanup(self._kernel, CleanupPolicy(keep, seconds), confirm=confirm)
+        policy = CleanupPolicy(keep, seconds)
+        return cleanup(self._kernel, policy, confirm=confirm, progress=progress)
 
     def examine(self) -> Diagnosis:
         """Try every way the graph is read, on every branch; writes nothing.

@@ -172,10 +172,6 @@ class ChangeFilter:
             frozenset(_known(ops, CHANGE_OPS)),
         )
 
-    def wants_type(self, kind: EntityKind, name: str) -> bool:
-        """Whether changes of a type are wanted at all."""
-        return (not self.kinds or kind in self.kinds) and (not self.types or name in self.types)
-
     def wanted_ops(self) -> Iterator[ChangeOp]:
         """The operations that are wanted."""
         return (op for op in CHANGE_OPS if not self.ops or op in self.ops)

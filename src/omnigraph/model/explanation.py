@@ -59,7 +59,7 @@ class Explanation:
         """The JSON form; what did not run has only its plan."""
         return {"plan": list(self.plan)} | (self.run.to_dict() if self.run is not None else {})
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join([*self.plan, *(_run_lines(self.run) if self.run is not None else ())])
 
     def _repr_html_(self) -> str:

@@ -99,7 +99,7 @@ class MergePlan:
         """What is merged, and how."""
         return f"{self.source} into {self.target}: {self.outcome.replace('_', ' ')}"
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -146,6 +146,7 @@ def _way_out(conflicts: Sequence[MergeConflict]) -> str:
     if isinstance(conflicts[0], RowConflict):
         return (
             "nothing was merged; change one of the branches, or let one side win with "
-            "`--on-conflict source` or `--on-conflict target`"
+            "`--on-conflict source` or `--on-conflict target`, or join edits of different "
+            "properties with `--granularity property`"
         )
     return "nothing was merged; the merged graph would break the schema: change one of the branches"

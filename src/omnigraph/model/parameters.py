@@ -53,10 +53,19 @@ def bind_parameters(
             raise ParameterError(
                 name,
                 f"parameter '{name}' not provided",
-                hint=f"pass a value for ${name}: {type}",
+                hint=_wanted(name, type, declared, document),
             )
         bound[name] = parameter_value(document.get(name), type, name)
     return bound
+
+
+def _wanted(
+    name: str, type: ValueType, declared: Mapping[str, ValueType], document: Mapping[str, object]
+) -> str:
+    """How to pass a parameter; a name that was given and means nothing may be it, misspelt."""
+    unused = ", ".join(f"`{given}`" for given in document if given not in declared)
+    spare = f"; {unused} is no parameter of this query" if unused else ""
+    return f'pass a value for ${name}: {type} among the parameters, {{"{name}": …}}{spare}'
 
 
 def parameter_value(value: object, type: ValueType, name: str) -> Value | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from omnigraph.errors import InputError
 
 LoadMode = Literal["append", "merge", "overwrite"]
 MergeOutcome = Literal["already_up_to_date", "fast_forward", "merged"]
@@ -16,6 +18,16 @@ CommitKind = Literal[
     "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
 ]
 """What a commit was made by; `maintenance` promises unchanged content."""
+
+
+def check_load_mode(mode: str) -> None:
+    """Raise `InputError` for anything but a `LoadMode`: a misspelt one must not mean another."""
+    if mode not in get_args(LoadMode):
+        raise InputError(
+            f"there is no mode '{mode}'",
+            hint="append adds, merge updates what is there by key, overwrite replaces all of a "
+            "type",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +45,12 @@ class CommitInfo:
     """Microseconds since 1970."""
     kind: CommitKind | None
     """Not in the JSON form, which older clients know as it is; None when a server told of it."""
+    message: str | None = None
+    """Why it was written, in the words of whoever did; in the JSON form only if there are any."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        return {
+        form: dict[str, Any] = {
             "graph_commit_id": self.graph_commit_id,
             "graph_branch": self.graph_branch,
             "graph_manifest_version": self.graph_manifest_version,
@@ -45,6 +59,7 @@ class CommitInfo:
             "actor_id": self.actor_id,
             "created_at": self.created_at,
         }
+        return form if self.message is None else {**form, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,11 +36,6 @@ def rows_to_python(
     columns = rows if isinstance(rows, Answer) else Answer.of(rows)
     values = [_column(column, safe_integers) for column in columns.arrays]
     return _rows(columns.names, values, columns.row_count)
-
-
-def rows_to_json_bytes(table: pa.Table | pa.RecordBatch, *, safe_integers: bool = False) -> bytes:
-    """The rows of ``table`` as the text of one JSON array."""
-    return orjson.dumps(rows_to_python(table, safe_integers=safe_integers))
 
 
 def _column(column: pa.Array | pa.ChunkedArray, safe_integers: bool) -> list[Any]:

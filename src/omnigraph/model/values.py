@@ -113,15 +113,6 @@ def assigned_value(value: object, type: ValueType, name: str) -> Value | None:
     return _convert(value, type, name, _assigned_scalar, strict=True)
 
 
-def literal_fits(value: object, type: ValueType) -> bool:
-    """Whether a literal can be stored in a property of ``type`` as it is written."""
-    try:
-        assigned_value(value, type, "")
-    except ValueConversionError:
-        return False
-    return True
-
-
 def _convert(
     value: object, type: ValueType, name: str, read: ScalarReader, *, strict: bool
 ) -> Value | None:

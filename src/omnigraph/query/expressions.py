@@ -25,7 +25,6 @@ ConstantValue: TypeAlias = ScalarValue | None
 Value: TypeAlias = ConstantValue | tuple[ConstantValue, ...]
 
 BOOL = ValueType(Scalar.BOOL)
-NULLABLE_BOOL = ValueType(Scalar.BOOL, nullable=True)
 STRING = ValueType(Scalar.STRING)
 STRINGS = ValueType(Scalar.STRING, is_list=True)
 I64 = ValueType(Scalar.I64)

@@ -8,7 +8,7 @@ tuples because a text has thousands of them, and because they cost little when t
 from __future__ import annotations
 
 from typing import Literal as OneOf
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from omnigraph.model.types import Scalar
 from omnigraph.schema.catalog import LiteralValue
@@ -16,6 +16,7 @@ from omnigraph.syntax.source import Source, Span
 
 ColumnsKind = OneOf["key", "unique", "index"]
 """The constraints that are a list of columns."""
+COLUMNS_KINDS: tuple[ColumnsKind, ...] = get_args(ColumnsKind)
 
 
 class Name(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from omnigraph.errors import SchemaContractError
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.ast import ColumnsKind
+from omnigraph.schema.ast import COLUMNS_KINDS, ColumnsKind
 from omnigraph.schema.canonical import annotation_key
 from omnigraph.schema.catalog import (
     Annotation,
@@ -35,7 +35,6 @@ from omnigraph.schema.ir import (
     TypeRef,
     checked_domain,
 )
-from omnigraph.schema.parser import COLUMNS_KINDS
 from omnigraph.schema.shape import (
     ColumnsShape,
     ConstraintShape,

@@ -1,69 +1,37 @@
-"""From `.pg` text to a `SchemaDocument`: recursive descent, one method per grammar rule.
+"""From `.pg` text to a `SchemaDocument`: recursive descent, one function per grammar rule.
 
 The parser knows the grammar and nothing else. Where a text cannot be parsed it says what was
-expected and, for the mistakes people make most, how to write it instead.
+expected and, for the mistakes people make most, how to write it instead. This module reads
+declarations and their bodies; `parse_type` and `parse_annotation` read what stands in them.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from pathlib import Path
-from typing import Literal, NoReturn, get_args
+from typing import NoReturn
 
 from omnigraph.errors import SchemaParseError
-from omnigraph.model.types import SCALAR_NAMES, Scalar
 from omnigraph.schema.ast import (
     AnnotationExpr,
     CardinalityDecl,
-    CheckDecl,
-    ColumnsDecl,
-    ColumnsKind,
     ConstraintDecl,
     EdgeDecl,
     InterfaceDecl,
-    LiteralExpr,
     Name,
     NodeDecl,
-    NumberExpr,
-    OptionExpr,
     PropertyDecl,
-    RangeDecl,
     SchemaDocument,
-    TypeExpr,
 )
+from omnigraph.schema.parse_annotation import (
+    at_constraint,
+    parse_constraint,
+    parse_property_annotation,
+    parse_type_annotations,
+)
+from omnigraph.schema.parse_stream import SchemaStream
+from omnigraph.schema.parse_type import parse_type
 from omnigraph.syntax.source import Source, Span
-from omnigraph.syntax.tokens import Lexer, Token, TokenKind, TokenStream
-
-COLUMNS_KINDS: tuple[ColumnsKind, ...] = get_args(ColumnsKind)
-CONSTRAINT_NAMES = (*COLUMNS_KINDS, "range", "check")
-"""Followed by `(`, these open a body constraint wherever they stand inside a body."""
-
-NUMBER_CHARACTERS_MAX = 400
-"""Longest number a text may hold; Python refuses to convert much longer ones."""
-INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""Range of integer literals: whatever some integer type can hold."""
-
-# `*` is no part of the language; it is a token so that `1..*` gets a useful message.
-_PUNCTUATION = ["{", "}", "(", ")", "[", "]", ",", ":", "->", "@", "?", "..", "=", "-", "*"]
-_LEXER = Lexer(_PUNCTUATION, SchemaParseError)
-_ENUM_VALUE = re.compile(r"[A-Za-z0-9_-]+")
-
-_TYPE_WORDS = (*SCALAR_NAMES, Scalar.VECTOR.value, "enum")
-_FOREIGN_TYPE_HINTS = {
-    "int": "use `I32`, `I64`, `U32` or `U64`",
-    "integer": "use `I32`, `I64`, `U32` or `U64`",
-    "long": "use `I64`",
-    "float": "use `F32` or `F64`",
-    "double": "use `F64`",
-    "number": "use `F64`, or an integer type such as `I64`",
-    "text": "use `String`",
-    "boolean": "use `Bool`",
-    "timestamp": "use `DateTime`",
-    "bytes": "use `Blob`",
-    "uuid": "use `String`",
-}
-_NO_BOUND_HINT = "`*` is not a bound: leave it out, as in `1..`"
+from omnigraph.syntax.tokens import TokenKind
 
 
 def parse_schema(origin: str | bytes | Path | Source) -> SchemaDocument:
@@ -75,501 +43,144 @@ def parse_schema(origin: str | bytes | Path | Source) -> SchemaDocument:
     ['A', 'B']
     """
     source = Source.of(origin, SchemaParseError)
-    return _Parser(TokenStream(source, _LEXER, SchemaParseError)).document()
+    return _document(SchemaStream(source))
 
 
-class _Parser:
-    """One pass over the tokens of one text."""
-
-    def __init__(self, tokens: TokenStream) -> None:
-        self._tokens = tokens
-
-    # --- declarations ----------------------------------------------------------------------------
-
-    def document(self) -> SchemaDocument:
-        tokens = self._tokens
-        declarations: list[InterfaceDecl | NodeDecl | EdgeDecl] = []
-        while not tokens.at_kind(TokenKind.END):
-            if tokens.at_word("interface"):
-                declarations.append(self._interface())
-            elif tokens.at_word("node"):
-                declarations.append(self._node())
-            elif tokens.at_word("edge"):
-                declarations.append(self._edge())
-            else:
-                self._no_declaration()
-        return SchemaDocument(tokens.source, tuple(declarations))
-
-    def _no_declaration(self) -> NoReturn:
-        tokens = self._tokens
-        if tokens.at_word("enum"):
-            tokens.unexpected(
-                "`interface`, `node` or `edge`",
-                hint="there are no named enums; write `enum(a, b)` as the type of a property",
-            )
-        tokens.unexpected("`interface`, `node` or `edge`", words=("interface", "node", "edge"))
-
-    def _interface(self) -> InterfaceDecl:
-        tokens = self._tokens
-        start = tokens.advance().span
-        name = self._type_name("after `interface`")
-        if not tokens.at_punct("{"):
-            tokens.unexpected(
-                f"`{{` after `interface {name.text}`",
-                hint="an interface has no annotations and implements nothing",
-            )
-        where = f"in interface {name.text}"
-        properties: list[PropertyDecl] = []
-
-        def item() -> None:
-            if self._at_constraint():
-                self._fail(
-                    f"expected a property {where}, found a constraint",
-                    hint="an interface has no body constraints; "
-                    "write `@key`, `@unique` or `@index` bare after a property",
-                )
-            properties.append(self._property(where))
-
-        end = tokens.block(item, where)
-        return InterfaceDecl(name, tuple(properties), start.to(end))
-
-    def _node(self) -> NodeDecl:
-        tokens = self._tokens
-        start = tokens.advance().span
-        name = self._type_name("after `node`")
-        annotations = self._type_annotations("node", name)
-        implements: list[Name] = []
-        if tokens.take_word("implements"):
-            implements.append(self._type_name("after `implements`"))
-            while tokens.take_punct(","):
-                implements.append(self._type_name("after `,`"))
-            if tokens.at_punct("@"):
-                tokens.unexpected("`{`", hint="annotations come before `implements`")
-        if not tokens.at_punct("{"):
-            header = "" if implements else " or `implements`"
-            tokens.unexpected(f"`{{`{header} after `node {name.text}`", words=("implements",))
-        properties, constraints, end = self._body(f"in node {name.text}")
-        return NodeDecl(
-            name, annotations, tuple(implements), properties, constraints, start.to(end)
-        )
-
-    def _edge(self) -> EdgeDecl:
-        tokens = self._tokens
-        start = tokens.advance().span
-        name = self._type_name("after `edge`")
-        tokens.expect_punct(":", f"after `edge {name.text}`")
-        source = self._type_name("as the source of the edge")
-        tokens.expect_punct("->", "between source and target")
-        target = self._type_name("as the target of the edge")
-        end = target.span
-        cardinality = None
-        if tokens.at_punct("@") and tokens.peek().text == "card":
-            cardinality = self._cardinality()
-            end = cardinality.span
-        annotations = self._type_annotations("edge", name)
-        end = annotations[-1].span if annotations else end
-        properties: tuple[PropertyDecl, ...] = ()
-        constraints: tuple[ConstraintDecl, ...] = ()
-        if tokens.at_punct("{"):
-            properties, constraints, end = self._body(f"in edge {name.text}")
-        return EdgeDecl(
-            name, source, target, cardinality, annotations, properties, constraints, start.to(end)
-        )
-
-    def _cardinality(self) -> CardinalityDecl:
-        tokens = self._tokens
-        start = tokens.advance().span
-        tokens.advance()
-        if not tokens.at_punct("("):
-            tokens.unexpected("`(` after `@card`", hint="write `@card(0..1)` or `@card(1..)`")
-        tokens.advance()
-        minimum = self._integer("the smallest number of edges")
-        tokens.expect_punct("..", "between the bounds of `@card`")
-        maximum = None
-        if not tokens.at_punct(")"):
-            maximum = self._integer("the largest number of edges or `)`")
-        end = tokens.expect_punct(")", "after the bounds of `@card`").span
-        return CardinalityDecl(minimum, maximum, start.to(end))
-
-    # --- bodies ----------------------------------------------------------------------------------
-
-    def _body(
-        self, where: str
-    ) -> tuple[tuple[PropertyDecl, ...], tuple[ConstraintDecl, ...], Span]:
-        properties: list[PropertyDecl] = []
-        constraints: list[ConstraintDecl] = []
-
-        def item() -> None:
-            if self._tokens.at_punct("@"):
-                constraints.append(self._constraint())
-            else:
-                properties.append(self._property(where))
-
-        end = self._tokens.block(item, where)
-        return tuple(properties), tuple(constraints), end
-
-    def _property(self, where: str) -> PropertyDecl:
-        tokens = self._tokens
-        if not tokens.at_kind(TokenKind.WORD):
-            hint = None
-            if tokens.at_kind(TokenKind.TYPE):
-                hint = "property names start with a lower-case letter or `_`"
-            tokens.unexpected(f"a property or `}}` {where}", hint=hint)
-        name = _name(tokens.advance())
-        if not tokens.at_punct(":"):
-            hint = None
-            if name.text in ("interface", "node", "edge"):
-                hint = f"a `}}` seems to be missing before this `{name.text}`"
-            tokens.unexpected(f"`:` after property `{name.text}`", hint=hint)
-        tokens.advance()
-        type_expr = self._type()
-        annotations: list[AnnotationExpr] = []
-        while tokens.at_punct("@") and not self._at_constraint():
-            annotations.append(self._property_annotation())
-        end = annotations[-1].span if annotations else type_expr.span
-        return PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))
-
-    def _at_constraint(self) -> bool:
-        """At `@key(` and the like: a body constraint, even on the line of a property."""
-        tokens = self._tokens
-        word, opening = tokens.peek(1), tokens.peek(2)
-        return (
-            tokens.at_punct("@")
-            and word.text in CONSTRAINT_NAMES
-            and opening.kind is TokenKind.PUNCT
-            and opening.text == "("
-        )
-
-    # --- types -----------------------------------------------------------------------------------
-
-    def _type(self) -> TypeExpr:
-        tokens = self._tokens
-        start = tokens.current.span
-        if tokens.at_punct("["):
-            found = self._list_type()
-        elif tokens.at_word("enum"):
-            found = self._enum_type()
-        elif tokens.current.text == Scalar.VECTOR:
-            found = self._vector_type()
+def _document(tokens: SchemaStream) -> SchemaDocument:
+    declarations: list[InterfaceDecl | NodeDecl | EdgeDecl] = []
+    while not tokens.at_kind(TokenKind.END):
+        if tokens.at_word("interface"):
+            declarations.append(_interface(tokens))
+        elif tokens.at_word("node"):
+            declarations.append(_node(tokens))
+        elif tokens.at_word("edge"):
+            declarations.append(_edge(tokens))
         else:
-            found = TypeExpr(self._scalar("a type"), start)
-        question = tokens.take_punct("?")
-        if question is None:
-            return found
-        return found._replace(nullable=True, span=start.to(question.span))
+            _no_declaration(tokens)
+    return SchemaDocument(tokens.source, tuple(declarations))
 
-    def _scalar(self, expected: str) -> Scalar:
-        tokens = self._tokens
-        word = tokens.current
-        if word.kind is TokenKind.TYPE and word.text in SCALAR_NAMES:
-            return Scalar(tokens.advance().text)
-        foreign = _FOREIGN_TYPE_HINTS.get(word.text.lower())
-        if foreign is not None:
-            tokens.unexpected(expected, hint=foreign)
-        return tokens.unexpected(expected, words=_TYPE_WORDS)
 
-    def _list_type(self) -> TypeExpr:
-        tokens = self._tokens
-        start = tokens.advance().span
-        if tokens.at_punct("[") or tokens.at_word("enum") or tokens.current.text == Scalar.VECTOR:
-            tokens.unexpected(
-                "a scalar type as the item of a list",
-                hint="there are no lists of lists, enums or vectors",
-            )
-        scalar = self._scalar("a scalar type as the item of a list")
-        if tokens.at_punct("?"):
-            tokens.unexpected(
-                "`]`", hint=f"items are never null; a list that may be is `[{scalar}]?`"
-            )
-        end = tokens.expect_punct("]", "after the item type").span
-        return TypeExpr(scalar, start.to(end), is_list=True)
-
-    def _vector_type(self) -> TypeExpr:
-        tokens = self._tokens
-        start = tokens.advance().span
-        tokens.expect_punct("(", "after `Vector`")
-        dimension = self._integer("the dimension of the vector")
-        end = tokens.expect_punct(")", "after the dimension").span
-        return TypeExpr(Scalar.VECTOR, start.to(end), dimension=dimension)
-
-    def _enum_type(self) -> TypeExpr:
-        tokens = self._tokens
-        start = tokens.advance().span
-        tokens.expect_punct("(", "after `enum`")
-        values = [self._enum_value()]
-        while tokens.take_punct(","):
-            values.append(self._enum_value())
-        end = tokens.expect_punct(")", "after the enum values").span
-        return TypeExpr(Scalar.STRING, start.to(end), enum_values=tuple(values))
-
-    def _enum_value(self) -> Name:
-        found = self._tokens.rescan(_ENUM_VALUE)
-        if found is None:
-            hint = None
-            if self._tokens.at_kind(TokenKind.STRING):
-                hint = "enum values are written without quotes"
-            self._tokens.unexpected("an enum value", hint=hint)
-        return _name(found)
-
-    # --- constraints -----------------------------------------------------------------------------
-
-    def _constraint(self) -> ConstraintDecl:
-        tokens = self._tokens
-        start = tokens.advance().span
-        name = tokens.current
-        if name.text not in CONSTRAINT_NAMES:
-            tokens.unexpected(
-                "a constraint: `@key`, `@unique`, `@index`, `@range` or `@check`",
-                hint="annotations of a property follow its type; those of a node or edge "
-                "stand before its `{`",
-            )
-        tokens.advance()
-        opening = tokens.take_punct("(")
-        if name.text == "range":
-            return self._range(start, opening)
-        if name.text == "check":
-            return self._check(start, opening)
-        kind = next(kind for kind in COLUMNS_KINDS if kind == name.text)
-        return self._columns(kind, start, opening)
-
-    def _columns(self, kind: ColumnsKind, start: Span, opening: Token | None) -> ColumnsDecl:
-        tokens = self._tokens
-        columns: list[Name] = []
-        more = opening is not None
-        while more and tokens.at_kind(TokenKind.WORD):
-            columns.append(_name(tokens.advance()))
-            more = tokens.take_punct(",") is not None
-        if more or opening is None:
-            self._fail(
-                f"expected property name in constraint @{kind}, found {tokens.current.describe()}",
-                hint=f"write `@{kind}(first, second)`",
-            )
-        end = tokens.expect_punct(")", f"after the columns of `@{kind}`").span
-        return ColumnsDecl(kind, tuple(columns), start.to(end))
-
-    def _range(self, start: Span, opening: Token | None) -> RangeDecl:
-        tokens = self._tokens
-        minimum = maximum = None
-        named = opening is not None and tokens.at_kind(TokenKind.WORD)
-        name = _name(tokens.advance()) if named else None
-        if name is not None and tokens.take_punct(","):
-            minimum = self._number()
-            if minimum is not None or tokens.at_punct(".."):
-                tokens.expect_punct("..", "after the lower bound of `@range`")
-                maximum = self._number()
-        if name is None or (minimum is None and maximum is None):
-            self._fail(
-                f"@range requires property name and bounds, found {tokens.current.describe()}",
-                hint="write `@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`",
-            )
-        if tokens.at_punct("*"):
-            tokens.unexpected("a number or `)`", hint=_NO_BOUND_HINT)
-        end = tokens.expect_punct(")", "after the bounds of `@range`").span
-        return RangeDecl(name, minimum, maximum, start.to(end))
-
-    def _check(self, start: Span, opening: Token | None) -> CheckDecl:
-        tokens = self._tokens
-        pattern = None
-        named = opening is not None and tokens.at_kind(TokenKind.WORD)
-        name = _name(tokens.advance()) if named else None
-        if name is not None and tokens.take_punct(",") and tokens.at_kind(TokenKind.STRING):
-            pattern = self._literal()
-        if name is None or pattern is None:
-            self._fail(
-                f"@check requires property name and pattern, found {tokens.current.describe()}",
-                hint='write `@check(code, "^[A-Z]+$")`',
-            )
-        end = tokens.expect_punct(")", "after the pattern of `@check`").span
-        return CheckDecl(name, pattern, start.to(end))
-
-    # --- annotations -----------------------------------------------------------------------------
-
-    def _type_annotations(
-        self, kind: Literal["node", "edge"], owner: Name
-    ) -> tuple[AnnotationExpr, ...]:
-        """Annotations in the header of a node or edge; constraints do not belong there."""
-        tokens = self._tokens
-        found: list[AnnotationExpr] = []
-        while tokens.at_punct("@"):
-            word = tokens.peek()
-            span = tokens.current.span.to(word.span)
-            if word.text in (*CONSTRAINT_NAMES, "embed"):
-                place = _HEADER_CONSTRAINTS[kind, word.text in ("range", "check")]
-                self._fail(f"@{word.text} {place} ({kind} {owner.text})", at=span)
-            if word.text == "card":
-                self._misplaced_card(span)
-            found.append(self._annotation())
-        return tuple(found)
-
-    def _property_annotation(self) -> AnnotationExpr:
-        word = self._tokens.peek()
-        span = self._tokens.current.span.to(word.span)
-        if word.text == "range":
-            self._fail(
-                "@range requires property name and bounds",
-                at=span,
-                hint="write it as a constraint of the body: `@range(age, 0..150)`",
-            )
-        if word.text == "check":
-            self._fail(
-                "@check requires property name and pattern",
-                at=span,
-                hint='write it as a constraint of the body: `@check(code, "^[A-Z]+$")`',
-            )
-        if word.text == "card":
-            self._misplaced_card(span)
-        return self._annotation()
-
-    def _misplaced_card(self, span: Span) -> NoReturn:
-        self._fail(
-            "@card is only supported on edges, directly after the target type",
-            at=span,
-            hint="write `edge Owns: Person -> Car @card(0..4)`",
+def _no_declaration(tokens: SchemaStream) -> NoReturn:
+    if tokens.at_word("enum"):
+        tokens.unexpected(
+            "`interface`, `node` or `edge`",
+            hint="there are no named enums; write `enum(a, b)` as the type of a property",
         )
+    tokens.unexpected("`interface`, `node` or `edge`", words=("interface", "node", "edge"))
 
-    def _annotation(self) -> AnnotationExpr:
-        tokens = self._tokens
-        at = tokens.advance().span
-        word = tokens.expect_kind(TokenKind.WORD, "the name of an annotation", "after `@`")
-        name = Name(word.text, at.to(word.span))
-        if not tokens.take_punct("("):
-            return AnnotationExpr(name, None, (), name.span)
-        value = self._annotation_value(name)
-        options: dict[str, OptionExpr] = {}
-        while tokens.take_punct(","):
-            option = self._option(name)
-            if option.name.text in options:
-                self._fail(
-                    f"@{name.text} repeats the option '{option.name.text}'", at=option.name.span
-                )
-            options[option.name.text] = option
-        end = tokens.expect_punct(")", f"after the arguments of `@{name.text}`").span
-        return AnnotationExpr(name, value, tuple(options.values()), name.span.to(end))
 
-    def _annotation_value(self, annotation: Name) -> LiteralExpr:
-        """The positional argument: a literal or an identifier."""
-        tokens = self._tokens
-        missing = tokens.at_punct(")") or (
-            tokens.at_kind(TokenKind.WORD) and tokens.peek().text == "="
+def _interface(tokens: SchemaStream) -> InterfaceDecl:
+    start = tokens.advance().span
+    name = tokens.type_name("after `interface`")
+    if not tokens.at_punct("{"):
+        tokens.unexpected(
+            f"`{{` after `interface {name.text}`",
+            hint="an interface has no annotations and implements nothing",
         )
-        if missing and annotation.text in _MISSING_VALUE:
-            self._fail(f"@{annotation.text} {_MISSING_VALUE[annotation.text]}")
-        literal = self._literal(signed=annotation.text == "default")
-        if literal is not None:
-            return literal
-        if tokens.at_kind(TokenKind.WORD):
-            word = tokens.advance()
-            return LiteralExpr(word.text, word.text, word.span, is_identifier=True)
+    where = f"in interface {name.text}"
+    properties: list[PropertyDecl] = []
+
+    def item() -> None:
+        if at_constraint(tokens):
+            tokens.reject(
+                f"expected a property {where}, found a constraint",
+                hint="an interface has no body constraints; "
+                "write `@key`, `@unique` or `@index` bare after a property",
+            )
+        properties.append(_property(tokens, where))
+
+    end = tokens.block(item, where)
+    return InterfaceDecl(name, tuple(properties), start.to(end))
+
+
+def _node(tokens: SchemaStream) -> NodeDecl:
+    start = tokens.advance().span
+    name = tokens.type_name("after `node`")
+    annotations = parse_type_annotations(tokens, "node", name)
+    implements: list[Name] = []
+    if tokens.take_word("implements"):
+        implements.append(tokens.type_name("after `implements`"))
+        while tokens.take_punct(","):
+            implements.append(tokens.type_name("after `,`"))
+        if tokens.at_punct("@"):
+            tokens.unexpected("`{`", hint="annotations come before `implements`")
+    if not tokens.at_punct("{"):
+        header = "" if implements else " or `implements`"
+        tokens.unexpected(f"`{{`{header} after `node {name.text}`", words=("implements",))
+    properties, constraints, end = _body(tokens, f"in node {name.text}")
+    return NodeDecl(name, annotations, tuple(implements), properties, constraints, start.to(end))
+
+
+def _edge(tokens: SchemaStream) -> EdgeDecl:
+    start = tokens.advance().span
+    name = tokens.type_name("after `edge`")
+    tokens.expect_punct(":", f"after `edge {name.text}`")
+    source = tokens.type_name("as the source of the edge")
+    tokens.expect_punct("->", "between source and target")
+    target = tokens.type_name("as the target of the edge")
+    end = target.span
+    cardinality = None
+    if tokens.at_punct("@") and tokens.peek().text == "card":
+        cardinality = _cardinality(tokens)
+        end = cardinality.span
+    annotations = parse_type_annotations(tokens, "edge", name)
+    end = annotations[-1].span if annotations else end
+    properties: tuple[PropertyDecl, ...] = ()
+    constraints: tuple[ConstraintDecl, ...] = ()
+    if tokens.at_punct("{"):
+        properties, constraints, end = _body(tokens, f"in edge {name.text}")
+    return EdgeDecl(
+        name, source, target, cardinality, annotations, properties, constraints, start.to(end)
+    )
+
+
+def _cardinality(tokens: SchemaStream) -> CardinalityDecl:
+    start = tokens.advance().span
+    tokens.advance()
+    if not tokens.at_punct("("):
+        tokens.unexpected("`(` after `@card`", hint="write `@card(0..1)` or `@card(1..)`")
+    tokens.advance()
+    minimum = tokens.integer("the smallest number of edges")
+    tokens.expect_punct("..", "between the bounds of `@card`")
+    maximum = None
+    if not tokens.at_punct(")"):
+        maximum = tokens.integer("the largest number of edges or `)`")
+    end = tokens.expect_punct(")", "after the bounds of `@card`").span
+    return CardinalityDecl(minimum, maximum, start.to(end))
+
+
+def _body(
+    tokens: SchemaStream, where: str
+) -> tuple[tuple[PropertyDecl, ...], tuple[ConstraintDecl, ...], Span]:
+    properties: list[PropertyDecl] = []
+    constraints: list[ConstraintDecl] = []
+
+    def item() -> None:
+        if tokens.at_punct("@"):
+            constraints.append(parse_constraint(tokens))
+        else:
+            properties.append(_property(tokens, where))
+
+    end = tokens.block(item, where)
+    return tuple(properties), tuple(constraints), end
+
+
+def _property(tokens: SchemaStream, where: str) -> PropertyDecl:
+    if not tokens.at_kind(TokenKind.WORD):
         hint = None
         if tokens.at_kind(TokenKind.TYPE):
-            hint = f'write it as a string: `"{tokens.current.text}"`'
-        return tokens.unexpected(f"a value for `@{annotation.text}`", hint=hint)
-
-    def _option(self, annotation: Name) -> OptionExpr:
-        tokens = self._tokens
-        what = f"an option of `@{annotation.text}`, as in `name=value`"
-        name = _name(tokens.expect_kind(TokenKind.WORD, what))
-        tokens.expect_punct("=", f"after option `{name.text}`")
-        value = self._literal()
-        if value is None:
-            tokens.unexpected(f"a literal as the value of option `{name.text}`")
-        return OptionExpr(name, value)
-
-    # --- literals --------------------------------------------------------------------------------
-
-    def _literal(self, *, signed: bool = False) -> LiteralExpr | None:
-        """A string, number or truth value, if one is here."""
-        tokens = self._tokens
-        token = tokens.current
-        if token.kind is TokenKind.STRING:
-            tokens.advance()
-            return LiteralExpr(tokens.string_value(token), token.text, token.span)
-        if tokens.at_word("true", "false"):
-            tokens.advance()
-            return LiteralExpr(token.text == "true", token.text, token.span)
-        if signed or not tokens.at_punct("-"):
-            number = self._number()
-            if number is not None:
-                return LiteralExpr(number.value, number.text, number.span)
-        return None
-
-    def _number(self) -> NumberExpr | None:
-        """An integer or float with an optional sign directly before it, if one is here."""
-        tokens = self._tokens
-        sign = tokens.current
-        negative = tokens.at_punct("-")
-        digits = tokens.peek() if negative else sign
-        if digits.kind not in (TokenKind.INT, TokenKind.FLOAT):
-            return None
-        if negative and digits.start != sign.end:
-            return None
-        if negative:
-            tokens.advance()
-        tokens.advance()
-        text = f"-{digits.text}" if negative else digits.text
-        number = self._converted(text, digits.kind, sign.span.to(digits.span))
-        if digits.kind is TokenKind.INT and not INTEGER_MIN <= number.value <= INTEGER_MAX:
-            self._fail(
-                f"integer {_shortened(text)} is out of range",
-                at=number.span,
-                hint=f"integers go from {INTEGER_MIN} to {INTEGER_MAX}; "
-                "a float is written with a point",
-            )
-        return number
-
-    def _integer(self, what: str) -> NumberExpr:
-        tokens = self._tokens
-        if not tokens.at_kind(TokenKind.INT):
-            tokens.unexpected(what, hint=_NO_BOUND_HINT if tokens.at_punct("*") else None)
-        token = tokens.advance()
-        return self._converted(token.text, token.kind, token.span)
-
-    def _converted(self, text: str, kind: TokenKind, span: Span) -> NumberExpr:
-        if len(text) > NUMBER_CHARACTERS_MAX:
-            self._fail(f"a number has more than {NUMBER_CHARACTERS_MAX} characters", at=span)
-        value: int | float = int(text) if kind is TokenKind.INT else float(text)
-        if not math.isfinite(value):
-            self._fail(f"number {_shortened(text)} is out of range", at=span)
-        return NumberExpr(value, text, span)
-
-    # --- names and errors ------------------------------------------------------------------------
-
-    def _type_name(self, where: str) -> Name:
-        tokens = self._tokens
-        if tokens.at_kind(TokenKind.TYPE):
-            return _name(tokens.advance())
+            hint = "property names start with a lower-case letter or `_`"
+        tokens.unexpected(f"a property or `}}` {where}", hint=hint)
+    name = tokens.name()
+    if not tokens.at_punct(":"):
         hint = None
-        if tokens.at_kind(TokenKind.WORD):
-            word = tokens.current.text.lstrip("_")
-            hint = "type names start with an upper-case letter"
-            hint += f", as in `{word[0].upper()}{word[1:40]}`" if word[:1].isalpha() else ""
-        return tokens.unexpected(f"a type name {where}", hint=hint)
-
-    def _fail(self, message: str, *, at: Span | None = None, hint: str | None = None) -> NoReturn:
-        self._tokens.fail(message, at or self._tokens.current.span, hint=hint)
-
-
-_HEADER_CONSTRAINTS = {
-    ("node", False): "is only supported on node properties or as body constraint",
-    ("node", True): "is only supported as body constraint",
-    ("edge", False): "is not supported on edges",
-    ("edge", True): "constraint is not supported on edges",
-}
-"""What is said about a constraint in the header of a type; `True` for `@range` and `@check`."""
-
-_MISSING_VALUE = {
-    "embed": "requires a source property name",
-    "rename_from": "requires exactly one non-empty positional value",
-    "description": "requires a non-empty value",
-    "instruction": "requires a non-empty value",
-    "default": "requires a literal value",
-}
-"""What the annotations with a meaning say when their parentheses hold no positional value."""
-
-
-def _name(token: Token) -> Name:
-    return Name(token.text, token.span)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}…"
+        if name.text in ("interface", "node", "edge"):
+            hint = f"a `}}` seems to be missing before this `{name.text}`"
+        tokens.unexpected(f"`:` after property `{name.text}`", hint=hint)
+    tokens.advance()
+    type_expr = parse_type(tokens)
+    annotations: list[AnnotationExpr] = []
+    while tokens.at_punct("@") and not at_constraint(tokens):
+        annotations.append(parse_property_annotation(tokens))
+    end = annotations[-1].span if annotations else type_expr.span
+    return PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))

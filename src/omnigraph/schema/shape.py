@@ -21,10 +21,9 @@ from omnigraph.schema.admission.effective import (
     Properties,
     as_annotation,
 )
-from omnigraph.schema.ast import AnnotationExpr, CheckDecl, ColumnsKind, RangeDecl
+from omnigraph.schema.ast import COLUMNS_KINDS, AnnotationExpr, CheckDecl, ColumnsKind, RangeDecl
 from omnigraph.schema.canonical import annotation_key
 from omnigraph.schema.catalog import Annotation, Cardinality, Check, Embed, LiteralValue, Range
-from omnigraph.schema.parser import COLUMNS_KINDS
 
 _TYPED_ANNOTATIONS = frozenset({*COLUMNS_KINDS, "embed", "default", "rename_from"})
 """Annotations with a place of their own in the shape, or none at all."""

@@ -20,7 +20,9 @@ from lance.blob import BlobFile
 from omnigraph.effects.io_counters import count
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.values import BlobUri
+from omnigraph.model.virtual_columns import ROW_ADDRESS, ROW_ID
 from omnigraph.storage import tables
+from omnigraph.storage.addresses import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.positions import addresses_at
 from omnigraph.storage.row_places import stage_in_place_of
@@ -28,10 +30,6 @@ from omnigraph.storage.tables import ID, rows_where_in, take
 
 _EXTERNAL = 3
 """The descriptor kind of a value that is only a URI."""
-_ADDRESS = "_rowaddr"
-_FRAGMENT_SHIFT = 32
-_OFFSET_MASK = 2**32 - 1
-"""A row's address is the id of its fragment in the upper half, and its offset there."""
 
 
 # --- many values ----------------------------------------------------------------------------------
@@ -52,7 +50,7 @@ def values(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
     found = rows_where_in(handle, ID, ids, columns, with_row_id=True).to_pylist()
     rows = {row[ID]: row for row in found}
     wanted = [rows[id] for id in ids.to_pylist()]
-    kept = [row["_rowid"] for row in wanted if _is_managed(row[column])]
+    kept = [row[ROW_ID] for row in wanted if _is_managed(row[column])]
     payloads = _payloads(handle, column, ids=kept)
     return pa.array([_stored(row[column], payloads) for row in wanted], BLOB_STORAGE)
 
@@ -135,8 +133,8 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
         return tables.stage_upsert(handle, rows, uuid)
     ids = rows[ID].combine_chunks()
     found = rows_where_in(handle, ID, ids, [ID], with_row_address=True)
-    addresses = found[_ADDRESS].combine_chunks().to_numpy()
-    fragments, offsets = addresses >> _FRAGMENT_SHIFT, addresses & _OFFSET_MASK
+    addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
+    fragments, offsets = addresses >> FRAGMENT_SHIFT, addresses & OFFSET_MASK
     gone = {
         int(fragment): offsets[fragments == fragment].astype(np.int64)
         for fragment in np.unique(fragments)
@@ -199,12 +197,12 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
     """The cell of one entity, known by its descriptor alone; None if there is no such entity."""
     rows = rows_where_in(handle, ID, pa.array([id]), [column], with_row_address=True)
     for row in rows.to_pylist():
-        descriptor, address = row[column], row[_ADDRESS]
+        descriptor, address = row[column], row[ROW_ADDRESS]
         if descriptor is None:
             return BlobCell(None)
         if descriptor["kind"] == _EXTERNAL:
             return BlobCell(BlobUri(descriptor["blob_uri"]))
-        tag = _tag(handle, column, address >> _FRAGMENT_SHIFT, descriptor)
+        tag = _tag(handle, column, address >> FRAGMENT_SHIFT, descriptor)
         return BlobCell(ManagedBlob(descriptor["size"], tag, handle, column, address))
     return None
 

@@ -7,6 +7,7 @@ the root would write to the root.
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
 from omnigraph.storage.damage import damaged_data, damaged_version
 from omnigraph.storage.durable import flush_commit, flush_ref, flushed_additions
+from omnigraph.storage.layout import MANIFEST
 from omnigraph.storage.newest import newest_version
 
 Handle: TypeAlias = LanceDataset
@@ -221,7 +223,20 @@ class LanceStore:
             except OmnigraphError as nothing_there:
                 return nothing_there
             return _reclaimed(where.address, version)
-        return NotFound(f"there is no dataset at {where.address}")
+        return self._missing(where)
+
+    def _missing(self, where: DatasetRef) -> NotFound:
+        """The error for a dataset that is not there, in terms of the graph somebody has opened."""
+        place = where.address.removeprefix(f"{self.root}/")
+        if place == MANIFEST:
+            return NotFound(
+                f"there is no graph at {self.root}",
+                hint=f"create one with `omnigraph init --schema schema.pg {self.root}`",
+            )
+        return NotFound(
+            f"the graph at {self.root} has lost a part: {place} is missing",
+            hint=f"restore it from a copy; `omnigraph doctor {self.root}` shows what else is wrong",
+        )
 
 
 def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
@@ -258,6 +273,11 @@ def _is_local(handle: LanceDataset) -> bool:
     return "://" not in handle.uri
 
 
+def name_after(transaction: StagedTransaction, operation_id: str) -> None:
+    """Write into a transaction which operation it belongs to, for whoever reads the history."""
+    transaction.transaction_properties = {"operation": operation_id}
+
+
 def latest_version(handle: LanceDataset) -> int:
     """The newest version of the ref a handle belongs to: one cheap probe.
 
@@ -270,7 +290,10 @@ def latest_version(handle: LanceDataset) -> int:
         version: int = handle.latest_version
     except (OSError, ValueError) as error:
         if _is_missing(error):
-            raise NotFound(f"there is no dataset at {handle.uri} any more") from error
+            raise NotFound(
+                f"{handle.uri} is not there any more",
+                hint="the graph, or this branch of it, was deleted or moved while it was open",
+            ) from error
         raise lance_failure(handle, error) from error
     return version
 
@@ -358,7 +381,8 @@ def _settle_failed_commit(
 
 def _is_missing(error: Exception) -> bool:
     text = str(error).lower()
-    return "not found" in text or "does not exist" in text
+    # The last is what a path below a file says: nothing can be there.
+    return "not found" in text or "does not exist" in text or f"(os error {errno.ENOTDIR})" in text
 
 
 def _is_conflict(error: Exception) -> bool:

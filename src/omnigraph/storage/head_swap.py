@@ -17,16 +17,15 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
 from omnigraph.errors import InternalError
+from omnigraph.model.virtual_columns import ROW_ADDRESS
+from omnigraph.storage.addresses import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest_rows import head_object_id
-
-_OFFSET_BITS = 32
-"""A row address is the id of a fragment, then the row's place in it."""
 
 
 def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> Transaction:
     """Insert ``rows``, the new head row last, and remove the head row at ``head_address``."""
     count("lance", "stage", handle.uri)
-    fragment_id, offset = divmod(head_address, 1 << _OFFSET_BITS)
+    fragment_id, offset = head_address >> FRAGMENT_SHIFT, head_address & OFFSET_MASK
     fragment = handle.get_fragment(fragment_id)
     if fragment is None:
         raise InternalError(f"{handle.uri} has no fragment {fragment_id} to hold its head row")
@@ -44,7 +43,7 @@ def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
     """Where the head row lies after `stage_head_swap` landed: last in the newest fragment."""
     newest: int = max(landed.fragment_ids())
     offset: int = rows.num_rows - 1
-    return (newest << _OFFSET_BITS) + offset
+    return (newest << FRAGMENT_SHIFT) + offset
 
 
 def find_head_address(handle: LanceDataset, branch: str) -> int:
@@ -54,10 +53,10 @@ def find_head_address(handle: LanceDataset, branch: str) -> int:
     found = handle.to_table(["object_id"], f"object_id = '{key}'", with_row_address=True)
     if found.num_rows != 1:
         raise InternalError(f"branch {branch} has {found.num_rows} head rows")
-    return int(found["_rowaddr"][0].as_py())
+    return int(found[ROW_ADDRESS][0].as_py())
 
 
 def head_address_among(rows: pa.Table, branch: str) -> int | None:
     """The address of a branch's head row in a scan with row addresses; None if it is not in it."""
     at: int = pc.index(rows["object_id"], head_object_id(branch)).as_py()
-    return None if at < 0 else int(rows["_rowaddr"][at].as_py())
+    return None if at < 0 else int(rows[ROW_ADDRESS][at].as_py())

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
-from ulid import ULID
 
+from omnigraph.effects.ids import encode_ulid
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
@@ -432,4 +432,6 @@ def _microseconds(value: int | dt.datetime) -> int:
 def _derived_ulid(created_at: int) -> str:
     """A ULID that depends on nothing but a time in microseconds."""
     digest = hashlib.sha256(f"genesis at {created_at}".encode()).digest()
-    return str(ULID((created_at // 1_000).to_bytes(6, "big") + digest[:10]))
+    return encode_ulid(
+        int.from_bytes((created_at // 1_000).to_bytes(6, "big") + digest[:10], "big")
+    )

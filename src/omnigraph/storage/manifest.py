@@ -9,6 +9,7 @@ from lance import LanceDataset
 from omnigraph.effects.io_counters import count
 from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
+from omnigraph.model.virtual_columns import LAST_UPDATED_AT
 from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
 from omnigraph.storage.head_swap import find_head_address, head_address_among
 from omnigraph.storage.layout import MAIN, MANIFEST
@@ -138,7 +139,7 @@ class ManifestBranch:
         few = rows <= ROWS_OF_A_COMMIT * (moved.version - state.version)
         changed = moved.scanner(
             columns=DECODED_COLUMNS,
-            filter=None if few else f"_row_last_updated_at_version > {state.version}",
+            filter=None if few else f"{LAST_UPDATED_AT} > {state.version}",
             fragments=fragments,
             with_row_address=True,
         ).to_table()

@@ -104,7 +104,12 @@ class CommitRow:
     operation_id: str | None = None
     """The caller's name for the write, so that a repeated request finds its first answer."""
     receipt: Mapping[str, Any] | None = None
-    """Counts of the write, kept with it for the same reason."""
+    """Counts of the write, kept with it for the same reason, and its message."""
+
+    @property
+    def message(self) -> str | None:
+        """Why it was written, in the words of whoever did."""
+        return (self.receipt or {}).get("message")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
 
+from omnigraph.storage.addresses import FRAGMENT_SHIFT
 from omnigraph.storage.fragments import FragmentState, deleted_offsets, fragments_of
 
 Positions = npt.NDArray[np.int64]
 
-_FRAGMENT_SHIFT = 32
 _STEPS_MAX = 50_000
 """Rows that Lance may walk through, about a millisecond's worth."""
 
@@ -76,7 +76,7 @@ def addresses_at(handle: LanceDataset, positions: Positions) -> list[int]:
     for placed, among in fragments_holding(handle, positions):
         deleted = deleted_offsets(handle, placed.state)
         offsets = offsets_of(positions[among] - placed.start, deleted)
-        found[among] = (placed.state.fragment_id << _FRAGMENT_SHIFT) + offsets.astype(np.uint64)
+        found[among] = (placed.state.fragment_id << FRAGMENT_SHIFT) + offsets.astype(np.uint64)
     addresses: list[int] = found.tolist()
     return addresses
 

@@ -14,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from lance import LanceDataset
 
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.io_counters import count
 from omnigraph.errors import (
-    Conflict,
     ExpectedVersionMismatch,
+    FencedOut,
     InternalError,
     PreconditionFailed,
     ReadSetChanged,
     RecoveryRequired,
     RowLevelCasContention,
 )
-from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
+from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown, Handle, row_count
 from omnigraph.storage.head_swap import stage_head_swap, swapped_head_address
 from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_merge import stage_merge
 from omnigraph.storage.manifest_rows import (
     CommitRow,
     HeadRow,
@@ -50,6 +50,11 @@ class TablePin:
     version: int
     ref: str | None
     row_count: int
+
+    @classmethod
+    def at(cls, identity: TableIdentity, ref: str | None, handle: Handle, version: int) -> TablePin:
+        """A version that is there, with the rows it has."""
+        return cls(identity, version, ref, row_count(handle, version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,6 @@ class PublishRequest:
     """Tables to drop, at the version they have."""
     expected_table_versions: Mapping[TableIdentity, int] = field(default_factory=dict)
     """Published version of each table the change rests on; 0 means unregistered."""
-
-
-class FencedOut(Conflict):
-    """Another writer took the lease over; this one must not publish any more."""
-
-    code = "fenced_out"
 
 
 def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
@@ -126,12 +125,7 @@ def complete_head(branch: ManifestBranch) -> None:
         handle, state = branch.current
         if state.has_head_row:
             return
-        count("lance", "stage", branch.where.address)
-        transaction, _ = (
-            handle.merge_insert("object_id")
-            .when_not_matched_insert_all()
-            .execute_uncommitted(encode_rows([state.head]))
-        )
+        transaction = stage_merge(handle, [state.head], replacing=False)
         with suppress(CommitLost, CommitOutcomeUnknown):
             branch.lance.commit(handle, transaction)
         branch.refresh()
@@ -199,13 +193,7 @@ def _swap(
         transaction = stage_head_swap(handle, branch.head_address(handle), encoded)
     else:
         # A table gets another alias: its registration is replaced as well, wherever it lies.
-        count("lance", "stage", branch.where.address)
-        transaction, _ = (
-            handle.merge_insert("object_id")
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute_uncommitted(encoded)
-        )
+        transaction = stage_merge(handle, rows)
     transaction.transaction_properties = {"graph_commit": commit_id}
     try:
         landed = branch.lance.commit(handle, transaction)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from omnigraph.effects.io_counters import count
 from omnigraph.errors import AlreadyExists, NotFound, RowLevelCasContention
 from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
 from omnigraph.storage.manifest import Manifest, ManifestBranch
+from omnigraph.storage.manifest_merge import stage_merge
 from omnigraph.storage.manifest_rows import (
     BranchRow,
     HeadRow,
     ManifestRow,
     RegistryRow,
     branch_object_id,
-    encode_rows,
 )
 from omnigraph.storage.publisher import PUBLISHER_RETRY_BUDGET, require_unfenced
 from omnigraph.storage.snapshot import ManifestState
@@ -32,14 +31,7 @@ def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: st
     forked = ManifestBranch(manifest.lance, manifest.root_uri, name, ref)
     head = HeadRow(name, state.head.commit_id, 0, state.head.commit_seq)
     handle = forked.handle
-    count("lance", "stage", forked.where.address)
-    transaction, _ = (
-        handle.merge_insert("object_id")
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .execute_uncommitted(encode_rows([head]))
-    )
-    manifest.lance.commit(handle, transaction)
+    manifest.lance.commit(handle, stage_merge(handle, [head]))
     return head
 
 
@@ -89,14 +81,8 @@ def _publish_registry(
         # row, and neither can slip under the other unseen, or past a takeover.
         head = replace(state.head, fence_epoch=epoch)
         changed = [*rows, RegistryRow(state.registry_changes + 1), head]
-        merge = (
-            handle.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
-        )
-        if removed is not None:
-            key = branch_object_id(removed).replace("'", "''")
-            merge = merge.when_not_matched_by_source_delete(f"object_id = '{key}'")
-        count("lance", "stage", main.where.address)
-        transaction, _ = merge.execute_uncommitted(encode_rows(changed))
+        gone = None if removed is None else branch_object_id(removed)
+        transaction = stage_merge(handle, changed, without=gone)
         try:
             landed = main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):

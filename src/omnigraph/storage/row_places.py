@@ -18,6 +18,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
 from omnigraph.effects.io_counters import count
+from omnigraph.model.virtual_columns import LAST_UPDATED_AT
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.fragments import deleted_offsets, fragments_of
 from omnigraph.storage.positions import (
@@ -42,7 +43,6 @@ PLACES = pa.schema([(ID, pa.string()), (POSITION, pa.int64()), (UPDATED_AT, pa.u
 That is a version no older than the last change of the row; only rewritten rows have an older one.
 """
 
-_UPDATED_AT = "_row_last_updated_at_version"
 ALWAYS = np.iinfo(np.uint64).max
 """In place of the version a row was written at, where that was not read."""
 _TAKEN_SHARE = 16
@@ -158,12 +158,12 @@ def _all_of(handle: LanceDataset, fragments: Sequence[PlacedFragment]) -> Iterat
     starts = np.array([each.start for each in fragments])
     ends = np.cumsum([each.remaining for each in fragments])
     first = 0
-    columns = [ID, _UPDATED_AT] if handle.has_stable_row_ids else [ID]
+    columns = [ID, LAST_UPDATED_AT] if handle.has_stable_row_ids else [ID]
     for batch in _scanned(handle, fragments, columns):
         read = np.arange(first, first + batch.num_rows)
         of = np.searchsorted(ends, read, side="right")
         positions = starts[of] + read - np.concatenate([[0], ends])[of]
-        updated_at = batch[_UPDATED_AT] if handle.has_stable_row_ids else None
+        updated_at = batch[LAST_UPDATED_AT] if handle.has_stable_row_ids else None
         yield _table(batch[ID], positions, updated_at)
         first += batch.num_rows
 

@@ -14,20 +14,15 @@ versions share most of their files with the new one.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.dataset import Index
-from lance.optimize import Compaction, CompactionTask
 
-from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.io_counters import count
 from omnigraph.model.indexes import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
-from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT, next_fragment_id
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT, Rewrite, stage_rewrite
 from omnigraph.storage.indexes import (
     TableIndex,
     index_name,
@@ -136,47 +131,6 @@ class ChangeIndexes:
             drop_parts=self.drop_parts,
             fold_without=self.fold_without,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """Rewrite groups of fragments, each into as few as possible."""
-
-    groups: tuple[tuple[int, ...], ...]
-    """Fragment ids."""
-    fragment_rows: int = TARGET_ROWS_PER_FRAGMENT
-    rewrites = True
-
-    def __str__(self) -> str:
-        return f"rewrite {sum(map(len, self.groups))} fragments"
-
-    def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
-        """Writes the new fragments. Row ids and row versions stay as they are."""
-        hit(Failpoint.OPTIMIZE_BEFORE_COMPACT)
-        return _stage_rewrite(handle, self.groups, self.fragment_rows, uuid)
-
-
-def _stage_rewrite(
-    handle: LanceDataset, groups: Iterable[Sequence[int]], fragment_rows: int, uuid: str
-) -> Transaction:
-    count("lance", "compact", handle.uri)
-    try:
-        target: Any = {"target_rows_per_fragment": fragment_rows}
-        plan: Any = Compaction.plan(handle, target)
-        options = json.loads(plan.json())["options"]
-        next_id = next_fragment_id(handle)
-        rewritten = []
-        for group in groups:
-            result = _task(handle, group, options).execute(handle)
-            new = [
-                dataclasses.replace(fragment, id=next_id + at)
-                for at, fragment in enumerate(result.new_fragments)
-            ]
-            next_id += len(new)
-            rewritten.append(LanceOperation.RewriteGroup(list(result.original_fragments), new))  # type: ignore[attr-defined]
-    except (OSError, ValueError, RuntimeError) as error:
-        raise lance_failure(handle, error) from error
-    return Transaction(handle.version, LanceOperation.Rewrite(rewritten, []), uuid=uuid)
 
 
 def stage_ahead(
@@ -453,27 +407,10 @@ def _outweighs(rows: int, others: int) -> bool:
     return rows >= SETTLED_ROWS_MIN and rows > OUTWEIGHS * others
 
 
-def _task(handle: LanceDataset, group: Sequence[int], options: object) -> CompactionTask:
-    """A task of our own making: Lance's planner knows nothing of steps to come."""
-    fragments = [handle.get_fragment(each) for each in group]
-    task = {
-        "task": {"fragments": [each.metadata.to_json() for each in fragments if each is not None]},
-        "read_version": handle.version,
-        "options": options,
-    }
-    made: CompactionTask = CompactionTask.from_json(json.dumps(task))  # type: ignore[attr-defined]
-    return made
-
-
 def stage_compaction(handle: LanceDataset, uuid: str) -> Transaction | None:
     """A rewrite that leaves indexes alone, for manifests; None if there is nothing to do.
 
     A few replaced rows are no reason: with every commit a manifest replaces one.
     """
     groups = _Planner(handle, Extent(TARGET_ROWS_PER_FRAGMENT)).groups()
-    return _stage_rewrite(handle, groups, TARGET_ROWS_PER_FRAGMENT, uuid) if groups else None
-
-
-def rewrite_everything(handle: LanceDataset) -> Rewrite:
-    """Every fragment anew, so that values of columns that are gone are left behind."""
-    return Rewrite(tuple((fragment.fragment_id,) for fragment in handle.get_fragments()))
+    return stage_rewrite(handle, groups, TARGET_ROWS_PER_FRAGMENT, uuid) if groups else None

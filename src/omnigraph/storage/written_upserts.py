@@ -4,14 +4,15 @@ A worker knows a committed row by two numbers. Its row id stays with the entity,
 takes its place is written under the same one. Its address says where it lies in this version, in
 which fragment and at which offset, and is what a deletion names.
 
-Lists of numbers that other workers need travel as files beside the rows, a `Stretch` each.
+Lists of numbers that other workers need travel as files beside the rows, a `Stretch` each. Within
+one process they need not be written.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import lance
 import numpy as np
@@ -34,27 +35,35 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some rows of a file that a worker wrote."""
+    """Some rows of a file that a worker wrote, or of columns that stayed in memory."""
 
     address: str
     start: int
     rows: int
+    held: Mapping[str, Numbers] | None = field(default=None, repr=False, compare=False)
 
 
 def write_stretches(
-    place: TablePlace,
-    rows: pa.Table,
+    place: TablePlace | None,
+    rows: Mapping[str, Numbers],
     groups: Numbers,
     *,
     storage_options: dict[str, str] | None = None,
 ) -> dict[int, list[Stretch]]:
-    """Write rows that come sorted by ``groups``, and say where those of each group lie."""
-    files = [
-        (place.data_file(json.loads(text)["files"][0]["path"]), fragment_rows(text))
-        for text in write_rows(
-            place, rows.schema, rows.to_batches(), storage_options=storage_options
+    """Write columns that come sorted by ``groups``, and say where the rows of each group lie.
+
+    Without a place they stay where they are.
+    """
+    files: list[tuple[str, int]] = [("", len(groups))]
+    if place is not None:
+        table = pa.table(dict(rows))
+        written = write_rows(
+            place, table.schema, table.to_batches(), storage_options=storage_options
         )
-    ]
+        files = [
+            (place.data_file(json.loads(text)["files"][0]["path"]), fragment_rows(text))
+            for text in written
+        ]
     found: dict[int, list[Stretch]] = {}
     first = 0
     for address, size in files:
@@ -62,7 +71,8 @@ def write_stretches(
             groups[first : first + size], return_index=True, return_counts=True
         )
         for number, start, rows_there in zip(numbers, starts, counts, strict=True):
-            stretch = Stretch(address, int(start), int(rows_there))
+            held = rows if place is None else None
+            stretch = Stretch(address, int(start), int(rows_there), held)
             found.setdefault(int(number), []).append(stretch)
         first += size
     return found
@@ -77,6 +87,10 @@ def read_stretches(
     """Columns of numbers of some stretches, one after another."""
     parts: list[list[Numbers]] = [[] for _ in columns]
     for stretch in stretches:
+        if stretch.held is not None:
+            for numbers, name in zip(parts, columns, strict=True):
+                numbers.append(stretch.held[name][stretch.start : stretch.start + stretch.rows])
+            continue
         count("lance", "scan", stretch.address)
         try:
             reader = LanceFileReader(stretch.address, storage_options, columns=list(columns))
@@ -105,6 +119,31 @@ def rows_by_row_id(dataset: LanceDataset, row_ids: Numbers, columns: Sequence[st
         return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
     except (OSError, ValueError) as error:
         raise lance_failure(dataset, error) from error
+
+
+DENSE = 16
+"""A scan of so many rows is as quick as fetching one of them."""
+
+
+def rows_by_place(
+    dataset: LanceDataset, row_ids: Numbers, addresses: Numbers, columns: Sequence[str]
+) -> pa.Table:
+    """Committed rows in the order given: fetched by row id, or out of a scan if they are many."""
+    wanted = set(np.unique(addresses >> 32).tolist())
+    fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
+    if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
+        return rows_by_row_id(dataset, row_ids, columns)
+    count("lance", "scan", dataset.uri)
+    try:
+        found = dataset.scanner(
+            columns=list(columns), fragments=fragments, with_row_address=True
+        ).to_table()
+    except (OSError, ValueError) as error:
+        raise lance_failure(dataset, error) from error
+    places = found[ROW_ADDRESS].combine_chunks().to_numpy().astype(np.int64)
+    order = np.argsort(places, kind="stable")  # as good as sorted already
+    at = order[np.searchsorted(places, addresses, sorter=order)]
+    return found.select(list(columns)).take(pa.array(at))
 
 
 def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:

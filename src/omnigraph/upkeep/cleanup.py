@@ -7,27 +7,28 @@ then on every table is for itself: what fails is noted in its row, and another r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, Lease
 from omnigraph.commit.schema_contract import accepted_tables
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
 from omnigraph.model.cleaning import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import DatasetRef, latest_version
-from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.layout import MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
 from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.reclaiming import (
+    StoredVersion,
     holds_unlisted_files,
     live_states,
     reclaim,
@@ -38,6 +39,7 @@ from omnigraph.storage.retired import remove_retired, require_folded, retired_da
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.table_sizes import version_count
 from omnigraph.upkeep.concurrency import maintenance_concurrency
+from omnigraph.upkeep.past_schemas import remove_schemas, unneeded_schemas
 from omnigraph.upkeep.pending import require_nothing_pending
 from omnigraph.upkeep.retention import Retention
 
@@ -51,6 +53,7 @@ class RefPlan:
 
     where: DatasetRef
     remove: tuple[int, ...]
+    keep: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class TablePlan:
     """What is to go of one dataset."""
 
     type_key: str
+    identity: TableIdentity | None = None
+    """None for the manifest."""
     refs: tuple[RefPlan, ...] = ()
     orphans: tuple[DatasetRef, ...] = ()
     """Forks that nobody has a claim to, in the order they can go."""
@@ -71,6 +76,8 @@ class CleanupPlan:
 
     tables: tuple[TablePlan, ...]
     retired: tuple[str, ...]
+    schemas: tuple[str, ...] = ()
+    """Objects of schemas that were replaced, and that no commit needs after this."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or "nothing is old"
@@ -84,12 +91,19 @@ class CleanupPlan:
                     yield f"{table.type_key}: remove versions {', '.join(map(str, ref.remove))}"
             for orphan in table.orphans:
                 yield f"{table.type_key}: remove ref {orphan.ref}"
-        yield from (f"remove {name}" for name in self.retired)
+        yield from (f"remove {name}" for name in (*self.retired, *self.schemas))
 
 
-def cleanup(kernel: Kernel, policy: CleanupPolicy, *, confirm: bool = False) -> CleanupReceipt:
+def cleanup(
+    kernel: Kernel,
+    policy: CleanupPolicy,
+    *,
+    confirm: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CleanupReceipt:
     """Remove what ``policy`` calls old and no live branch needs; without ``confirm``, only look.
 
+    ``progress`` is told how many tables are done, of how many.
     Raises `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table that
     was changed behind the graph's back and `StorageError` for a branch that cannot be resolved;
     nothing was removed then.
@@ -105,9 +119,9 @@ def cleanup(kernel: Kernel, policy: CleanupPolicy, *, confirm: bool = False) -> 
             )
         with _whole_graph(kernel) as lease:
             require_nothing_pending(kernel, "cleaned up")
-            rows = _carried_out(kernel, *_planned(kernel, policy), lease)
+            rows = _carried_out(kernel, *_planned(kernel, policy), lease, progress)
     else:
-        rows = _previewed(kernel, *_planned(kernel, policy))
+        rows = _previewed(kernel, *_planned(kernel, policy), progress)
     seconds = (kernel.clock.monotonic_us() - started) / 1_000_000
     return CleanupReceipt(policy, not confirm, tuple(rows), seconds)
 
@@ -115,16 +129,12 @@ def cleanup(kernel: Kernel, policy: CleanupPolicy, *, confirm: bool = False) -> 
 @contextmanager
 def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
     """Nobody writes to any branch, and no branch comes or goes. Yields the lease of the graph."""
-    operation_id = kernel.ids.operation_id()
-    with ExitStack() as held:
-        held.enter_context(kernel.gates.whole_graph())
-        whole = held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
-        registered = kernel.manifest.main.refresh().branches.keys() - {SCHEMA_APPLY_LOCK}
-        for name in sorted({MAIN, *registered}):
-            lease = held.enter_context(kernel.leases.hold(branch_scope(name), operation_id))
-            if lease.was_taken_over:
-                kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
-        yield whole
+
+    def branches() -> set[str]:
+        return {MAIN, *kernel.manifest.main.refresh().branches} - {SCHEMA_APPLY_LOCK}
+
+    with kernel.own_graph(kernel.ids.operation_id(), branches) as leases:
+        yield leases[GRAPH_SCOPE]
 
 
 # --- planning -------------------------------------------------------------------------------------
@@ -153,7 +163,17 @@ def plan_cleanup(
         for row in state.tables.values():
             tables.setdefault(row.identity, row)
     plans = [looker.table(row) for row in sorted(tables.values(), key=_in_order)]
-    return CleanupPlan((*plans, looker.manifest()), tuple(retired_datasets(kernel.store)))
+    schemas: tuple[str, ...] = ()
+    if not any(plan.error for plan in plans):
+        kept = {
+            ((plan.identity, ref.where.ref), version)
+            for plan in plans
+            if plan.identity is not None
+            for ref in plan.refs
+            for version in ref.keep
+        }
+        schemas = unneeded_schemas(kernel.store, states, kept)
+    return CleanupPlan((*plans, looker.manifest()), tuple(retired_datasets(kernel.store)), schemas)
 
 
 def _in_order(row: TableRow) -> tuple[bool, str]:
@@ -215,35 +235,34 @@ class _Looker:
             listed = self.kernel.lance.refs(dataset)
         except NotFound:
             # A type that was dropped for good has no files any more.
-            return TablePlan(row.table_key)
+            return TablePlan(row.table_key, identity)
         except OmnigraphError as error:
-            return TablePlan(row.table_key, error=error.message)
-        refs = [
-            RefPlan(
-                dataset.on(ref),
-                tuple(
-                    number
-                    for number in self._old(dataset.on(ref))
-                    if not self.retention.needs((identity, ref), number)
-                ),
-            )
-            for ref in self._in_order(listed, owned)
-        ]
-        return TablePlan(row.table_key, tuple(refs), self._orphans(dataset, listed, owned))
+            return TablePlan(row.table_key, identity, error=error.message)
+        refs = [self._ref(identity, dataset.on(ref)) for ref in self._in_order(listed, owned)]
+        orphans = self._orphans(dataset, listed, owned)
+        return TablePlan(row.table_key, identity, tuple(refs), orphans)
+
+    def _ref(self, identity: TableIdentity, where: DatasetRef) -> RefPlan:
+        """What may go of a table on one ref, and what stays."""
+        versions = stored_versions(self.kernel.lance.open(where))
+        old = self._old(versions)
+        remove = [each for each in old if not self.retention.needs((identity, where.ref), each)]
+        keep = {each.number for each in versions}.difference(remove)
+        return RefPlan(where, tuple(remove), tuple(sorted(keep)))
 
     def manifest(self) -> TablePlan:
         """What may go of the manifests. History is rows: only versions stay that may be open."""
-        dataset = self.kernel.manifest.main.where
+        dataset, kept = self.kernel.manifest.main.where, VERSIONS_KEPT_MIN
         listed = self.kernel.lance.refs(dataset)
         refs = [
-            RefPlan(dataset.on(ref), self._old(dataset.on(ref), VERSIONS_KEPT_MIN))
-            for ref in self._in_order(listed, self.live)
+            RefPlan(where, self._old(stored_versions(self.kernel.lance.open(where)), kept))
+            for where in map(dataset.on, self._in_order(listed, self.live))
         ]
-        return TablePlan(MANIFEST, tuple(refs), self._orphans(dataset, listed, self.live))
+        orphans = self._orphans(dataset, listed, self.live)
+        return TablePlan(MANIFEST, refs=tuple(refs), orphans=orphans)
 
-    def _old(self, where: DatasetRef, kept: int = 1) -> tuple[int, ...]:
+    def _old(self, versions: Sequence[StoredVersion], kept: int = 1) -> tuple[int, ...]:
         """The versions the policy gives away, but for the newest ``kept``."""
-        versions = stored_versions(self.kernel.lance.open(where))
         return tuple(
             version.number
             for place, version in enumerate(versions)
@@ -296,9 +315,12 @@ def _children_first(parents: Mapping[str, str | None]) -> list[str]:
 
 
 def _previewed(
-    kernel: Kernel, plan: CleanupPlan, states: Mapping[str, ManifestState]
+    kernel: Kernel,
+    plan: CleanupPlan,
+    states: Mapping[str, ManifestState],
+    progress: Callable[[int, int], None] | None,
 ) -> list[CleanedTable]:
-    rows = []
+    rows: list[CleanedTable] = []
     for table in plan.tables:
         found = [reclaimable(kernel.lance.open(ref.where), ref.remove) for ref in table.refs]
         rows.append(
@@ -310,15 +332,26 @@ def _previewed(
                 table.error,
             )
         )
+        if progress is not None:
+            progress(len(rows), len(plan.tables))
     error = _unfolded(kernel, states) if plan.retired else None
-    return rows + [_retired_row(kernel, name, error) for name in plan.retired]
+    rows += [_retired_row(kernel, name, error) for name in plan.retired]
+    return rows + _schema_rows(plan)
 
 
 def _carried_out(
-    kernel: Kernel, plan: CleanupPlan, states: Mapping[str, ManifestState], lease: Lease
+    kernel: Kernel,
+    plan: CleanupPlan,
+    states: Mapping[str, ManifestState],
+    lease: Lease,
+    progress: Callable[[int, int], None] | None,
 ) -> list[CleanedTable]:
+    rows: list[CleanedTable] = []
     with ThreadPoolExecutor(maintenance_concurrency()) as pool:
-        rows = list(pool.map(partial(_clean, kernel, lease), plan.tables))
+        for row in pool.map(partial(_clean, kernel, lease), plan.tables):
+            rows.append(row)
+            if progress is not None:
+                progress(len(rows), len(plan.tables))
     error = _unfolded(kernel, states) if plan.retired else None
     for name in plan.retired:
         row = _retired_row(kernel, name, error)
@@ -326,7 +359,19 @@ def _carried_out(
             lease.require_life()
             remove_retired(kernel.store, name)
         rows.append(row)
-    return rows
+    planned = sum(len(ref.remove) for table in plan.tables for ref in table.refs)
+    removed = sum(row.old_versions_removed for row in rows[: len(plan.tables)])
+    if removed < planned or any(row.error for row in rows):
+        # Versions are left that were to go, and with them commits that can still be shown.
+        return rows
+    lease.require_life()
+    return rows + _schema_rows(plan, remove_schemas(kernel.store, plan.schemas))
+
+
+def _schema_rows(plan: CleanupPlan, bytes_removed: int = 0) -> list[CleanedTable]:
+    if not plan.schemas:
+        return []
+    return [CleanedTable(PAST_SCHEMAS, bytes_removed, len(plan.schemas))]
 
 
 def _clean(kernel: Kernel, lease: Lease, plan: TablePlan) -> CleanedTable:

@@ -7,7 +7,7 @@ the graph itself is compacted, under the same lease. No version is removed by an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,6 @@ from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
-from omnigraph.errors import ReadSetChanged
 from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
@@ -100,10 +99,14 @@ def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> 
 
 
 def optimize(
-    kernel: Kernel, accepted: AcceptedSchema, extent: Extent = EVERYTHING
+    kernel: Kernel,
+    accepted: AcceptedSchema,
+    extent: Extent = EVERYTHING,
+    progress: Callable[[int, int], None] | None = None,
 ) -> OptimizeReceipt:
     """Compact the tables of main, complete their indexes and compact its manifest.
 
+    ``progress`` is told how many of the tables with something to do are done, of how many.
     Raises `RecoveryRequired` while any operation is unsettled and `Conflict` when main moved while
     this was prepared; neither leaves anything behind. What fails later is finished or undone by
     recovery.
@@ -112,14 +115,12 @@ def optimize(
     require_nothing_pending(kernel, "optimized")
     branch = kernel.manifest.refreshed(MAIN)
     require_no_schema_apply(kernel, "optimize")
-    published = branch.state.head_snapshot().commit.schema_hash
-    if accepted.schema_hash != published:
-        raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
+    accepted = kernel.accepted_at(branch.state, accepted)
     capture = kernel.capture(branch, accepted.schema_hash)
     plan = plan_optimize(kernel, capture, accepted.catalog, extent)
     intent = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
     attempt = WriteAttempt(kernel, capture, plan.changes, intent)
-    attempt.stage(maintenance_concurrency())
+    attempt.stage(maintenance_concurrency(), progress)
     with attempt.owned_branch() as lease:
         require_nothing_pending(kernel, "optimized")
         require_no_schema_apply(kernel, "optimize")

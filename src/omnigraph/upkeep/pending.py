@@ -6,8 +6,7 @@ from pathlib import PurePosixPath
 
 from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.sidecar import UnreadableSidecar
-from omnigraph.errors import RecoveryRequired
+from omnigraph.errors import RecoveryRequired, UnreadableSidecar
 from omnigraph.model.statistics import PendingOperation
 
 
@@ -16,15 +15,13 @@ def require_nothing_pending(kernel: Kernel, done: str) -> None:
 
     ``done`` says what is not done until then. Raises `RecoveryRequired`.
     """
-    for name in kernel.sidecars.names():
-        sidecar = kernel.sidecars.read(name)
-        if sidecar is not None:
-            raise RecoveryRequired(
-                sidecar.operation_id,
-                f"operation {sidecar.operation_id} on {sidecar.branch} is unfinished, and nothing "
-                f"is {done} before it is settled",
-                RECOVER_ADVICE,
-            )
+    for sidecar in kernel.sidecars.pending():
+        raise RecoveryRequired(
+            sidecar.operation_id,
+            f"operation {sidecar.operation_id} on {sidecar.branch} is unfinished, and nothing "
+            f"is {done} before it is settled",
+            RECOVER_ADVICE,
+        )
 
 
 def pending_operations(kernel: Kernel) -> list[PendingOperation]:

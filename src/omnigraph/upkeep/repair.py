@@ -16,7 +16,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
-from omnigraph.errors import InputError, ReadSetChanged
+from omnigraph.errors import InputError
 from omnigraph.model.repairing import (
     Classification,
     RepairAction,
@@ -24,7 +24,7 @@ from omnigraph.model.repairing import (
     RepairReceipt,
 )
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import Handle, row_count
+from omnigraph.storage.datasets import Handle
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish
@@ -183,10 +183,7 @@ def repair(
 def _captured(kernel: Kernel, accepted: AcceptedSchema, branch: str) -> Capture:
     manifest: ManifestBranch = kernel.manifest.refreshed(branch)
     require_no_schema_apply(kernel, "repair")
-    published = manifest.state.head_snapshot().commit.schema_hash
-    if accepted.schema_hash != published:
-        raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
-    return kernel.capture(manifest, accepted.schema_hash)
+    return kernel.capture(manifest, kernel.accepted_at(manifest.state, accepted).schema_hash)
 
 
 def _publish(
@@ -197,21 +194,15 @@ def _publish(
     if not adopted:
         return None
     branch = capture.branch
-    commit = CommitRow(
-        commit_id=kernel.ids.commit_id(),
-        branch=None if branch.where.ref is None else branch.branch,
-        manifest_version=0,
-        commit_seq=0,
-        parent_commit_id=capture.snapshot.commit_id,
-        merged_parent_commit_id=None,
-        actor_id=UPKEEP_ACTOR,
-        # The other kind promises that no content has changed.
-        kind="repair" if "forced" in actions.values() else "maintenance",
-        schema_hash=capture.schema_hash,
-        created_at=kernel.clock.wall_us(),
-    )
     request = PublishRequest(
-        commit=commit,
+        commit=kernel.next_commit(
+            branch,
+            capture.snapshot.commit_id,
+            # The other kind promises that no content has changed.
+            "repair" if "forced" in actions.values() else "maintenance",
+            capture.schema_hash,
+            UPKEEP_ACTOR,
+        ),
         epoch=lease.epoch,
         expected_head=capture.snapshot.commit_id,
         pins=tuple(_pin(table) for table in adopted),
@@ -223,8 +214,7 @@ def _publish(
 
 def _pin(table: TableDrift) -> TablePin:
     assert table.handle is not None
-    rows = row_count(table.handle, table.head)
-    return TablePin(table.entry.identity, table.head, table.entry.ref, rows)
+    return TablePin.at(table.entry.identity, table.entry.ref, table.handle, table.head)
 
 
 def _row(table: TableDrift, branch: str, *, confirm: bool, force: bool) -> RepairedTable:

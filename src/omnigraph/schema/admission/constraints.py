@@ -15,9 +15,8 @@ from omnigraph.schema.admission.effective import (
 )
 from omnigraph.schema.admission.patterns import pattern_problem
 from omnigraph.schema.admission.report import Hint, Report
-from omnigraph.schema.ast import CheckDecl, ColumnsDecl, Name, NumberExpr, RangeDecl
+from omnigraph.schema.ast import COLUMNS_KINDS, CheckDecl, ColumnsDecl, Name, NumberExpr, RangeDecl
 from omnigraph.schema.catalog import Range
-from omnigraph.schema.parser import COLUMNS_KINDS
 from omnigraph.syntax.suggest import did_you_mean
 
 EDGE_ENDS = ("src", "dst")

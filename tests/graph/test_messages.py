@@ -1,0 +1,67 @@
+"""Words that a commit keeps: why it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.commit.messages import MESSAGE_CHARACTERS_MAX
+from omnigraph.effects.failpoints import armed
+from omnigraph.errors import InputError, RecoveryRequired
+
+SCHEMA = "node Person { name: String @key }"
+ADA = b'{"type": "Person", "data": {"name": "ada"}}\n'
+BO = b'{"type": "Person", "data": {"name": "bo"}}\n'
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return og.init(tmp_path / "g.omni", SCHEMA)
+
+
+def words(graph: og.Graph) -> list[str | None]:
+    """The messages of all commits, newest first, as a fresh reader finds them."""
+    return [commit.message for commit in og.open(graph.uri).list_commits()]
+
+
+def test_every_way_to_write_keeps_its_message(graph: og.Graph, tmp_path: Path):
+    receipt = graph.load(data=ADA, mode="append", message=" the founders\n")
+    assert receipt.commit is not None and receipt.commit.message == "the founders"
+    assert receipt.commit.to_dict()["message"] == "the founders"
+    graph.mutate('query m() { insert Person { name: "bo" } }', message="a typo\n\nsee 17")
+    table = tmp_path / "people.csv"
+    table.write_text("name\ncy\n")
+    graph.load(nodes={"Person": table}, mode="append", message="as a table")
+    silent = graph.load(data=ADA, mode="overwrite").commit
+    assert words(graph) == [None, "as a table", "a typo\n\nsee 17", "the founders", None]
+    assert silent is not None and "message" not in silent.to_dict()
+
+
+def test_a_repeated_write_has_the_words_of_the_first(graph: og.Graph):
+    first = graph.load(data=ADA, mode="append", operation_id="x", message="one").commit
+    again = graph.load(data=ADA, mode="append", operation_id="x", message="two").commit
+    assert first == again
+    assert words(graph) == ["one", None]
+
+
+def test_a_write_that_was_rolled_forward_keeps_its_words(graph: og.Graph):
+    with armed("mutation.post_finalize_pre_publisher=error*1"), pytest.raises(RecoveryRequired):
+        graph.load(data=ADA, mode="append", message="nearly lost")
+    graph.load(data=BO, mode="append")
+    assert words(graph) == [None, "nearly lost", None]
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        ("  ", "the message is empty"),
+        ("x" * (MESSAGE_CHARACTERS_MAX + 1), "at most 2000 are kept"),
+        ("red \x1b[31m", "cannot be printed"),
+    ],
+)
+def test_a_message_is_a_few_words_of_plain_text(graph: og.Graph, message: str, complaint: str):
+    with pytest.raises(InputError, match=complaint):
+        graph.load(data=ADA, mode="append", message=message)
+    assert words(graph) == [None]

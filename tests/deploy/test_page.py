@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import httpx
@@ -17,8 +16,8 @@ from omnigraph.server import exports, pool, run
 from omnigraph.server.admission import Admission
 from omnigraph.server.config import CLIENT_SECONDS, SHUTDOWN_SECONDS
 from omnigraph.wire import operations
-from tests.cli.test_guide import FILE, SESSION, same_but_for_chance
 from tests.deploy.launch import DEPLOY, PAGE, ROOT, serving
+from tests.support.pages import run_page
 
 TEXT = PAGE.read_text(encoding="utf-8")
 OUTSIDE_THE_CONTAINER = {"OMNIGRAPH_USER"}
@@ -29,20 +28,8 @@ MIB, GIB = 1 << 20, 1 << 30
 def test_the_backup_of_the_page_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    for name, content in FILE.findall(TEXT):
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    sessions = SESSION.findall(TEXT)
-    assert len(sessions) == 5
-    for session in sessions:
-        command, _, expected = session.partition("\n")
-        assert main(shlex.split(command)[2:]) == 0
-        assert same_but_for_chance(capsys.readouterr().out) == same_but_for_chance(expected)
-        if "export" in command:
-            assert "`omnigraph schema show team.omni > backup.pg`" in TEXT
-            main(["schema", "show", "team.omni"])
-            (tmp_path / "backup.pg").write_text(capsys.readouterr().out)
-    main(["export", "restored.omni"])
+    run_page(PAGE, tmp_path, monkeypatch, capsys)
+    assert main(["export", "restored.omni"]) == 0
     assert capsys.readouterr().out == (tmp_path / "backup.jsonl").read_text()
 
 

@@ -6,7 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from docs.generate import OWNERS, code_owners
+from docs.generate import OWNERS
+from docs.generators.owners import code_owners
 
 ROOT = Path(__file__).parents[2]
 RFCS = ROOT / "docs" / "rfcs"

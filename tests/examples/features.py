@@ -16,7 +16,7 @@ from typing import Any, get_args
 from omnigraph.model.types import Scalar
 from omnigraph.query import ast as gq
 from omnigraph.schema import ast as pg
-from omnigraph.schema.parser import COLUMNS_KINDS
+from omnigraph.schema.ast import COLUMNS_KINDS
 
 # --- trees ----------------------------------------------------------------------------------------
 

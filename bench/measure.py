@@ -1,22 +1,28 @@
 """Taking the time.
 
-The best of several rounds is reported: other programs can only make a round slower, so the fastest
-one is nearest to what the code costs.
+Of one action the best of several rounds is reported: other programs can only make a round slower,
+so the fastest one is nearest to what the code costs. What is compared takes turns, so that a busy
+moment of the machine meets all sides alike.
 """
 
 from __future__ import annotations
 
 import gc
-import os
+import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
-from omnigraph.effects.durability import VARIABLE, configured_durability
+from collections.abc import Callable, Sequence
 
 ROUNDS = 7
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """The seconds of one call."""
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
 
 
 def best_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -24,9 +30,7 @@ def best_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
     best = float("inf")
     for _ in range(rounds):
         gc.collect()
-        start = time.perf_counter()
-        action()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, seconds_of(action))
     return best
 
 
@@ -43,6 +47,55 @@ def seconds_per_call(action: Callable[[], object], seconds_min: float = 0.1) -> 
         calls *= 4
 
 
+def in_turns(
+    rounds: int,
+    *actions: Callable[[int], object],
+    of: Callable[[list[float]], float] = statistics.median,
+) -> list[float]:
+    """The seconds of each action, one call of each after the other in every round."""
+    taken: list[list[float]] = [[] for _ in actions]
+    gc.collect()
+    for n in range(rounds):
+        for seconds, action in zip(taken, actions, strict=True):
+            began = time.perf_counter()
+            action(n)
+            seconds.append(time.perf_counter() - began)
+    return [of(seconds) for seconds in taken]
+
+
+def calls_per_second(actions: Sequence[Callable[[int], object]], seconds: float) -> float:
+    """How many calls threads manage together, each repeating an action of its own.
+
+    An action is given the number of the call, and called at least once. One that fails ends its
+    thread, and the measurement with its error.
+    """
+    start, stop = threading.Barrier(len(actions) + 1), threading.Event()
+    counts = [0] * len(actions)
+    failures: list[Exception] = []
+
+    def work(thread: int) -> None:
+        start.wait()
+        try:
+            while not (counts[thread] and stop.is_set()):
+                actions[thread](counts[thread])
+                counts[thread] += 1
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(len(actions))]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    began = time.perf_counter()
+    time.sleep(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return sum(counts) / (time.perf_counter() - began)
+
+
 def process_seconds(arguments: Sequence[str], rounds: int = ROUNDS) -> float:
     """The fastest run of a fresh Python process, from start to exit."""
 
@@ -51,19 +104,3 @@ def process_seconds(arguments: Sequence[str], rounds: int = ROUNDS) -> float:
 
     run()  # the first one compiles and caches byte code
     return best_seconds(run, rounds)
-
-
-@contextmanager
-def durability(setting: str) -> Iterator[None]:
-    """Run with one setting of durability."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = setting
-    configured_durability.cache_clear()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-        configured_durability.cache_clear()

@@ -6,13 +6,9 @@ apart. What is compared is measured in turns.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,18 +16,20 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bench.contest import note
-from bench.measure import durability
+from bench import child, merge_graph
+from bench.durability import durability
+from bench.figure import Figure, Target, Versus
+from bench.measure import seconds_of
 from bench.merge_child import STATUS
 from bench.merge_graph import DIMENSIONS, ITEM, MergeGraph, records
-from bench.record import Figure, Target
+from bench.progress import note
+from bench.scale import Scale
 from omnigraph.branching.spill import MEMORY_VARIABLE
 from omnigraph.commit.change_set import TableChange
 from omnigraph.graph import Graph
 from omnigraph.storage.layout import MAIN
 
-ROOT = Path(__file__).parent.parent
-
+SEED = merge_graph.SEED
 FLAT = Target(1.5, "at most")
 LOAD_RATIO = Target(3, "at most")
 SMALL_BUDGET = 32 * 1024 * 1024
@@ -55,15 +53,16 @@ class Sizes:
 
 
 FULL = Sizes(10_000, 1_000_000, 100_000, 100_000, 60_000, 9, 3)
-QUICK = Sizes(2_000, 100_000, 10_000, 10_000, 6_000, 3, 1)
+SMALL = Sizes(10_000, 300_000, 30_000, 30_000, 20_000, 7, 2)
 
 
-def run(*, quick: bool = False) -> list[Figure]:
+def run(scale: Scale) -> Iterator[Figure]:
     """All figures, in the order of the table."""
-    return list(_figures(QUICK if quick else FULL))
+    return measure_all(SMALL if scale == Scale.SMALL else FULL)
 
 
-def _figures(sizes: Sizes) -> Iterator[Figure]:
+def measure_all(sizes: Sizes) -> Iterator[Figure]:
+    """Every figure of the suite, at some sizes."""
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory, durability("process"):
         place = Path(directory)
         yield from _size(place, sizes)
@@ -80,13 +79,12 @@ def _size(place: Path, sizes: Sizes) -> Iterator[Figure]:
             for rows in (sizes.small, sizes.large)
         ]
         small, large = _merges(graphs, sizes.rounds)
-        at = f"{sizes.large:,} to {sizes.small:,} rows{name}"
-        yield Figure(f"merge of 50 rows into {sizes.small:,}{name}", small.merge * 1e3, "ms")
-        yield Figure(f"merge of 50 rows into {sizes.large:,}{name}", large.merge * 1e3, "ms")
-        yield Figure(f"merge, {at}", large.merge / small.merge, "×", target)
-        yield Figure(f"diff of 50 rows in {sizes.small:,}{name}", small.diff * 1e3, "ms")
-        yield Figure(f"diff of 50 rows in {sizes.large:,}{name}", large.diff * 1e3, "ms")
-        yield Figure(f"diff, {at}", large.diff / small.diff, "×", FLAT)
+        at = f"{sizes.large:,}{name}"
+        merged, compared = (
+            Versus(f"{sizes.small:,} rows", each * 1e3) for each in (small.merge, small.diff)
+        )
+        yield Figure(f"merge of 50 rows into {at}", large.merge * 1e3, "ms", target, versus=merged)
+        yield Figure(f"diff of 50 rows in {at}", large.diff * 1e3, "ms", FLAT, versus=compared)
 
 
 def _width(place: Path, sizes: Sizes) -> Iterator[Figure]:
@@ -95,10 +93,10 @@ def _width(place: Path, sizes: Sizes) -> Iterator[Figure]:
     plain = _graph(place / "plain", sizes.wide)
     wide = _graph(place / "wide", sizes.wide, vectors=True)
     without, with_vectors = _merges([plain, wide], sizes.rounds)
-    yield Figure(f"merge of 50 rows into {sizes.wide:,}", without.merge * 1e3, "ms")
-    yield Figure("the same with vectors", with_vectors.merge * 1e3, "ms")
-    yield Figure("merge, vectors to none", with_vectors.merge / without.merge, "×", FLAT)
-    yield Figure("diff, vectors to none", with_vectors.diff / without.diff, "×", FLAT)
+    at = f"{sizes.wide:,} rows with vectors"
+    merged, compared = (Versus("without", each * 1e3) for each in (without.merge, without.diff))
+    yield Figure(f"merge into {at}", with_vectors.merge * 1e3, "ms", FLAT, versus=merged)
+    yield Figure(f"diff in {at}", with_vectors.diff * 1e3, "ms", FLAT, versus=compared)
     if STATUS.exists():
         yield from _memory(wide, sizes.spilled)
 
@@ -116,15 +114,13 @@ def _memory(wide: MergeGraph, rows: int) -> Iterator[Figure]:
         for first in range(0, rows, WRITTEN_AT_ONCE):
             numbers = np.arange(first, min(first + WRITTEN_AT_ONCE, rows))
             wide.write(branch, TableChange(ITEM, "upsert", wide.items(numbers, version)))
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.merge_child", wide.graph.uri, branch],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            cwd=ROOT,
-            env={**os.environ, MEMORY_VARIABLE: str(budget)},
+        found = child.ask(
+            "bench.merge_child",
+            "merge",
+            {MEMORY_VARIABLE: str(budget)},
+            uri=wide.graph.uri,
+            branch=branch,
         )
-        found = json.loads(done.stdout)
         merged = f"merge of {size}, budget {name}"
         yield Figure(f"memory, {merged}", found["peak_mb"], "MB")
         yield Figure(merged, found["seconds"], "s")
@@ -146,16 +142,14 @@ def _large(place: Path, sizes: Sizes) -> Iterator[Figure]:
         made.write(branch, TableChange(ITEM, "upsert", theirs))
         made.write(MAIN, TableChange(ITEM, "upsert", ours))
         change = TableChange(ITEM, "upsert", written)
-        merges.append(_seconds(partial(made.graph.merge_branch, branch)))
-        loads.append(_seconds(partial(made.graph.load, mode="merge", data=lines)))
-        upserts.append(_seconds(partial(made.write, MAIN, change)))
+        merges.append(seconds_of(partial(made.graph.merge_branch, branch)))
+        loads.append(seconds_of(partial(made.graph.load, mode="merge", data=lines)))
+        upserts.append(seconds_of(partial(made.write, MAIN, change)))
     merge, load, upsert = map(statistics.median, (merges, loads, upserts))
-    rows = f"{sizes.changed:,} rows"
-    yield Figure(f"merge of {rows}", merge, "s", note=f"of {sizes.large:,}, main moved as far")
-    yield Figure(f"load of {rows}", load, "s", note="as one upsert, from JSON lines")
-    yield Figure(f"upsert of {rows}", upsert, "s", note="the same from memory")
-    yield Figure("merge to load", merge / load, "×", LOAD_RATIO)
-    yield Figure("merge to upsert from memory", merge / upsert, "×")
+    name, told = f"merge of {sizes.changed:,} rows", f"of {sizes.large:,}, main moved as far"
+    loaded, upserted = Versus("load from JSON lines", load), Versus("upsert from memory", upsert)
+    yield Figure(name, merge, "s", LOAD_RATIO, told, loaded)
+    yield Figure(name, merge, "s", None, told, upserted)
 
 
 @dataclass(frozen=True)
@@ -173,9 +167,9 @@ def _merges(graphs: list[MergeGraph], rounds: int) -> list[_Medians]:
             branch = f"edit-{turn}"
             each.graph.create_branch(branch)
             each.edit(branch, 2 * turn)
-            diff = _seconds(partial(_diff, each.graph, branch))
+            diff = seconds_of(partial(_diff, each.graph, branch))
             each.edit(MAIN, 2 * turn + 1)
-            merge = _seconds(partial(each.graph.merge_branch, branch))
+            merge = seconds_of(partial(each.graph.merge_branch, branch))
             if turn:  # the first one warms up
                 merges[at].append(merge)
                 diffs[at].append(diff)
@@ -195,15 +189,3 @@ def _graph(path: Path, rows: int, *, vectors: bool = False, is_indexed: bool = T
     if is_indexed:
         made.graph.ensure_indices()
     return made
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    from bench.__main__ import main
-
-    sys.exit(main(["merge", *sys.argv[1:]]))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
 from pathlib import Path
 
+from bench.child import Verbs, answer
 from omnigraph.graph import open_graph
 
 STATUS = Path("/proc/self/status")
 
 
-def main(uri: str, branch: str) -> dict[str, float]:
+def merge(uri: str, branch: str) -> dict[str, float]:
     """Merge a branch into main; seconds, and megabytes at their peak."""
     graph = open_graph(uri)
     graph.diff("main", "main")  # loads libraries, which is not what this is about
@@ -42,5 +41,7 @@ def _anonymous_mb() -> float:
     return 0.0
 
 
+VERBS: Verbs = {"merge": merge}
+
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], sys.argv[2])))
+    answer(VERBS)

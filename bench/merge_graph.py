@@ -15,15 +15,9 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.validation import validate
-from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Intent
-from omnigraph.effects.uri import Root
+from bench.bulk_write import write
+from omnigraph.commit.change_set import TableChange
 from omnigraph.graph import Graph, init
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.layout import MAIN
 
 SEED = 11
@@ -111,16 +105,7 @@ class MergeGraph:
 
     def write(self, branch: str, *changes: TableChange) -> None:
         """Publish changes of several tables as one commit, checked as every write is."""
-        kernel = Kernel.of(Root.parse(self._path))
-
-        def prepare(capture: Capture, catalog: Catalog) -> Prepared[None]:
-            change_set = ChangeSet({each.table_key: _typed(each, catalog) for each in changes})
-            validate(change_set, catalog, capture.reader)
-            return Prepared(change_set, None, Intent("Load", "load"))
-
-        WritePath(kernel).write(
-            branch, prepare, kind="load", accepted=kernel.accepted_schema(), may_prepare_again=False
-        )
+        write(self._path, changes, branch)
 
 
 def records(items: pa.Table) -> Iterator[bytes]:
@@ -135,12 +120,3 @@ def _ids(rows: pa.Table) -> pa.Table:
 
 def _code(number: int) -> str:
     return f"I{number:09}"
-
-
-def _typed(change: TableChange, catalog: Catalog) -> TableChange:
-    """The same change with its columns in the order and types of the table."""
-    if change.kind == "delete":
-        return change
-    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-    schema = table_schema(next(type for type in types if type.table_key == change.table_key))
-    return TableChange(change.table_key, change.kind, change.rows.select(schema.names).cast(schema))

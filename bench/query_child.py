@@ -7,14 +7,14 @@ the settings of the engine are read when it starts.
 from __future__ import annotations
 
 import importlib
-import json
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.child import Verbs, answer
 
 FIRST_HOP = (
     "query q($key: String) {"
@@ -63,6 +63,7 @@ _HOPS: dict[str, Callable[[str, str], int]] = {
 
 def threads(engine: str, path: str, keys: list[str], count: int, seconds: float) -> dict[str, Any]:
     """How many point queries threads answer in some seconds."""
+    from bench.measure import calls_per_second
     from bench.peer_kuzu import kuzu_forms_of_threads
     from bench.peer_omnigraph import Omnigraph
     from bench.questions import POINT
@@ -74,34 +75,16 @@ def threads(engine: str, path: str, keys: list[str], count: int, seconds: float)
         forms = kuzu_forms_of_threads(Path(path), POINT, count)
     for key in keys:
         forms[0]({"key": key})
-    barrier = threading.Barrier(count + 1)
-    stop = threading.Event()
-    answered = [0] * count
-    failures: list[Exception] = []
 
-    def work(number: int) -> None:
-        form, at = forms[number], number * 37
-        barrier.wait()
-        try:
-            while not stop.is_set():
-                at += 1
-                assert len(form({"key": keys[at % len(keys)]})) == 1
-                answered[number] += 1
-        except Exception as failure:
-            failures.append(failure)
+    def client(number: int) -> Callable[[int], None]:
+        form = forms[number]
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for worker in workers:
-        worker.start()
-    barrier.wait()
-    began = time.perf_counter()
-    time.sleep(seconds)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    if failures:
-        raise failures[0]
-    return {"per_second": sum(answered) / (time.perf_counter() - began)}
+        def ask(call: int) -> None:
+            assert len(form({"key": keys[(number * 37 + call) % len(keys)]})) == 1
+
+        return ask
+
+    return {"per_second": calls_per_second([client(number) for number in range(count)], seconds)}
 
 
 def overhead(path: str, persons: str, keys: list[str]) -> dict[str, Any]:
@@ -158,8 +141,9 @@ def upkeep(path: str, key: str, more: str, deleted: list[int]) -> dict[str, Any]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from bench.bulk_write import write
     from bench.social import edge_ids
-    from bench.social_graph import KNOWS, with_ids, write
+    from bench.social_graph import KNOWS, with_ids
     from omnigraph.commit.change_set import TableChange
     from omnigraph.graph import open_graph
 
@@ -218,7 +202,7 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+VERBS: Verbs = {
     "first_hop": first_hop,
     "threads": threads,
     "overhead": overhead,
@@ -228,4 +212,4 @@ VERBS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps(VERBS[sys.argv[1]](**json.load(sys.stdin))))
+    answer(VERBS)

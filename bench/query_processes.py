@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from bench.contest import Mismatch, note
+from bench import child
+from bench.contest import Mismatch
+from bench.figure import Figure, Target, Versus
 from bench.peer_kuzu import Kuzu, kuzu_database
 from bench.peer_lance import BareLance
 from bench.peer_omnigraph import Omnigraph
+from bench.progress import note
 from bench.questions import Chooser
-from bench.record import Figure, Target
 from bench.social import Integers, SocialGraph
 from bench.social_files import SocialFiles
 
@@ -37,16 +35,12 @@ UPKEEP_RATIO = Target(0.2, "at most")
 BUDGET_BYTES = 1_000_000
 BUDGET_RATIO = Target(3, "at most")
 
-ROOT = Path(__file__).parent.parent
 
-
-def measure_processes(files: SocialFiles) -> list[Figure]:
+def measure_processes(files: SocialFiles) -> Iterator[Figure]:
     """Every figure that needs processes of its own."""
-    figures: list[Figure] = []
     for measure in (_first_hop, _overhead, _threads, _adjacency, _upkeep, _budget):
         note((measure.__doc__ or "").rstrip("."))
-        figures += measure(files)
-    return figures
+        yield from measure(files)
 
 
 def _first_hop(files: SocialFiles) -> Iterator[Figure]:
@@ -57,23 +51,23 @@ def _first_hop(files: SocialFiles) -> Iterator[Figure]:
         engine: {"engine": engine, "path": str(path), "key": key} for engine, path in paths.items()
     }
     # A first process tells what it had to import; the others import it before the clock starts.
-    firsts = {engine: child("first_hop", modules=[], **asked[engine]) for engine in asked}
+    firsts = {engine: _ask("first_hop", modules=[], **asked[engine]) for engine in asked}
     if len({first["rows"] for first in firsts.values()}) > 1:
         raise Mismatch(f"the first hop from {key} differs between engines")
     taken: dict[str, list[float]] = {engine: [] for engine in asked}
     for _ in range(5):
         for engine, arguments in asked.items():
-            answer = child("first_hop", modules=firsts[engine]["modules"], **arguments)
+            answer = _ask("first_hop", modules=firsts[engine]["modules"], **arguments)
             taken[engine].append(answer["seconds"])
     ours, theirs = (statistics.median(taken[name]) for name in (Omnigraph.name, Kuzu.name))
-    yield Figure("first 1-hop of a process", ours * 1e3, "ms", None, "imports aside")
-    yield Figure("first 1-hop of a process, Kuzu", theirs * 1e3, "ms")
-    yield Figure("first 1-hop of a process, times Kuzu", theirs / ours, "×", FIRST_HOP_RATIO)
+    kuzu = Versus(Kuzu.name, theirs * 1e3, "theirs to ours")
+    name = "first 1-hop of a process"
+    yield Figure(name, ours * 1e3, "ms", FIRST_HOP_RATIO, "imports aside", kuzu)
 
 
 def _overhead(files: SocialFiles) -> Iterator[Figure]:
     """A point query without its data access."""
-    answer = child(
+    answer = _ask(
         "overhead", path=str(files.graph), persons=str(files.persons), keys=_keys(files.social, 400)
     )
     yield Figure(
@@ -88,21 +82,20 @@ def _overhead(files: SocialFiles) -> Iterator[Figure]:
 def _threads(files: SocialFiles) -> Iterator[Figure]:
     """Point queries of many threads."""
     paths = {Omnigraph.name: files.graph, Kuzu.name: kuzu_database(files)}
-    for engine, path in paths.items():
-        answer = child(
+    rates = {
+        engine: _ask(
             "threads",
             engine=engine,
             path=str(path),
             keys=_keys(files.social, 1_000),
             count=THREADS,
             seconds=2,
-        )
-        yield Figure(
-            f"point queries of {THREADS} threads, {engine}",
-            answer["per_second"],
-            "per second",
-            THREADS_PER_SECOND if engine == Omnigraph.name else None,
-        )
+        )["per_second"]
+        for engine, path in paths.items()
+    }
+    name, ours = f"point queries of {THREADS} threads", rates[Omnigraph.name]
+    yield Figure(name, ours, "per second", THREADS_PER_SECOND)
+    yield Figure(name, ours, "per second", versus=Versus(Kuzu.name, rates[Kuzu.name]))
 
 
 def _adjacency(files: SocialFiles) -> Iterator[Figure]:
@@ -139,7 +132,7 @@ def _upkeep(files: SocialFiles) -> Iterator[Figure]:
         gone = np.sort(random.choice(social.size.knows, count, replace=False))
         # Somebody who loses an acquaintance shows that the change is in the answer.
         person = int(social.knows[0][gone[0]])
-        kept_up = child(
+        kept_up = _ask(
             "upkeep",
             {"OMNIGRAPH_TRAVERSAL_MODE": "csr"},
             path=str(graph),
@@ -157,17 +150,15 @@ def _upkeep(files: SocialFiles) -> Iterator[Figure]:
     ).tolist()
     if kept_up["degrees"] != degrees:
         raise Mismatch(f"a changed graph gives degrees {kept_up['degrees']}, not {degrees}")
-    yield Figure("adjacency, rebuilt", rebuilt, "s")
     for change in ("append", "delete"):
         name = f"adjacency, {change} of {UPKEEP_SHARE:.0%}"
-        yield Figure(name, kept_up[change], "s")
-        yield Figure(f"{name} to a rebuild", kept_up[change] / rebuilt, "×", UPKEEP_RATIO)
+        yield Figure(name, kept_up[change], "s", UPKEEP_RATIO, versus=Versus("a rebuild", rebuilt))
 
 
 def _budget(files: SocialFiles) -> Iterator[Figure]:
     """A cache far smaller than the data."""
     social = files.social
-    answer = child(
+    answer = _ask(
         "budget",
         {"OMNIGRAPH_CACHE_BYTES": str(BUDGET_BYTES)},
         size=[social.size.name, social.size.persons, social.size.knows],
@@ -176,32 +167,22 @@ def _budget(files: SocialFiles) -> Iterator[Figure]:
     )
     for question, seconds in answer.items():
         yield Figure(
-            f"{question} with a cache of {BUDGET_BYTES / 1e6:g} MB to bare Lance",
-            seconds[Omnigraph.name] / seconds[BareLance.name],
-            "×",
+            f"{question}, cache of {BUDGET_BYTES / 1e6:g} MB",
+            seconds[Omnigraph.name] * 1e3,
+            "ms",
             BUDGET_RATIO,
+            versus=Versus(BareLance.name, seconds[BareLance.name] * 1e3),
         )
 
 
-def child(verb: str, environment: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
-    """What a verb of `query_child` answers in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.query_child", verb],
-        input=json.dumps(arguments),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+def _ask(verb: str, environment: dict[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
+    return child.ask("bench.query_child", verb, environment, **arguments)
 
 
 def _built_adjacency(graph: Path, social: SocialGraph) -> dict[str, float]:
     """The best of several processes in each respect."""
     runs = [
-        child(
+        _ask(
             "adjacency",
             {"OMNIGRAPH_TRAVERSAL_MODE": "csr"},
             path=str(graph),

@@ -1,58 +1,19 @@
-"""What a run leaves behind: figures, their targets, and the machine they belong to.
+"""What runs leave behind: one record per scale, in which every suite has its last run.
 
-A number without its machine means nothing, so a record always names it. Figures of one machine are
-compared with each other through ratios, which travel better than seconds do.
+Suites may run one by one, on other days and machines, so each carries its own circumstances.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from omnigraph import __version__
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a figure has to reach."""
-
-    bound: float
-    direction: Literal["at least", "at most"]
-
-    def is_met(self, value: float) -> bool:
-        """Whether a value reaches it."""
-        return value >= self.bound if self.direction == "at least" else value <= self.bound
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured value. A ratio is a figure whose unit is `×`."""
-
-    name: str
-    value: float
-    unit: str
-    target: Target | None = None
-    note: str = ""
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the target is reached; ``None`` where there is none."""
-        return None if self.target is None else self.target.is_met(self.value)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        out: dict[str, Any] = {"name": self.name, "value": self.value, "unit": self.unit}
-        if self.target is not None:
-            out["target"] = {"direction": self.target.direction, "bound": self.target.bound}
-            out["met"] = self.is_met
-        if self.note:
-            out["note"] = self.note
-        return out
+from bench.circumstances import Circumstances
+from bench.figure import Figure
+from bench.scale import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,61 +21,66 @@ class SuiteRecord:
     """The figures of one suite."""
 
     suite: str
-    figures: Sequence[Figure]
+    figures: tuple[Figure, ...]
+    circumstances: Circumstances
+    failure: str | None = None
+    """Why the run ended early; its figures are those from before."""
+
+    @property
+    def missed(self) -> list[Figure]:
+        """Figures that do not reach their target."""
+        return [figure for figure in self.figures if figure.is_met is False]
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a few words."""
+        if self.failure is not None:
+            return f"FAILED ({self.failure})"
+        targets = sum(figure.target is not None for figure in self.figures)
+        return f"{targets - len(self.missed)} of {targets} targets met"
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: ratios apart from what depends on the machine."""
+        """The JSON form."""
         return {
-            "suite": self.suite,
-            "figures": [figure.to_dict() for figure in self.figures if figure.unit != "×"],
-            "ratios": [figure.to_dict() for figure in self.figures if figure.unit == "×"],
+            **self.circumstances.to_dict(),
+            "failure": self.failure,
+            "figures": [figure.to_dict() for figure in self.figures],
         }
 
-
-def document(records: Sequence[SuiteRecord]) -> dict[str, Any]:
-    """Everything a run produced, as one JSON document."""
-    return {
-        "omnigraph": __version__,
-        "python": platform.python_version(),
-        "machine": machine(),
-        "suites": [record.to_dict() for record in records],
-    }
+    @classmethod
+    def from_dict(cls, suite: str, found: Mapping[str, Any]) -> SuiteRecord:
+        """A suite that was kept."""
+        rest = {name: found[name] for name in found.keys() - {"failure", "figures"}}
+        figures = tuple(map(Figure.from_dict, found["figures"]))
+        return cls(suite, figures, Circumstances(**rest), found["failure"])
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on; nothing that identifies a person or a network."""
-    return {
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_gib": _memory_gib(),
-        "load": _load(),
-        "implementation": sys.implementation.name,
-    }
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The last run of every suite at one scale."""
 
+    scale: Scale
+    suites: Mapping[str, SuiteRecord] = field(default_factory=dict)
 
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or "unknown"
+    def with_suite(self, suite: SuiteRecord) -> Record:
+        """The record with another run of one suite."""
+        return Record(self.scale, {**self.suites, suite.suite: suite})
 
+    def to_json(self) -> str:
+        """The text of its file."""
+        suites = {name: suite.to_dict() for name, suite in self.suites.items()}
+        found = {"scale": self.scale.value, "suites": suites}
+        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
-def _load() -> float | None:
-    """How many processes wanted a core lately: on a busy machine, figures are too high."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except (OSError, AttributeError):
-        return None
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """What a file holds."""
+        found = json.loads(text)
+        suites = {name: SuiteRecord.from_dict(name, each) for name, each in found["suites"].items()}
+        return cls(Scale(found["scale"]), suites)
 
-
-def _memory_gib() -> float | None:
-    try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
-    return round(size / 2**30, 1)
+    @classmethod
+    def kept_in(cls, folder: Path, scale: Scale) -> Record:
+        """The record of a scale in a folder; an empty one where nothing was measured yet."""
+        path = folder / f"{scale}.json"
+        return cls.from_json(path.read_text("utf-8")) if path.exists() else cls(scale)

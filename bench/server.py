@@ -23,15 +23,18 @@ import httpx
 import orjson
 
 import omnigraph as og
-from bench.contest import note
-from bench.measure import durability
-from bench.record import Figure, Target
+from bench.durability import durability
+from bench.figure import Figure, Target, Versus
+from bench.measure import calls_per_second
+from bench.progress import note
+from bench.scale import Scale
 from bench.server_load import RawConnection, request_bytes
 from omnigraph.client import RemoteGraph
 from omnigraph.client.patience import Patience
 from omnigraph.errors import InternalError, OmnigraphError, StorageError, TooManyRequests
 from omnigraph.graph import Graph
 
+SEED = None
 OVERHEAD_MS = Target(1.5, "at most")
 CLIENTS = 16
 CLIENTS_RATIO = Target(0.6, "at least")
@@ -82,31 +85,29 @@ class Sizes:
 
 
 FULL = Sizes(10_000, 2_000, 5, 1_000_000, 60)
-QUICK = Sizes(2_000, 200, 1, 20_000, 3)
+SMALL = Sizes(10_000, 1_000, 3, 300_000, 20)
 
 
-def run(*, quick: bool = False) -> list[Figure]:
+def run(scale: Scale) -> Iterator[Figure]:
     """Measure everything about the server."""
-    return measure_all(QUICK if quick else FULL)
+    return measure_all(SMALL if scale == Scale.SMALL else FULL)
 
 
-def measure_all(sizes: Sizes) -> list[Figure]:
+def measure_all(sizes: Sizes) -> Iterator[Figure]:
     """Every figure of the suite, at some sizes."""
     with TemporaryDirectory() as directory, durability("process"):
         place = Path(directory)
         note("making the graphs")
         graph = new_graph(place / "people.omni", sizes.people)
-        figures: list[Figure] = []
         with served(graph.uri) as url:
             note("point queries")
-            figures += points(graph, url, sizes)
+            yield from points(graph, url, sizes)
             note(f"{CLIENTS} clients")
-            figures += many_clients(graph, url, sizes)
+            yield from many_clients(graph, url, sizes)
         note(f"{sizes.rows:,} rows")
-        figures += many_rows(place, sizes)
+        yield from many_rows(place, sizes)
         note(f"a mixed load for {sizes.mixed_seconds:.0f} s")
-        figures += mixed(place, graph, sizes)
-        return figures
+        yield from mixed(place, graph, sizes)
 
 
 # --- graphs and servers ---------------------------------------------------------------------------
@@ -224,36 +225,18 @@ def many_clients(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
         by_client = _threads_per_second(
             lambda handle: remote.query(POINT, {"handle": handle}), handles, sizes.seconds
         )
-    yield Figure(f"{CLIENTS} threads, embedded", embedded, "queries/s")
-    yield Figure(f"{CLIENTS} connections, served", over_http, "queries/s")
+    in_process = Versus(f"{CLIENTS} threads, embedded", embedded)
+    name = f"{CLIENTS} connections, served"
+    yield Figure(name, over_http, "queries/s", CLIENTS_RATIO, versus=in_process)
     told = "of one process, whose own work is included"
     yield Figure(f"{CLIENTS} threads, our client", by_client, "queries/s", note=told)
-    yield Figure("served by embedded throughput", over_http / embedded, "×", CLIENTS_RATIO)
 
 
 def _threads_per_second(ask: Callable[[str], object], handles: list[str], seconds: float) -> float:
-    counts = [0] * CLIENTS
-    start = threading.Barrier(CLIENTS + 1)
-    stop = threading.Event()
+    def client(at: int) -> Callable[[int], object]:
+        return lambda n: ask(handles[(at + n * CLIENTS) % len(handles)])
 
-    def work(at: int) -> None:
-        start.wait()
-        turn = at
-        while not stop.is_set():
-            ask(handles[turn % len(handles)])
-            counts[at] += 1
-            turn += CLIENTS
-
-    threads = [threading.Thread(target=work, args=(at,)) for at in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    began = time.perf_counter()
-    time.sleep(seconds)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / (time.perf_counter() - began)
+    return calls_per_second([client(at) for at in range(CLIENTS)], seconds)
 
 
 # --- many rows ------------------------------------------------------------------------------------
@@ -286,9 +269,9 @@ def many_rows(place: Path, sizes: Sizes) -> Iterator[Figure]:
         assert graph.query(EVERYBODY).row_count == sizes.rows
         embedded.append(time.perf_counter() - start)
     yield Figure(f"{sizes.rows:,} rows, embedded", min(embedded), "s")
-    for name, taken in seconds.items():
-        yield Figure(f"{sizes.rows:,} rows as {name}", taken, "s")
-    yield Figure("rows as Arrow, by JSON", seconds["JSON"] / seconds["Arrow"], "×", ARROW_RATIO)
+    as_lines = Versus("as JSON", seconds["JSON"], "theirs to ours")
+    name = f"{sizes.rows:,} rows as Arrow"
+    yield Figure(name, seconds["Arrow"], "s", ARROW_RATIO, versus=as_lines)
 
 
 # --- everything at once ---------------------------------------------------------------------------

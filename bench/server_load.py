@@ -47,10 +47,17 @@ class RawConnection:
         """Send a request and wait for its whole answer."""
         self.socket.sendall(request)
         while True:
-            self.received += self.socket.recv(1 << 16)
+            self.receive()
             answer = self.taken()
             if answer is not None:
                 return answer
+
+    def receive(self) -> None:
+        """Take in what has arrived."""
+        arrived = self.socket.recv(1 << 16)
+        if not arrived:
+            raise ConnectionError("the server closed the connection")
+        self.received += arrived
 
     def taken(self) -> bytes | None:
         """The answer, if all of it is there; raises for anything but a success."""
@@ -82,7 +89,7 @@ def answers_per_second(url: str, requests: list[bytes], clients: int, seconds: f
     while time.perf_counter() - start < seconds:
         for key, _ in waiting.select(timeout=1):
             connection = key.data
-            connection.received += connection.socket.recv(1 << 16)
+            connection.receive()
             if connection.taken() is not None:
                 count += 1
                 connection.socket.sendall(requests[sent % len(requests)])

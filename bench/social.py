@@ -73,7 +73,7 @@ class Size:
 SIZES = {
     size.name: size
     for size in (
-        Size("20k", 20_000, 200_000),
+        Size("100k", 100_000, 1_000_000),
         Size("200k", 200_000, 2_000_000),
         Size("1m", 1_000_000, 10_000_000),
     )

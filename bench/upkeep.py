@@ -6,22 +6,24 @@ them indexed. What is compared is measured in turns, so that a busy moment meets
 
 from __future__ import annotations
 
-import gc
 import json
 import random
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.measure import best_seconds, durability
-from bench.record import Figure, Target
+from bench.durability import durability
+from bench.figure import Figure, Target, Versus
+from bench.measure import best_seconds, in_turns
+from bench.progress import note
+from bench.scale import Scale
 from omnigraph.graph import Graph, init, open_graph
 
+SEED = 7
 AS_FRESH = Target(1.2, "at most")
 IDLE_RATIO = Target(5, "at most")
 BYTES_RATIO = Target(1.5, "at most")
@@ -41,6 +43,7 @@ query add($slug: String, $size: I32, $text: String, $leaf: Vector(384)) {
 """
 POINT = "query point($slug: String) { match { $n: Note { slug: $slug } } return { $n.text } }"
 
+FRESH = "loaded at once"
 INDEXED_AT = 100
 """The grown graph got its indexes when it had so many notes."""
 KEEP = 10
@@ -61,44 +64,42 @@ class Sizes:
 
 
 FULL = Sizes(2_000, 15, 300, 128)
-QUICK = Sizes(150, 3, 20, 64)
+SMALL = Sizes(1_000, 9, 150, 128)
 
 
-def run(*, quick: bool = False) -> list[Figure]:
+def run(scale: Scale) -> Iterator[Figure]:
     """Measure everything about upkeep."""
-    return measure_all(QUICK if quick else FULL)
+    return measure_all(SMALL if scale == Scale.SMALL else FULL)
 
 
-def measure_all(sizes: Sizes) -> list[Figure]:
+def measure_all(sizes: Sizes) -> Iterator[Figure]:
     """Every figure of the suite, at some sizes."""
     notes = _notes(sizes.commits + sizes.inserts)
     known, new = notes[: sizes.commits], notes[sizes.commits :]
     with TemporaryDirectory() as directory, durability("process"):
         place = Path(directory)
+        note(f"a graph grown by {sizes.commits:,} commits, and one loaded at once")
         grown = _grown(place / "grown", known)
         loaded = _loaded(place / "loaded", known)
         worn = _reads(sizes, known, [grown, loaded])
         began = time.perf_counter()
         receipt = grown.optimize()
         optimized = time.perf_counter() - began
-        fragments = receipt.fragments_removed
-        figures = [
-            Figure("optimize", optimized * 1e3, "ms", None, f"{fragments} fragments rewritten"),
-            *_compared(sizes, "worn", worn, None),
-            *_compared(sizes, "optimized", _reads(sizes, known, [grown, loaded]), AS_FRESH),
-            *_commits(sizes, new, [grown, loaded]),
-        ]
+        rewritten = f"{receipt.fragments_removed} fragments rewritten"
+        yield Figure("optimize", optimized * 1e3, "ms", None, rewritten)
+        yield from _compared("worn", worn, None)
+        yield from _compared("optimized", _reads(sizes, known, [grown, loaded]), AS_FRESH)
+        yield from _commits(sizes, new, [grown, loaded])
         grown.optimize()
-        figures += _idle(grown)
-        figures += _bytes(grown, _loaded(place / "whole", notes))
-    return figures
+        yield from _idle(grown)
+        yield from _bytes(grown, _loaded(place / "whole", notes))
 
 
 # --- graphs ---------------------------------------------------------------------------------------
 
 
 def _notes(count: int) -> list[Note]:
-    chance = random.Random(7)
+    chance = random.Random(SEED)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(chance.choices(letters, k=7)) for _ in range(5_000)]
     return [
@@ -114,16 +115,16 @@ def _notes(count: int) -> list[Note]:
 
 def _grown(uri: Path, notes: Sequence[Note]) -> Graph:
     graph = init(uri, SCHEMA)
-    for number, note in enumerate(notes):
+    for number, each in enumerate(notes):
         if number == INDEXED_AT:
             graph.ensure_indices()
-        graph.mutate(ADD, note)
+        graph.mutate(ADD, each)
     return graph
 
 
 def _loaded(uri: Path, notes: Sequence[Note]) -> Graph:
     graph = init(uri, SCHEMA)
-    lines = [json.dumps({"type": "Note", "data": note}) for note in notes]
+    lines = [json.dumps({"type": "Note", "data": each}) for each in notes]
     graph.load(data="\n".join(lines), mode="append")
     graph.ensure_indices()
     return graph
@@ -144,9 +145,9 @@ class Reads:
 
 def _reads(sizes: Sizes, known: Sequence[Note], graphs: Sequence[Graph]) -> list[Reads]:
     """A scan is an export: it reads every row from its file, whatever was read before."""
-    asked = random.Random(8).choices(known, k=sizes.points)
-    scans = _in_turns(sizes.scans, *(partial(_scan, graph, len(known)) for graph in graphs), of=min)
-    points = _in_turns(sizes.points, *(partial(_point, graph, asked) for graph in graphs))
+    asked = random.Random(SEED + 1).choices(known, k=sizes.points)
+    scans = in_turns(sizes.scans, *(partial(_scan, graph, len(known)) for graph in graphs), of=min)
+    points = in_turns(sizes.points, *(partial(_point, graph, asked) for graph in graphs))
     return [Reads(*each) for each in zip(scans, points, strict=True)]
 
 
@@ -159,27 +160,20 @@ def _point(graph: Graph, asked: Sequence[Note], n: int) -> None:
     assert row["n.text"] == asked[n]["text"]
 
 
-def _compared(
-    sizes: Sizes, state: str, both: Sequence[Reads], target: Target | None
-) -> list[Figure]:
+def _compared(state: str, both: Sequence[Reads], target: Target | None) -> list[Figure]:
     grown, loaded = both
-    named = f"after {sizes.commits:,} commits, {state}"
+    scan, point = (Versus(FRESH, each * 1e3) for each in (loaded.scan, loaded.point))
     return [
-        Figure(f"scan {named}", grown.scan * 1e3, "ms"),
-        Figure(f"scan, {state} to loaded at once", grown.scan / loaded.scan, "×", target),
-        Figure(f"point lookup {named}", grown.point * 1e3, "ms"),
-        Figure(f"point lookup, {state} to loaded at once", grown.point / loaded.point, "×", target),
+        Figure(f"scan, {state}", grown.scan * 1e3, "ms", target, versus=scan),
+        Figure(f"point lookup, {state}", grown.point * 1e3, "ms", target, versus=point),
     ]
 
 
 def _commits(sizes: Sizes, new: Sequence[Note], graphs: Sequence[Graph]) -> list[Figure]:
     inserts = [partial(_insert, graph, new) for graph in graphs]
-    grown, loaded = _in_turns(sizes.inserts, *inserts)
-    named = f"after {sizes.commits:,} commits, optimized"
-    return [
-        Figure(f"commit {named}", grown * 1e3, "ms"),
-        Figure("commit, optimized to loaded at once", grown / loaded, "×", AS_FRESH),
-    ]
+    grown, loaded = in_turns(sizes.inserts, *inserts)
+    versus = Versus(FRESH, loaded * 1e3)
+    return [Figure("commit, optimized", grown * 1e3, "ms", AS_FRESH, versus=versus)]
 
 
 def _insert(graph: Graph, new: Sequence[Note], n: int) -> None:
@@ -194,11 +188,9 @@ def _idle(graph: Graph) -> list[Figure]:
         assert graph.optimize().graph_commit_id is None
 
     nothing, opened = best_seconds(idle), best_seconds(lambda: open_graph(graph.uri))
-    return [
-        Figure("open", opened * 1e3, "ms"),
-        Figure("optimize with nothing to do", nothing * 1e3, "ms"),
-        Figure("optimize with nothing to do, to open", nothing / opened, "×", IDLE_RATIO),
-    ]
+    versus = Versus("opening the graph", opened * 1e3)
+    name = "optimize with nothing to do"
+    return [Figure(name, nothing * 1e3, "ms", IDLE_RATIO, versus=versus)]
 
 
 def _bytes(grown: Graph, loaded: Graph) -> list[Figure]:
@@ -206,33 +198,13 @@ def _bytes(grown: Graph, loaded: Graph) -> list[Figure]:
     began = time.perf_counter()
     grown.cleanup(keep=KEEP, confirm=True)
     cleaned = time.perf_counter() - began
-    kept, fresh = _size(grown), _size(loaded)
+    fresh = Versus(FRESH, _size(loaded) / 1e6)
     return [
         Figure("bytes before cleanup", whole / 1e6, "MB"),
         Figure(f"cleanup --keep {KEEP}", cleaned * 1e3, "ms"),
-        Figure("bytes after cleanup", kept / 1e6, "MB"),
-        Figure("bytes after cleanup to loaded at once", kept / fresh, "×", BYTES_RATIO),
+        Figure("bytes after cleanup", _size(grown) / 1e6, "MB", BYTES_RATIO, versus=fresh),
     ]
 
 
 def _size(graph: Graph) -> int:
     return sum(file.stat().st_size for file in Path(graph.uri).rglob("*") if file.is_file())
-
-
-# --- taking turns ---------------------------------------------------------------------------------
-
-
-def _in_turns(
-    rounds: int,
-    *actions: Callable[[int], object],
-    of: Callable[[list[float]], float] = statistics.median,
-) -> list[float]:
-    """The seconds of each action, one call of each after the other in every round."""
-    taken: list[list[float]] = [[] for _ in actions]
-    gc.collect()
-    for n in range(rounds):
-        for seconds, action in zip(taken, actions, strict=True):
-            began = time.perf_counter()
-            action(n)
-            seconds.append(time.perf_counter() - began)
-    return [of(seconds) for seconds in taken]

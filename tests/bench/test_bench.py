@@ -1,17 +1,20 @@
-"""The benchmark measures what it says, on input that is what it says, and leaves a full record."""
+"""The benchmark measures what it says, on input that is what it says, and a failure is reported."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench import __main__ as bench
-from bench import kernel, languages, measure, merge, queries, upkeep
+from bench import kernel, languages, measure, merge, queries, suites, upkeep
 from bench.contest import Effort
+from bench.figure import Figure, Target
 from bench.questions import POINT
-from bench.record import Figure, SuiteRecord, Target, document
+from bench.record import Record
+from bench.scale import Scale
 from bench.social import SIZES, Size
 from bench.suites import SUITES, run_suite
 from bench.texts import query_texts, schema_text
@@ -35,80 +38,152 @@ def test_query_texts_are_ten_lines_distinct_and_compile():
         compile_query(text, catalog)
 
 
-def test_target_decides_in_its_direction():
-    assert Target(5, "at least").is_met(5) and not Target(5, "at least").is_met(4)
-    assert Target(5, "at most").is_met(5) and not Target(5, "at most").is_met(6)
-    assert Figure("free", 1.0, "s").is_met is None
-
-
-def test_record_names_machine_and_python_and_keeps_ratios_apart():
-    figures = [Figure("time", 0.5, "s", Target(1, "at most")), Figure("ratio", 2.0, "×")]
-    record = document([SuiteRecord("demo", figures)])
-    assert {"system", "architecture", "processor", "cores", "load"} <= record["machine"].keys()
-    assert record["python"].count(".") == 2
-    (suite,) = record["suites"]
-    assert [figure["name"] for figure in suite["figures"]] == ["time"]
-    assert [ratio["name"] for ratio in suite["ratios"]] == ["ratio"]
-    assert suite["figures"][0]["met"] is True
+# --- suites ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measure as little as possible: the figures are not what these tests are about."""
     monkeypatch.setattr(languages, "QUERIES", 3)
     monkeypatch.setattr(languages, "SCHEMA_LINES", 20)
     monkeypatch.setattr(languages, "process_seconds", lambda arguments: 0.1)
     monkeypatch.setattr(languages, "seconds_per_call", measure.best_seconds)
-    monkeypatch.setattr(upkeep, "FULL", upkeep.Sizes(110, 1, 2, 2))
-    monkeypatch.setattr(kernel, "FULL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
-    monkeypatch.setattr(merge, "FULL", merge.Sizes(200, 400, 200, 100, 50, 1, 1))
-    monkeypatch.setattr(queries, "FULL", Effort(parameters=1, rounds=1, seconds_max=0))
-    monkeypatch.setitem(SIZES, queries.FULL_SIZE, Size("tiny", 300, 3_000))
+    monkeypatch.setattr(upkeep, "SMALL", upkeep.Sizes(12, 1, 2, 2))
+    monkeypatch.setattr(upkeep, "INDEXED_AT", 6)
+    monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
+    monkeypatch.setattr(merge, "SMALL", merge.Sizes(200, 400, 200, 100, 50, 1, 1))
+    monkeypatch.setitem(queries.EFFORT, Scale.SMALL, Effort(parameters=1, rounds=1, seconds_max=0))
+    monkeypatch.setitem(SIZES, queries.SIZE[Scale.SMALL], Size("tiny", 300, 3_000))
     monkeypatch.setattr(queries, "QUESTIONS", {POINT.name: POINT})
     monkeypatch.setattr(queries, "CACHE", tmp_path)
     monkeypatch.setattr(queries, "measure_processes", lambda files: [])
 
 
-def test_every_suite_is_registered_under_its_name(quick):
+def test_every_suite_runs_and_says_what_it_compares(tiny):
     # One starts Spark a dozen times, the other counts what must not happen: both are tested apart.
     for name in SUITES.keys() - {"load", "server"}:
-        record = run_suite(name)
+        record = run_suite(name, Scale.SMALL)
+        assert record.failure is None
         assert record.suite == name
-        assert record.figures
         assert all(figure.value > 0 for figure in record.figures)
+        assert any(figure.versus for figure in record.figures)
+        assert any(figure.target for figure in record.figures)
 
 
-def test_report_is_a_table_or_json(quick, capsys: pytest.CaptureFixture[str]):
-    assert bench.main(["languages"]) == 0
-    table = capsys.readouterr().out
-    assert "cold query compile" in table and "at least 500" in table
-    assert bench.main(["languages", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["suites"][0]["suite"] == "languages"
+def test_small_measures_less_than_full():
+    for module in (kernel, merge, upkeep):
+        assert module.SMALL != module.FULL
+    persons = [SIZES[queries.SIZE[scale]].persons for scale in Scale]
+    assert persons == sorted(set(persons))
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+class Suite:
+    """A suite that gives some figures, then perhaps fails."""
+
+    SEED = 5
+
+    def __init__(self, *figures: Figure, failure: Exception | None = None) -> None:
+        self.figures = figures
+        self.failure = failure
+        self.asked: list[object] = []
+
+    def run(self, *arguments: object) -> Iterator[Figure]:
+        self.asked += arguments
+        yield from self.figures
+        if self.failure is not None:
+            raise self.failure
+
+
+GOOD = Figure("open", 2.0, "ms", Target(3, "at most"))
+SLOW = Figure("close", 9.0, "ms", Target(3, "at most"))
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> dict[str, Suite]:
+    """Suites that measure nothing, by the names of real ones."""
+    found = {name: Suite(GOOD) for name in SUITES}
+    by_module = {path: found[name] for name, path in SUITES.items()}
+    monkeypatch.setattr(suites, "import_module", by_module.__getitem__)
+    return found
+
+
+def run(into: Path, *arguments: str) -> int:
+    return bench.main([*arguments, "--into", str(into)])
+
+
+def kept(into: Path, scale: str = "small") -> Record:
+    return Record.from_json((into / f"{scale}.json").read_text("utf-8"))
+
+
+def test_all_suites_run_and_leave_one_record_and_one_page(
+    stand_ins: dict[str, Suite], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert run(tmp_path) == 0
+    assert list(kept(tmp_path).suites) == list(SUITES)
+    assert all(suite.asked == [Scale.SMALL] for suite in stand_ins.values())
+    page = (tmp_path / "small.md").read_text("utf-8")
+    assert all(f"## {name}\n" in page for name in SUITES)
+    shown = capsys.readouterr()
+    assert "kernel: 1 of 1 targets met" in shown.out
+    assert f"[1/{len(SUITES)}] languages at small scale" in shown.err
+
+
+def test_one_suite_updates_its_part_of_the_record_of_its_scale(
+    stand_ins: dict[str, Suite], tmp_path: Path
+):
+    assert run(tmp_path) == 0
+    stand_ins["merge"].figures = (SLOW,)
+    assert run(tmp_path, "merge") == 0
+    assert run(tmp_path, "merge", "--scale", "full") == 0
+    small = kept(tmp_path).suites
+    assert list(small) == list(SUITES)
+    assert small["merge"].figures == (SLOW,)
+    assert small["kernel"].figures == (GOOD,)
+    assert list(kept(tmp_path, "full").suites) == ["merge"]
+
+
+def test_a_suite_that_fails_is_reported_keeps_its_figures_and_stops_no_other(
+    stand_ins: dict[str, Suite], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    stand_ins["kernel"].failure = RuntimeError("the disk is full")
+    assert run(tmp_path) == 1
+    record = kept(tmp_path)
+    assert record.suites["kernel"].failure == "RuntimeError: the disk is full"
+    assert record.suites["kernel"].figures == (GOOD,)
+    assert record.suites["server"].failure is None
+    assert "FAILED (RuntimeError: the disk is full)" in (tmp_path / "small.md").read_text("utf-8")
+    assert "kernel: FAILED" in capsys.readouterr().out
 
 
 def test_check_turns_a_missed_target_into_a_failure(
-    quick, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stand_ins: dict[str, Suite], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(languages, "SCHEMA_MS", Target(0, "at most"))
-    assert bench.main(["languages"]) == 0
-    assert "MISS" in capsys.readouterr().out
-    assert bench.main(["languages", "--check"]) == 1
+    stand_ins["merge"].figures = (GOOD, SLOW)
+    assert run(tmp_path, "merge") == 0
+    assert "MISSED" in capsys.readouterr().out
+    assert run(tmp_path, "merge", "--check") == 1
+    assert run(tmp_path, "kernel", "--check") == 0
 
 
-def test_quick_measures_the_kernel_at_smaller_sizes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_record_is_printed_as_json(
+    stand_ins: dict[str, Suite], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    sizes: list[kernel.Sizes] = []
+    assert run(tmp_path, "kernel", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["suites"]["kernel"]["figures"][0]["name"] == "open"
+    assert printed["suites"]["kernel"]["seed"] == 5
 
-    def measured(asked: kernel.Sizes) -> list[Figure]:
-        sizes.append(asked)
-        return [Figure("insert", 1.0, "ms")]
 
-    monkeypatch.setattr(kernel, "measure_all", measured)
-    assert bench.main(["kernel", "--quick"]) == bench.main(["kernel"]) == 0
-    assert sizes == [kernel.QUICK, kernel.FULL]
-    assert kernel.QUICK.many_commits < kernel.FULL.many_commits
-    assert "insert" in capsys.readouterr().out
+def test_some_questions_alone_are_a_look_and_leave_no_record(
+    stand_ins: dict[str, Suite], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert run(tmp_path, "queries", "--only", "point", "1-hop") == 0
+    assert stand_ins["queries"].asked == [Scale.SMALL, ["point", "1-hop"]]
+    assert list(tmp_path.iterdir()) == []
+    assert "open" in capsys.readouterr().out
 
 
 def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]):
@@ -118,8 +193,29 @@ def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "there is no suite 'nothing'" in capsys.readouterr().err
 
 
+# --- taking the time ------------------------------------------------------------------------------
+
+
 def test_timing_takes_the_fastest_round_and_a_real_process():
     waits = iter([0, 0, 0])
     assert measure.best_seconds(lambda: next(waits), rounds=3) < 1
     assert measure.seconds_per_call(lambda: None, seconds_min=0.001) < 0.001
     assert measure.process_seconds(["-c", "pass"], rounds=1) > 0
+
+
+def test_actions_take_turns():
+    calls: list[str] = []
+    taken = measure.in_turns(
+        2, lambda n: calls.append(f"one {n}"), lambda n: calls.append(f"two {n}")
+    )
+    assert calls == ["one 0", "two 0", "one 1", "two 1"]
+    assert len(taken) == 2
+
+
+def test_a_failing_thread_fails_the_measurement():
+    def fails(call: int) -> None:
+        raise ValueError("no answer")
+
+    with pytest.raises(ValueError, match="no answer"):
+        measure.calls_per_second([lambda call: None, fails], 0.01)
+    assert measure.calls_per_second([lambda call: None] * 2, 0.01) > 0

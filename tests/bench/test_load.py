@@ -59,7 +59,12 @@ def test_peers_get_the_same_tables(inputs: Path, tmp_path: Path):
     assert found == [[TRIPS]]
 
     table = tmp_path / "places.lance"
-    lance.write_dataset(pq.read_table(inputs / "parquet" / "place"), table)
     pq.write_table(places(PLACES - 5, 10, seed=9), tmp_path / "upserts.parquet")
-    load_child.merge_with_lance(str(tmp_path / "upserts.parquet"), str(table))
+    load_child.merge_with_lance(
+        str(tmp_path / "upserts.parquet"),
+        str(inputs / "parquet" / "place"),
+        str(table),
+        keeps_row_ids=True,
+    )
+    assert lance.dataset(table).has_stable_row_ids
     assert lance.dataset(table).count_rows() == PLACES + 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from bench.contest import Effort, Mismatch, Outcome, agreeing
 from bench.judges import Recall, SameRows, TopScores
 from bench.peer_omnigraph import Omnigraph
 from bench.questions import MANY_STARTS, POINT, QUESTIONS, TEXT, VECTOR, Chooser, Question
+from bench.scale import Scale
 from bench.social import SIZES, Size, SocialGraph, edge_ids, generate
 from bench.social_files import SocialFiles
 from omnigraph.graph import open_graph
@@ -98,7 +98,7 @@ def test_files_are_made_once_and_never_half(files: SocialFiles):
 
 
 def test_all_engines_agree_on_every_question(files: SocialFiles):
-    outcomes, _ = queries.measure(files, list(QUESTIONS.values()), ONCE, processes=False)
+    outcomes = queries.measure(files, list(QUESTIONS.values()), ONCE)
     assert [outcome.question.name for outcome in outcomes] == list(QUESTIONS)
     for outcome in outcomes:
         assert {"Omnigraph", "Kuzu"} <= outcome.seconds.keys()
@@ -185,32 +185,25 @@ def test_point_queries_of_threads_and_the_overhead_are_measured_on_right_answers
     assert query_child.adjacency(graph, keys[0])["peak_mb"] > 0
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- the figures ----------------------------------------------------------------------------------
 
 
-def test_table_shows_ratios_and_verdicts():
+def test_figures_compare_with_every_peer_and_target_kuzu():
     fast = Outcome(POINT, {"Kuzu": 0.004, "DuckDB": 0.006, "Omnigraph": 0.001})
     slow = Outcome(TEXT, {"Kuzu": 0.002, "Omnigraph": 0.001})
-    lines = list(queries.table([fast, slow]))
-    assert "4×" in lines[1] and "6×" in lines[1] and lines[1].endswith("pass: Kuzu 2×")
-    assert "2×" in lines[2] and lines[2].endswith("MISS: Kuzu 3×")
-    targets = [figure for figure in queries.figures([fast, slow]) if figure.target]
-    assert [figure.is_met for figure in targets] == [True, False]
-
-
-def test_command_measures_the_classes_it_is_asked_for(
-    files: SocialFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setitem(SIZES, queries.QUICK_SIZE, TINY)
-    monkeypatch.setattr(queries, "QUICK", ONCE)
-    cache = str(files.directory.parent)
-    asked = ["--quick", "--no-processes", "--cache", cache, "--classes", "point"]
-    assert queries.main(asked) == 0
-    assert "point" in capsys.readouterr().out
-    assert queries.main([*asked, "--json"]) == 0
-    (suite,) = json.loads(capsys.readouterr().out)["suites"]
-    assert [ratio["name"] for ratio in suite["ratios"]] == [
-        "point, times Kuzu",
-        "point, times DuckDB",
-        "point, times bare Lance",
+    found = list(queries.figures([fast, slow]))
+    assert [(each.name, each.versus.name, each.ratio) for each in found if each.versus] == [
+        ("point", "Kuzu", 4),
+        ("point", "DuckDB", 6),
+        ("text", "Kuzu", 2),
     ]
+    assert [each.is_met for each in found] == [True, None, False]
+
+
+def test_some_questions_can_be_asked_alone(files: SocialFiles, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(SIZES, queries.SIZE[Scale.SMALL], TINY)
+    monkeypatch.setitem(queries.EFFORT, Scale.SMALL, ONCE)
+    monkeypatch.setattr(queries, "CACHE", files.directory.parent)
+    found = list(queries.run(Scale.SMALL, ["point"]))
+    assert [each.versus.name for each in found if each.versus] == ["Kuzu", "DuckDB", "bare Lance"]
+    assert {each.name for each in found} == {"point"}

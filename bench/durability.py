@@ -1,0 +1,25 @@
+"""Running with one setting of durability."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph.effects.durability import VARIABLE, configured_durability
+
+
+@contextmanager
+def durability(setting: str) -> Iterator[None]:
+    """Run with one setting of durability."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = setting
+    configured_durability.cache_clear()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+        configured_durability.cache_clear()

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash crash-load lint types format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ demo: $(STAMP) ## a tour on a graph of a million edges: under two minutes
 test: $(STAMP) ## the whole test suite
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
-check: lint types ## lint, types and the quick tests: about a minute
+check: lint types audit ## lint, types, known advisories and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)
 
 # How long `make crash` runs, and which random choices it makes.
@@ -61,30 +61,43 @@ lint: $(STAMP) ## style and likely mistakes
 types: $(STAMP) ## static types
 	@$(BIN)/mypy
 
+# STRICT=1 also fails where advisories cannot be fetched.
+STRICT ?=
+
+audit: $(STAMP) ## known advisories about the pinned packages: make audit STRICT=1
+	@$(BIN)/python -m tests.packaging.audit $(if $(STRICT),--strict)
+
+dist: $(STAMP) ## build the wheel and the source archive into dist/
+	@$(BIN)/python -m hatchling build --directory dist
+
 format: $(STAMP) ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-bench: $(STAMP) ## measure, and compare with peers
-	@$(BIN)/python -m bench $(ARGS)
+# How much the benchmark measures: small, full or large.
+SCALE ?= small
 
-bench-queries: $(STAMP) ## queries against Kuzu, DuckDB and bare Lance: make bench-queries ARGS="--scale 1m"
-	@$(BIN)/python -m bench.queries $(ARGS)
+bench: $(STAMP) ## measure beside peers and keep the record: make bench SCALE=full ARGS="kernel merge"
+	@$(BIN)/python -m bench --scale $(SCALE) $(ARGS)
 
-bench-load: $(STAMP) ## bulk loading against Spark's own copy, Kuzu and bare Lance
-	@$(BIN)/python -m bench load $(ARGS)
+bench-queries: $(STAMP) ## the suite of queries alone: Kuzu, DuckDB and bare Lance
+	@$(BIN)/python -m bench queries --scale $(SCALE) $(ARGS)
 
-bench-merge: $(STAMP) ## merge and diff at several sizes, widths and amounts of change
-	@$(BIN)/python -m bench merge $(ARGS)
+bench-load: $(STAMP) ## bulk loading alone: Spark's own copy, Kuzu and bare Lance
+	@$(BIN)/python -m bench load --scale $(SCALE) $(ARGS)
 
-bench-upkeep: $(STAMP) ## a graph grown by 2,000 commits against one loaded at once
-	@$(BIN)/python -m bench upkeep $(ARGS)
+bench-merge: $(STAMP) ## merge and diff alone, at several sizes, widths and amounts of change
+	@$(BIN)/python -m bench merge --scale $(SCALE) $(ARGS)
 
-bench-server: $(STAMP) ## queries over HTTP against the embedded engine, and 50 clients at once
-	@$(BIN)/python -m bench server $(ARGS)
+bench-upkeep: $(STAMP) ## upkeep alone: a graph grown by many commits and one loaded at once
+	@$(BIN)/python -m bench upkeep --scale $(SCALE) $(ARGS)
 
-docs: $(STAMP) ## rewrite the generated reference pages
-	@$(BIN)/python docs/generate.py
+bench-server: $(STAMP) ## serving alone: HTTP and the embedded engine, and 50 clients at once
+	@$(BIN)/python -m bench server --scale $(SCALE) $(ARGS)
+
+docs: $(STAMP) ## rewrite the generated pages, and build the site into build/site
+	@$(BIN)/python -m docs.generate
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove .venv, caches and build results
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks .bench

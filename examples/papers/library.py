@@ -41,7 +41,7 @@ GENERAL = [
     "study",
     "measure",
     "sample",
-    "error",
+    "survey",
     "bound",
     "scale",
     "limit",

@@ -34,6 +34,16 @@ def test_optimize_says_what_it_did_and_then_that_nothing_is_due(run, scattered: 
     assert run("optimize", scattered).out == "nothing to optimize\n"
 
 
+def test_optimize_and_cleanup_tell_how_many_tables_are_done(scattered: str):
+    graph, told = open_graph(scattered), list[tuple[int, int]]()
+    graph.optimize(progress=lambda *done: told.append(done))
+    assert sorted(told) == [(done, 2) for done in (1, 2)]
+    told.clear()
+    for confirm in (False, True):
+        graph.cleanup(keep=1, confirm=confirm, progress=lambda *done: told.append(done))
+    assert told == [(done, 4) for done in (1, 2, 3, 4)] * 2
+
+
 def test_optimize_as_json(run, scattered: str):
     document = json.loads(run("optimize", scattered, "--json").out)
     assert document["uri"] == scattered

@@ -135,6 +135,13 @@ def test_c_cli_046_a_terminal_shows_progress_of_loads_and_exports(full_graph: st
     assert "exporting" in on_a_terminal(*export, TERM="xterm-256color")
 
 
+def test_c_cli_046_a_terminal_shows_progress_of_upkeep_table_by_table(full_graph: str):
+    optimized = on_a_terminal("optimize", full_graph, TERM="xterm-256color")
+    assert "optimizing" in optimized
+    cleaned = on_a_terminal("cleanup", full_graph, "--keep", "5", TERM="xterm-256color")
+    assert "looking" in cleaned and "/4 tables" in ANSI.sub("", cleaned)
+
+
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
 def test_c_cli_046_progress_is_never_shown_to_machines(full_graph: str, people: Path, flag: str):
     command = ("load", full_graph, "--data", str(people), "--mode", "merge", flag)

@@ -136,7 +136,8 @@ def test_what_is_not_a_file_is_never_replaced_by_one(tmp_path: Path):
 def test_a_place_that_cannot_be_written_is_named_as_it_was_given(run, full_graph: str):
     done = run("export", full_graph, "--out", "no/such/place.jsonl")
     assert done.code == 1
-    assert done.err == "error: cannot write `no/such/place.jsonl`: no such file or directory\n"
+    said = "error: cannot write `no/such/place.jsonl`: no such file or directory\n"
+    assert done.err == f"{said}hint: there is no directory `no/such`\n"
 
 
 def test_c_cli_049_a_reader_that_leaves_an_export_ends_it_with_141(start, run, graph: str):

@@ -356,3 +356,16 @@ def test_c_cli_029_a_mutation_without_effect_has_no_commit(run, full_graph: str)
     assert document["affected_nodes"] == 0
     assert mutate(run, full_graph, *nothing).out == "q changed nothing on main\n"
     assert head(run, full_graph) == before
+
+
+def test_a_load_keeps_its_message_and_the_history_shows_it(run, graph, people):
+    assert "message" not in run("commit", "list", graph).out
+    done = run("load", graph, "--data", people, "--mode", "append", "--message", "first\nof many")
+    assert done.code == 0
+    listed = run("commit", "list", graph)
+    assert listed.out.splitlines()[0].split()[-1] == "message"
+    assert listed.out.splitlines()[1].endswith("first")
+    (newest, _) = json.loads(run("commit", "list", graph, "--json").out)["commits"]
+    assert newest["message"] == "first\nof many"
+    shown = run("commit", "show", newest["graph_commit_id"], "--uri", graph).out
+    assert shown.endswith("message   first\nmessage   of many\n")

@@ -99,10 +99,13 @@ def resolve_any(ctx: typer.Context, uri: str | None = None) -> Target | ServedTa
         return _target_of(ctx, scope, given)
     word = _word_for_uri(ctx)
     own = f"pass `{word}`, or " if word is not None else "pass "
+    anyhow = (
+        f"{own}`--store URI`, or `--server URL`, or `--profile NAME`, or set `defaults.store` in "
+        f"{config_of(ctx).path}"
+    )
     raise UsageError(
         f"`{ctx.command_path}` does not know which graph is meant",
-        hint=f"{own}`--store URI`, or `--server URL`, or `--profile NAME`, or set "
-        f"`defaults.store` in {config_of(ctx).path}",
+        hint=_misplaced_path(ctx) or anyhow,
     )
 
 
@@ -180,6 +183,14 @@ def _refuse_graph(given: Given, origin: str) -> None:
             f"{origin} is already a single graph, and `--graph` picks one of a server",
             hint="leave `--graph` out",
         )
+
+
+def _misplaced_path(ctx: typer.Context) -> str | None:
+    """What to say to somebody who gave the graph where the name of a query belongs."""
+    name = ctx.params.get("name")
+    if isinstance(name, str) and (_SCHEME.match(name) or Path(name).is_dir()):
+        return f"a graph is named by a flag here: `--store {name}`"
+    return None
 
 
 def _name_of(ctx: typer.Context) -> str:

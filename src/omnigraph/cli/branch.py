@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import itertools
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,9 +30,12 @@ from omnigraph.cli.help import (
     subcommand_missing,
 )
 from omnigraph.cli.options import DEFAULT_BRANCH, JsonFlag, UriOption, branch_name
-from omnigraph.cli.output import Styled, output_of
+from omnigraph.cli.output import Styled, counted, output_of
 from omnigraph.model.receipts import MergeReceipt
 from omnigraph.syntax.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
 
 EXAMPLES = """
 omnigraph branch create review --uri team.omni
@@ -93,7 +97,7 @@ IntoOption = Annotated[
     typer.Option(
         "--into",
         metavar="NAME",
-        help="the branch to merge into; main by default",
+        help="the branch that gets it; main by default",
         callback=branch_name,
     ),
 ]
@@ -118,7 +122,7 @@ DeleteFlag = Annotated[
     bool, typer.Option("--delete-branch", help="delete the merged branch afterwards")
 ]
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="show what would be merged, and change nothing")
+    bool, typer.Option("--dry-run", help="show what would change, and change nothing")
 ]
 
 RULES = ("fail", "source", "target")
@@ -194,14 +198,19 @@ def delete(
 ) -> None:
     """Delete a branch and the commits only it has.
 
-    A branch that others were created from is refused, and so is main. On storage that others may
-    share, `--yes` or an answer at the terminal is needed.
+    A branch that others were created from is refused, and so is main. What was not merged is gone
+    with it; `branch diff main NAME` shows it before. On storage that others may share, `--yes` or
+    an answer at the terminal is needed.
     """
     from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.client import RemoteGraph
 
-    graph = graph_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
-    deleted = graph.delete_branch(name, actor=writer_of(ctx, graph))
     output = output_of(ctx)
+    graph = graph_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
+    lost = 0 if isinstance(graph, RemoteGraph) else _unmerged(graph, name)
+    deleted = graph.delete_branch(name, actor=writer_of(ctx, graph))
+    if lost:
+        output.warning(f"main never got {counted(lost, 'commit')} of {name}")
     if json:
         output.json(deleted.to_dict())
     else:
@@ -293,7 +302,7 @@ def cherry_pick(
     uri: UriOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Do what one commit changed once more on another branch, as a commit there.
+    """Apply what one commit changed to another branch, as a commit there.
 
     If the same entities are different there, nothing is done, and the exit code is 1.
     """
@@ -310,6 +319,19 @@ def cherry_pick(
     with conflicts_shown(output, json=json):
         receipt = graph.cherry_pick(wanted, into, actor=actor_of(ctx))
     show_replay(output, receipt, json=json)
+
+
+def _unmerged(graph: Graph, name: str) -> int:
+    """How many commits of a branch main has neither itself nor by a merge."""
+    if name == DEFAULT_BRANCH:
+        return 0
+    reached = graph.list_commits()
+    there = {commit.graph_commit_id for commit in reached}
+    there |= {commit.merged_parent_commit_id or "" for commit in reached}
+    own = itertools.takewhile(
+        lambda commit: commit.graph_commit_id not in there, graph.list_commits(name)
+    )
+    return sum(commit.kind != "maintenance" for commit in own)
 
 
 def _merged(receipt: MergeReceipt) -> str:

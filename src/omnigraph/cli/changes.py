@@ -27,13 +27,11 @@ KindOption = Annotated[
 ]
 TypeOption = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="NAME", help="only this type; may be given again"),
+    typer.Option("--type", metavar="NAME", help="only this type; repeatable"),
 ]
 OpOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--op", metavar="insert|update|delete", help="only this operation; may be given again"
-    ),
+    typer.Option("--op", metavar="insert|update|delete", help="only this operation; repeatable"),
 ]
 LimitOption = Annotated[
     int,

@@ -57,6 +57,7 @@ def cleanup(  # noqa: PLR0917
     terminal is needed as well. The exit code is 1 if something could not be removed.
     """
     from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.progress import tables_of
 
     if keep is None and older_than is None:
         raise UsageError("`cleanup` needs `--keep` or `--older-than`", hint="`--keep 10` is usual")
@@ -66,7 +67,8 @@ def cleanup(  # noqa: PLR0917
         output.warning(f"`--keep {keep}` leaves little room for a restore by hand")
     action = "cleanup --confirm" if confirm else None
     graph = open_to_write(ctx, "cleanup", uri, destructive=action, settle=False)
-    receipt = graph.cleanup(keep=keep, older_than=age, confirm=confirm)
+    with tables_of(output, "cleaning up" if confirm else "looking") as progress:
+        receipt = graph.cleanup(keep=keep, older_than=age, confirm=confirm, progress=progress)
     if not confirm and not output.quiet:
         output.note(f"only a preview: versions {receipt.policy}; `--confirm` removes them")
     if json:

@@ -68,6 +68,8 @@ omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 
 FILTERS = ("actor",)
 NOBODY = "-"
+LISTED_CHARACTERS = 60
+"""What a list shows of a message."""
 """In place of an actor that was not given."""
 
 
@@ -276,16 +278,25 @@ def revert(
 def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:
     from omnigraph.cli.tables import table
 
+    headers = ["commit", "branch", "actor", "time (UTC)"]
+    has_words = any(found.message for found in commits)
     rows = [
         (
             found.graph_commit_id,
             found.graph_branch or DEFAULT_BRANCH,
             found.actor_id or NOBODY,
             moment(found.created_at),
+            *((_first_line(found.message),) if has_words else ()),
         )
         for found in commits
     ]
-    yield from table(("commit", "branch", "actor", "time (UTC)"), rows)
+    yield from table([*headers, "message"] if has_words else headers, rows)
+
+
+def _first_line(message: str | None) -> str:
+    """What a list shows of a message; `commit show` shows all of it."""
+    first = (message or "").partition("\n")[0].strip()
+    return first if len(first) <= LISTED_CHARACTERS else f"{first[: LISTED_CHARACTERS - 1]}…"
 
 
 def _show_lines(found: CommitInfo) -> Iterator[Line]:
@@ -301,3 +312,5 @@ def _show_lines(found: CommitInfo) -> Iterator[Line]:
     for name, value in facts.items():
         if value is not None:
             yield (f"{name:<8}  {value}",)
+    for line in (found.message or "").splitlines():
+        yield (f"message   {line}",)

@@ -13,6 +13,8 @@ from omnigraph.cli.output import Line, Output, Styled
 from omnigraph.errors import CompileError, InputError, InternalError, OmnigraphError
 from omnigraph.syntax.suggest import did_you_mean
 
+PERMISSION_HINT = "check who owns it and its permissions (`ls -ld`), or name another place"
+
 
 class UsageError(InputError):
     """The command line is wrong: an unknown word, a missing or a misplaced argument."""
@@ -100,7 +102,8 @@ def _errors_of(failure: Exception) -> tuple[OmnigraphError, ...]:
 def _operating_system(failure: OSError) -> OmnigraphError:
     reason = (failure.strerror or str(failure)).lower()
     name = f"`{failure.filename}`: " if failure.filename is not None else ""
-    return InputError(f"{name}{reason}")
+    is_refused = isinstance(failure, PermissionError)
+    return InputError(f"{name}{reason}", hint=PERMISSION_HINT if is_refused else None)
 
 
 # --- the command line -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from omnigraph.cli.failures import UsageError
+from omnigraph.cli.failures import PERMISSION_HINT, UsageError
 from omnigraph.errors import InputError, NotFound
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -58,7 +58,10 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         file = staged.open("xb")
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"cannot write `{path}`: {reason}") from problem
+        hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
+        if not target.parent.exists():
+            hint = f"there is no directory `{path.parent}`"
+        raise InputError(f"cannot write `{path}`: {reason}", hint=hint) from problem
     try:
         with file as stream:
             yield stream
@@ -87,4 +90,6 @@ def _similar_file(path: Path) -> str | None:
         names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     except OSError:
         return None if path.parent.exists() else f"there is no directory `{path.parent}`"
-    return did_you_mean(path.name, names)
+    if path.is_absolute():
+        return did_you_mean(path.name, names)
+    return did_you_mean(path.name, names) or f"it was looked for in {Path.cwd()}"

@@ -285,7 +285,7 @@ def _prose(command: Any, width: int) -> Iterator[Line]:
     for at, paragraph in enumerate((command.help or "").split("\n\n")):
         if at:
             yield ()
-        for line in textwrap.wrap(" ".join(paragraph.split()), width):
+        for line in _wrapped(" ".join(paragraph.split()), width):
             yield (line,)
 
 
@@ -329,7 +329,7 @@ def _section(title: str, rows: list[tuple[str, str]], width: int) -> Iterator[Li
 def _table(rows: list[tuple[str, str]], width: int) -> Iterator[Line]:
     first = max(len(name) for name, _ in rows) + 2
     for name, explained in rows:
-        wrapped = textwrap.wrap(explained, width - first - 2) or [""]
+        wrapped = _wrapped(explained, width - first - 2) or [""]
         padding = " " * (first - len(name))
         yield ("  ", Styled(name, _NAME), padding + wrapped[0])
         for line in wrapped[1:]:
@@ -348,7 +348,12 @@ def _global_note(width: int, taken: frozenset[GlobalFlag] = NO_FLAGS) -> Iterato
     yield ()
     own = ", ".join(flag.spelling for flag in GlobalFlag if flag in taken)
     if own:
-        yield (f"It takes the global flags {own}.",)
+        yield (f"It takes the global flag{'s' if ',' in own else ''} {own}.",)
     note = "Global flags for output work here as well; `omnigraph --help` lists them."
-    for line in textwrap.wrap(note, width):
+    for line in _wrapped(note, width):
         yield (line,)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Running text in lines; a flag such as `--if-commit` stays whole."""
+    return textwrap.wrap(text, width, break_on_hyphens=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from glob import has_magic
 from json import dumps
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
@@ -53,7 +54,8 @@ def _mode(value: str) -> str:
     if value not in MODES:
         raise UsageError(
             f"`--mode` takes {', '.join(MODES)}, not `{value}`",
-            hint=did_you_mean(value, MODES) or "`omnigraph load --help` explains them",
+            hint=did_you_mean(value, MODES)
+            or "append adds, merge updates what is there by key, overwrite replaces all of a type",
         )
     return value
 
@@ -88,19 +90,22 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|local|spark",
-        help="who loads: this process, Spark, or whoever suits the input",
+        help="who loads: this process, Spark, or who suits the input; auto by default",
     ),
 ]
 MasterOption = Annotated[
     str | None,
-    typer.Option("--spark-master", metavar="URL", help="where Spark runs (default local[*])"),
+    typer.Option("--spark-master", metavar="URL", help="where Spark runs; local[*] by default"),
 ]
 ConfOption = Annotated[
     list[str] | None,
     typer.Option("--spark-conf", metavar="NAME=VALUE", help="a Spark setting; repeatable"),
 ]
 ErrorsMaxOption = Annotated[
-    int, typer.Option("--max-errors", metavar="N", min=1, help="problems to print")
+    int,
+    typer.Option(
+        "--max-errors", metavar="N", min=1, help="how many problems to print; 100 by default"
+    ),
 ]
 ErrorsOutOption = Annotated[
     Path | None,
@@ -119,6 +124,10 @@ KeyOption = Annotated[
         metavar="KEY",
         help="load this once: with the same key and data, the first receipt is printed again",
     ),
+]
+MessageOption = Annotated[
+    str | None,
+    typer.Option("--message", metavar="TEXT", help="why, kept with the commit"),
 ]
 ModeOption = Annotated[
     str,
@@ -167,6 +176,7 @@ def load(
     external_blobs: ExternalBlobsOption = None,
     dry_run: DryRunFlag = False,
     idempotency_key: KeyOption = None,
+    message: MessageOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Load records and tables into a branch.
@@ -193,6 +203,7 @@ def load(
         ignore_unknown=ignore_unknown,
         dry_run=dry_run,
         idempotency_key=idempotency_key,
+        message=message,
         external_blobs=tuple(external_blobs or ()),
     )
     if not (request.data or request.nodes or request.edges):
@@ -268,6 +279,7 @@ class Request:
     ignore_unknown: bool = False
     dry_run: bool = False
     idempotency_key: str | None = None
+    message: str | None = None
     external_blobs: tuple[str, ...] = ()
 
     @property
@@ -288,6 +300,7 @@ class Request:
             "--ignore-unknown": self.ignore_unknown,
             "--dry-run": self.dry_run,
             "--idempotency-key": self.idempotency_key is not None,
+            "--message": self.message is not None,
         }
 
     @property
@@ -320,11 +333,42 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         if isinstance(graph, RemoteGraph):
             receipt = _send(graph, request, progress)
         else:
-            receipt = _run(graph, request, actor, output, progress=progress, watch=watch)
+            with _told_if_interrupted(graph, request.branch, output):
+                receipt = _run(graph, request, actor, output, progress=progress, watch=watch)
     if json:
         output.json(_document(graph.uri, receipt))
     else:
         output.lines(_lines(receipt))
+
+
+@contextmanager
+def _told_if_interrupted(graph: Graph, branch: str, output: Output) -> Iterator[None]:
+    """After Ctrl-C, settle what the load left behind and say what became of it."""
+    started = time_ns() // 1_000
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.note(_after_interrupt(graph, branch, started))
+        raise
+
+
+def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
+    from omnigraph.errors import NotFound, OmnigraphError
+
+    unsettled, commits = [], []
+    try:
+        unsettled = [each for each in graph.recover() if not each.is_settled]
+        commits = graph.list_commits(branch)
+    except NotFound:
+        pass  # the branch was to be made for the load
+    except OmnigraphError as error:
+        return f"interrupted; what became of the load is not known: {error.message}"
+    if unsettled:
+        return "interrupted; `omnigraph recover` settles what is left of the load"
+    for commit in commits:
+        if commit.kind == "load" and commit.created_at >= started:
+            return f"interrupted too late: the load is commit {commit.graph_commit_id}"
+    return "interrupted: nothing was written"
 
 
 def _send(
@@ -373,6 +417,7 @@ def _run(
         grammar=request.grammar,
         actor=actor,
         operation_id=request.idempotency_key,
+        message=request.message,
         progress=progress,
         nodes=request.nodes,
         edges=request.edges,

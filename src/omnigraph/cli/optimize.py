@@ -31,10 +31,12 @@ def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False
     readable. A table that was changed behind the graph's back is skipped.
     """
     from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.progress import tables_of
 
-    graph = open_to_write(ctx, "optimize", uri, settle=False)
-    receipt = graph.optimize()
     output = output_of(ctx)
+    graph = open_to_write(ctx, "optimize", uri, settle=False)
+    with tables_of(output, "optimizing") as progress:
+        receipt = graph.optimize(progress=progress)
     if json:
         output.json({"uri": graph.uri, **receipt.to_dict()})
     else:

@@ -9,7 +9,9 @@ import typer
 
 from omnigraph.model.ids import MAIN_BRANCH, check_branch_name
 
-ConfirmFlag = Annotated[bool, typer.Option("--confirm", help="do it; only shown otherwise")]
+ConfirmFlag = Annotated[
+    bool, typer.Option("--confirm", help="do it; without this, it is only shown")
+]
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="print the result as JSON, and errors as JSON too")
 ]
@@ -39,7 +41,7 @@ ExternalBlobsOption = Annotated[
     typer.Option(
         "--external-blobs",
         metavar="URI",
-        help="a folder, s3:// or file://, whose objects blobs may name; may be given again",
+        help="a folder, s3:// or file://, whose objects blobs may name; repeatable",
     ),
 ]
 QueriesOption = Annotated[

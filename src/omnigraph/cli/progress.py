@@ -71,6 +71,29 @@ def progress_of(
 
 
 @contextmanager
+def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr for work that goes table by table; None where nobody is looking."""
+    if not output.shows_progress:
+        yield None
+        return
+    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=None, amount="")
+
+        def show(done: int, of: int) -> None:
+            bar.update(task, completed=done, total=of, amount=f"{done}/{of} tables")
+
+        yield show
+
+
+@contextmanager
 def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
     """A line per stage of a bulk load: what runs shows its tasks, what is over its rows."""
     console = Console(file=output.stderr, no_color=not output.notes_are_colored)

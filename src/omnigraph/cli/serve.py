@@ -10,7 +10,7 @@ import typer
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.global_flags import Given, GlobalFlag
 from omnigraph.cli.help import Capability, Command
-from omnigraph.cli.options import QueriesOption
+from omnigraph.cli.options import JsonFlag, QueriesOption
 from omnigraph.cli.output import Output, output_of
 from omnigraph.errors import InputError
 
@@ -29,7 +29,7 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="DIR|URI",
-        help="serve the graphs of a cluster; this version cannot yet",
+        help="the graphs of a cluster; not in this version, which serves one graph",
         envvar="OMNIGRAPH_CLUSTER",
         show_envvar=False,
     ),
@@ -108,7 +108,8 @@ McpAdhocFlag = Annotated[
     bool, typer.Option("--mcp-adhoc", help="also tools that run queries of the caller")
 ]
 LogFormatOption = Annotated[
-    str, typer.Option("--log-format", metavar="text|json", help="how to log on stderr")
+    str,
+    typer.Option("--log-format", metavar="text|json", help="how to log on stderr; text by default"),
 ]
 
 
@@ -144,13 +145,14 @@ def serve(
     mcp: McpFlag = False,
     mcp_adhoc: McpAdhocFlag = False,
     log_format: LogFormatOption = "text",
+    json: JsonFlag = False,
 ) -> None:
     """Serve a graph over HTTP, at /graphs/ID.
 
     Tokens come from `OMNIGRAPH_SERVER_BEARER_TOKEN`, or from the file that
     `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. Once it
     listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
-    exits with 0.
+    exits with 0. `--json` shapes the error of a server that does not start.
     """
     _require_library()
     from omnigraph.server.config import (
@@ -227,7 +229,7 @@ def _store(ctx: typer.Context, cluster: str | None) -> str:
     if store is None:
         raise UsageError(
             "`omnigraph serve` does not know what to serve",
-            hint="pass `--cluster DIR`, or `--store URI` for one graph",
+            hint="pass `--store URI`, one graph; `--cluster` is not in this version yet",
         )
     return storage_target(store).uri
 

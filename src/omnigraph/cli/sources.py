@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omnigraph.cli.failures import Rejected
+from omnigraph.cli.failures import PERMISSION_HINT, Rejected
 from omnigraph.cli.files import missing_file
 from omnigraph.cli.output import Output
 from omnigraph.errors import CompileError, InputError, SchemaParseError
@@ -28,7 +28,8 @@ def read_source(path: Path, error: type[CompileError]) -> Source:
         raise missing_file(path) from None
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"cannot read `{path}`: {reason}") from problem
+        hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
+        raise InputError(f"cannot read `{path}`: {reason}", hint=hint) from problem
 
 
 def compile_schema_file(path: Path, output: Output) -> CompiledSchema:

@@ -1,0 +1,152 @@
+"""The wheel and the source archive: what is in them, and that they work where nothing else is.
+
+The clean environment has the wheel and the packages that the plain install asks for, and knows
+neither this checkout nor its tools. The packages are links to those that are installed here, so
+nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+from contextlib import suppress
+from email import message_from_bytes
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import omnigraph
+from docs.generators.licences import declared, installed_with
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("omnigraph", "pyspark_omnigraph")
+BLOCK = re.compile(r"^```(?P<language>python|text)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def build(source: Path, into: Path, *targets: str) -> list[Path]:
+    """Build from a directory, without a network and without an environment to build in."""
+    wanted = [word for target in targets for word in ("--target", target)]
+    run(sys.executable, "-m", "hatchling", "build", "--directory", into, *wanted, cwd=source)
+    return sorted(into.iterdir())
+
+
+def run(*command: object, cwd: Path) -> str:
+    """What a program says that knows nothing of the one that starts it."""
+    settings = {"PATH": os.defpath, "HOME": str(cwd), "LANG": "C.UTF-8"}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" or command[1:3] == ("-m", "hatchling"), done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the source archive."""
+    wheel, archive = build(ROOT, tmp_path_factory.mktemp("dist"), "wheel", "sdist")
+    return wheel, archive
+
+
+@pytest.fixture(scope="module")
+def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with a plain install of the wheel."""
+    place = tmp_path_factory.mktemp("clean") / "env"
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(place)
+    programs = place / "bin"
+    packages = Path(run(programs / "python", "-c", PURELIB, cwd=place).strip())
+    for name in installed_with(declared()):
+        for found in entries_of(name):
+            with suppress(FileExistsError):
+                (packages / found.name).symlink_to(found)
+    install = ("install", "--quiet", "--no-deps", "--no-index", built[0])
+    run(sys.executable, "-m", "pip", "--python", programs / "python", *install, cwd=place)
+    return programs
+
+
+PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+
+def entries_of(name: str) -> set[Path]:
+    """What a package has put into the directory of packages: modules, and what is known of it."""
+    files = metadata.files(name)
+    assert files, f"{name} does not say what belongs to it"
+    tops = {file.parts[0] for file in files} - {"..", "__pycache__"}
+    return {Path(str(files[0].locate())).parents[len(files[0].parts) - 1] / top for top in tops}
+
+
+def names_in(wheel: Path) -> set[str]:
+    with ZipFile(wheel) as opened:
+        return set(opened.namelist())
+
+
+def test_the_wheel_holds_every_module_the_types_and_the_licence(built: tuple[Path, Path]):
+    source = ROOT / "src"
+    expected = {
+        path.relative_to(source).as_posix()
+        for package in PACKAGES
+        for path in (source / package).rglob("*")
+        if path.suffix == ".py" or path.name == "py.typed"
+    }
+    assert "omnigraph/py.typed" in expected
+    inside = names_in(built[0])
+    about = f"omnigraph-{omnigraph.__version__}.dist-info"
+    assert {name for name in inside if not name.startswith(about)} == expected
+    assert f"{about}/licenses/LICENSE" in inside
+
+
+def test_the_version_has_one_home_and_a_place_in_the_changelog(built: tuple[Path, Path]):
+    version = omnigraph.__version__
+    with ZipFile(built[0]) as opened:
+        about = message_from_bytes(opened.read(f"omnigraph-{version}.dist-info/METADATA"))
+    assert about["Version"] == version
+    assert about["License-Expression"] == "MIT"
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE)
+
+
+def test_the_source_archive_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Path):
+    with tarfile.open(built[1]) as opened:
+        opened.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    (again,) = build(unpacked, tmp_path / "again", "wheel")
+    with ZipFile(built[0]) as first, ZipFile(again) as second:
+        assert set(first.namelist()) == set(second.namelist())
+        assert all(first.read(name) == second.read(name) for name in first.namelist())
+
+
+def test_a_clean_environment_has_the_programs_in_the_version_of_the_wheel(
+    environment: Path, tmp_path: Path
+):
+    find = "from importlib.util import find_spec; print([n for n in {} if find_spec(n)])"
+    strangers = ("cedarpy", "pyspark", "pytest", "ulid", "uvicorn")
+    assert run(environment / "python", "-c", find.format(strangers), cwd=tmp_path) == "[]\n"
+    line = f"omnigraph {omnigraph.__version__}\n"
+    assert run(environment / "omnigraph", "--version", cwd=tmp_path) == line
+    place = run(
+        environment / "python", "-c", "import omnigraph; print(omnigraph.__file__)", cwd=tmp_path
+    )
+    assert Path(place.strip()).is_relative_to(environment.parent)
+    assert "Usage: omnigraph serve" in run(environment / "omnigraph-server", "--help", cwd=tmp_path)
+
+
+def test_the_wheel_answers_the_first_example_of_the_readme(environment: Path, tmp_path: Path):
+    blocks = list(BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")))
+    first = next(at for at, block in enumerate(blocks) if block["language"] == "python")
+    program = tmp_path / "first.py"
+    program.write_text(blocks[first]["text"], encoding="utf-8")
+    assert blocks[first + 1]["language"] == "text", "the example is followed by what it prints"
+    said = run(environment / "python", program, cwd=tmp_path)
+    assert said.splitlines() == blocks[first + 1]["text"].splitlines()

@@ -47,7 +47,7 @@ def tables(tmp_path: Path) -> list[str]:
 def test_tables_are_loaded_and_the_engine_is_told_with_its_reason(run, graph: Graph, tables):
     code, out, err = run("load", graph.uri, *tables)
     assert code == 0, err
-    assert "engine: spark (the input has tables)" in err
+    assert "engine: spark (the input has tables; workers start if they are large)" in err
     assert "3 entities loaded into main" in out
 
 

@@ -286,20 +286,6 @@ def test_c_pip_011_overwrite_may_not_strand_kept_edges(graph, load, tmp_path):
         load(write(tmp_path / "b.jsonl", node("Person", slug="p1")), mode="overwrite")
 
 
-def test_a_small_input_is_loaded_without_starting_workers(graph, load, tmp_path, monkeypatch):
-    monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
-
-    def run(*_: Any) -> None:
-        raise AssertionError("a job was started")
-
-    monkeypatch.setattr("omnigraph.pipeline.jobs.Jobs.run", run)
-    people = [node("Person", slug=f"p{i}", email=f"{i}@x") for i in range(3)]
-    path = write(tmp_path / "a.jsonl", *people, edge("Knows", "p1", "p2"))
-    assert load(path).engine == "spark"
-    assert load(path, mode="merge").nodes[0].unchanged == 0  # the type has blobs
-    assert ids(graph, "node:Person") == ["p0", "p1", "p2"]
-
-
 # --- dry runs, keys, branches that move ---
 
 

@@ -123,12 +123,8 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("threshold", ["0", "1000000"], ids=["workers", "threads"])
 @pytest.mark.parametrize("mode", GOOD)
-def test_c_pip_001_both_engines_give_the_same_tables_ids_and_counts(
-    mode, threshold, tmp_path, spark, monkeypatch
-):
-    monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES", threshold)
+def test_c_pip_001_both_engines_give_the_same_tables_ids_and_counts(mode, tmp_path, spark):
     (local, here), (distributed, there) = both(tmp_path, GOOD[mode], mode, spark)
     assert not isinstance(here, Exception), here
     assert not isinstance(there, Exception), there

@@ -97,12 +97,8 @@ CASES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("threshold", ["0", "1000000"], ids=["workers", "threads"])
 @pytest.mark.parametrize("case", CASES)
-def test_c_pip_010_an_upsert_on_executors_is_the_one_of_a_process(
-    case, threshold, tmp_path, spark, monkeypatch
-):
-    monkeypatch.setenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES", threshold)
+def test_c_pip_010_an_upsert_on_executors_is_the_one_of_a_process(case, tmp_path, spark):
     path = tmp_path / "in.jsonl"
     path.write_bytes(CASES[case])
     graphs = [omnigraph.init(tmp_path / f"{name}.omni", SCHEMA) for name in ("here", "there")]

@@ -1,37 +1,21 @@
-"""The second pass of a load, on the driver: count all claims at once, explain what is broken."""
+"""The second pass of a load: which keys break a rule, of all claims at once."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omnigraph.commit.load_problems import EXISTING_HINT
-from omnigraph.commit.records.problems import Place, Problem
+import pyarrow as pa
+
 from omnigraph.pipeline.claims import ROLES, Rule
 from omnigraph.pipeline.counting import (
     CLAIMS,
     CheckJob,
-    CommittedPart,
     check_keys,
     claims_max,
     count_claims,
     key_tasks,
 )
-from omnigraph.pipeline.locating import (
-    LOCATED,
-    PLACES,
-    locate_frame,
-    locate_parts,
-    locate_records,
-    record_places,
-)
-from omnigraph.pipeline.reading import Reading
-from omnigraph.pipeline.sources import Plan, type_of
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.pipeline.jobs import Jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,20 +28,11 @@ KEYS_FEW = 100_000
 """Keys up to which a worker checks one rule after another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """One claim on a key that breaks a rule."""
-
-    role: str
-    piece: int
-    """-1 for what is not a record: a committed row, and a row of an upsert."""
-    number: int
-    entity_id: str
-    member: str
-    old: int
-    new: int
-    at: tuple[int, int]
-    """The piece and number that stand for it in messages: of an upsert, its first record's."""
+def broken_here(jobs: Jobs, job: CheckJob) -> list[pa.RecordBatch]:
+    """Every key that breaks a rule, with its counts, found by this process."""
+    # Ends are looked for by a join, which takes all cores by itself.
+    tasks = key_tasks(job, slots=1)
+    return jobs.batches_here("check", len(tasks), check_keys(job, tasks))
 
 
 def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:
@@ -93,274 +68,3 @@ def _broken(rule: Rule) -> str:
     if rule.kind == "unique":
         return is_taken
     return f"({is_taken} or (end > 0 and new + old + bad = 0))"
-
-
-def explain(
-    spark: SparkSession,
-    job: CheckJob,
-    reading: Reading,
-    plan: Plan,
-    place_of: Callable[[int, int], Place],
-) -> Iterator[Problem]:
-    """Every problem that ``broken_keys`` stands for, rule by rule and key by key.
-
-    ``place_of`` gives the place of a record by its piece and its number within it.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    is_upsert = bool(job.records)
-    found = _upsert_claims(spark, job) if is_upsert else _claims(spark, job, reading, plan)
-    broken = (
-        broken_keys(spark, job)
-        .groupBy("rule", "key")
-        .agg(*(F.sum(role).alias(role) for role in ROLES))
-    )
-    joined = found.join(broken, ["rule", "key"]).orderBy(
-        "rule", "key", "piece", "number", "id", "member"
-    )
-    explainers = (
-        (
-            _Explainer(job.plan.rules[number], key, reading.catalog, place_of),
-            list(map(_located, rows)),
-        )
-        for (number, key), rows in groupby(
-            joined.toLocalIterator(), key=lambda row: (row["rule"], row["key"])
-        )
-    )
-    for rule, of_rule in groupby(explainers, key=lambda each: each[0].rule):
-        if rule.kind == "unique" and rule.has_raw:
-            yield from _first_clashes(of_rule)
-        else:
-            for explainer, claims in of_rule:
-                yield from explainer.problems(claims)
-
-
-def _first_clashes(
-    broken: Iterable[tuple[_Explainer, Sequence[Located]]],
-) -> Iterator[Problem]:
-    """One problem for each entity, although several of its records may clash with others."""
-    first: dict[str, tuple[tuple[int, int], Problem]] = {}
-    for explainer, claims in broken:
-        for order, problem in explainer.clashes(claims):
-            assert problem.entity_id is not None
-            known = first.get(problem.entity_id)
-            if known is None or order < known[0]:
-                first[problem.entity_id] = (order, problem)
-    yield from (problem for _, problem in first.values())
-
-
-def _claims(spark: SparkSession, job: CheckJob, reading: Reading, plan: Plan) -> DataFrame:
-    """Every claim of the input, which is read once more, and of the graph."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    sources: list[DataFrame] = []
-    if plan.tasks:
-        numbers = spark.range(0, len(plan.tasks), 1, len(plan.tasks))
-        sources.append(numbers.mapInArrow(locate_records(reading, job.plan, plan.tasks), LOCATED))
-    first = plan.first_frame
-    for source in plan.frames:
-        located = locate_frame(reading, job.plan, source.table_key, source.name, first)
-        sources.append(source.frame.mapInArrow(located, LOCATED))
-        first += source.frame.rdd.getNumPartitions()
-    committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
-    if committed:
-        numbers = spark.range(0, len(job.parts), 1, len(job.parts))
-        wanted = numbers.filter(F.col("id").isin(committed))
-        sources.append(wanted.mapInArrow(locate_parts(job), LOCATED))
-    found = sources[0]
-    for more in sources[1:]:
-        found = found.union(more)
-    return found.withColumn("at_piece", F.col("piece")).withColumn("at_number", F.col("number"))
-
-
-def _upsert_claims(spark: SparkSession, job: CheckJob) -> DataFrame:
-    """Every claim of what an upsert read, what it wrote, and what stays in the graph."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    parts, records = len(job.parts), len(job.records)
-    claims = spark.range(0, parts, 1, parts).mapInArrow(locate_parts(job), LOCATED)
-    places = (
-        spark.range(0, records, 1, records)
-        .mapInArrow(record_places(job), PLACES)
-        .groupBy("table", "id")
-        .agg(F.min(F.struct("piece", "number")).alias("at"))
-        .select(
-            "table",
-            "id",
-            F.col("at.piece").alias("at_piece"),
-            F.col("at.number").alias("at_number"),
-        )
-    )
-    return claims.join(places, ["table", "id"], "left").na.fill(-1, ["at_piece", "at_number"])
-
-
-def _located(row: Any) -> Located:
-    return Located(
-        row["role"],
-        row["piece"],
-        row["number"],
-        row["id"],
-        row["member"],
-        row["old"],
-        row["new"],
-        (row["at_piece"], row["at_number"]),
-    )
-
-
-def listed(parts: Sequence[str]) -> str:
-    """Names or values as messages show them: several in brackets."""
-    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-
-
-class _Explainer:
-    """The problems of one key that breaks one rule."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        key: str,
-        catalog: Catalog,
-        place_of: Callable[[int, int], Place],
-    ) -> None:
-        self.rule = rule
-        self._key = key
-        self._type = type_of(rule.table_key, catalog)
-        self._place_of = place_of
-
-    def problems(self, claims: Sequence[Located]) -> Iterator[Problem]:
-        """What is said about the key; ``claims`` come in the order of the input."""
-        records = [claim for claim in claims if claim.role == "new"]
-        if self.rule.kind == "degree":
-            yield self._degree(claims[0].new + claims[0].old)
-        elif self.rule.kind == "unique":
-            yield from self._taken(records, [claim for claim in claims if claim.role == "old"])
-        else:
-            yield from self._entity(records, claims)
-
-    def _entity(self, records: Sequence[Located], claims: Sequence[Located]) -> Iterator[Problem]:
-        ends = [claim for claim in claims if claim.role == "end"]
-        is_known = bool(records) or any(claim.role == "old" for claim in claims)
-        if ends and not is_known:
-            yield from map(self._dangling, ends)
-        given = [claim for claim in claims if claim.role == "raw"] or records
-        if len(given) > 1:
-            yield self._repeated(given[0], given[-1])
-        elif records and self.rule.refuses_existing and records[0].old:
-            kind = "edge" if isinstance(self._type, EdgeType) else "node"
-            yield self._problem(
-                "existing_id",
-                f"{kind} {self._type.name} '{self._key}' already exists",
-                records[0],
-                EXISTING_HINT,
-                member="id",
-            )
-
-    def _dangling(self, end: Located) -> Problem:
-        edge, _, column = end.member.partition(".")
-        return self._problem(
-            "missing_node",
-            f"{column} '{self._key}' not found in {self._type.name}",
-            end,
-            "add the node, or leave out the edge",
-            type_name=edge,
-            member=column,
-        )
-
-    def _repeated(self, first: Located, last: Located) -> Problem:
-        earlier = f"the first record with it is {self._place_of(first.piece, first.number)}"
-        last = replace(last, at=(last.piece, last.number))
-        if isinstance(self._type, NodeType) and self._type.key:
-            names = sorted(self._type.key)
-            return self._problem(
-                "repeated_key",
-                f"@unique violation on {self._type.name}.{listed(names)}: value"
-                f" '{self._shown(self._type.key, names)}' held by '{self._key}' and '{self._key}'",
-                last,
-                earlier,
-            )
-        kind = "node" if isinstance(self._type, NodeType) else "edge"
-        return self._problem(
-            "repeated_id",
-            f"{kind} {self._type.name} repeats id '{self._key}'",
-            last,
-            f"{earlier}; mode merge takes the last one",
-            member="id",
-        )
-
-    def _taken(self, records: Sequence[Located], holders: Sequence[Located]) -> Iterator[Problem]:
-        """Records whose values somebody holds: whoever was there before, or the first by id."""
-        by_id = sorted(records, key=lambda claim: (claim.entity_id, claim.piece, claim.number))
-        # An entity that the write itself replaces, or that it meets again, holds nothing.
-        written = {claim.entity_id for claim in records}
-        before = [claim.entity_id for claim in holders if claim.entity_id not in written]
-        holder = min(before, default=None)
-        for claim in by_id if holder is not None else by_id[1:]:
-            yield self._clash(by_id[0].entity_id if holder is None else holder, claim)
-
-    def clashes(self, claims: Sequence[Located]) -> Iterator[tuple[tuple[int, int], Problem]]:
-        """The same where records repeat each other: within the input, the first one holds.
-
-        Problems come with the order in which they count; those with the graph count last.
-        """
-        given = [claim for claim in claims if claim.role == "raw"]
-        for claim in given[1:]:
-            yield (claim.piece, claim.number), self._clash(given[0].entity_id, claim)
-        holders = [claim for claim in claims if claim.role == "old"]
-        if holders:
-            records = [claim for claim in claims if claim.role == "new"]
-            for problem in self._taken(records, holders):
-                yield (sys.maxsize, 0), problem
-
-    def _clash(self, holder: str, claim: Located) -> Problem:
-        columns = self.rule.columns
-        return self._problem(
-            "unique",
-            f"@unique violation on {self._type.name}.{listed(columns)}: value"
-            f" '{self._shown(columns, columns)}' held by '{holder}' and '{claim.entity_id}'",
-            claim,
-            "no two entities may have the same values",
-            member=columns[0] if len(columns) == 1 else None,
-        )
-
-    def _degree(self, count: int) -> Problem:
-        limits = self.rule.cardinality
-        assert limits is not None
-        bound = f"min {limits.minimum}" if count < limits.minimum else f"max {limits.maximum}"
-        message = f"source '{self._key}' has {count} edges ({bound})"
-        return Problem(
-            "cardinality",
-            f"@card violation on edge {self._type.name}: {message}",
-            None,
-            self._type.name,
-            entity_id=self._key,
-        )
-
-    def _shown(self, order: Sequence[str], names: Sequence[str]) -> str:
-        """The values of the key, in the order of ``names``; they are spelled in it already."""
-        if len(order) == 1:
-            return self._key
-        values = dict(zip(order, json.loads(self._key), strict=True))
-        return listed([values[name] for name in names])
-
-    def _problem(
-        self,
-        kind: Any,
-        message: str,
-        claim: Located,
-        hint: str,
-        *,
-        member: str | None = None,
-        type_name: str | None = None,
-    ) -> Problem:
-        return Problem(
-            kind,
-            message,
-            self._at(claim),
-            type_name or self._type.name,
-            member,
-            hint,
-            claim.entity_id,
-        )
-
-    def _at(self, claim: Located) -> Place | None:
-        return None if claim.at[0] < 0 else self._place_of(*claim.at)

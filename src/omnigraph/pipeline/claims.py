@@ -96,14 +96,16 @@ def plan_checks(
     replaced: Sequence[str],
     is_empty: Callable[[str], bool],
     *,
+    named: Iterable[str],
     folded: Iterable[str] = (),
 ) -> CheckPlan:
     """The rules that records of the types ``written`` can break.
 
     ``replaced`` are the types that lose their committed rows; ``is_empty`` says which types have
-    none. Of an upsert, ``folded`` are the types in which several records had one id.
+    none. ``named`` are the types of which a record has an id or a key: all others got ids that
+    nobody has. Of an upsert, ``folded`` are the types in which several records had one id.
     """
-    return _Planner(catalog, mode, written, replaced, is_empty, folded=folded).plan()
+    return _Planner(catalog, mode, written, replaced, is_empty, named=named, folded=folded).plan()
 
 
 class _Planner:
@@ -115,6 +117,7 @@ class _Planner:
         replaced: Sequence[str],
         is_empty: Callable[[str], bool],
         *,
+        named: Iterable[str],
         folded: Iterable[str],
     ) -> None:
         self._catalog = catalog
@@ -122,6 +125,7 @@ class _Planner:
         self._is_merge = mode == "merge"
         self._folded = set(folded)
         self._written_keys = set(written)
+        self._named = self._written_keys & set(named)
         self._replaced = set(replaced)
         self._is_empty = is_empty
         self._rules: list[Rule] = []
@@ -163,18 +167,19 @@ class _Planner:
         ]
         # An upsert has one row for each id; but records may not repeat a key they spell out.
         is_repeated = isinstance(type, NodeType) and bool(type.key) and key in self._folded
-        if not ends and (self._is_merge or key not in self._written_keys) and not is_repeated:
+        is_settled = not is_repeated and (self._is_merge or key not in self._named)
+        if not ends and is_settled:
             return
         rule = self._rule(
             "entity",
             type,
             refuses_existing=self._is_append,
             has_raw=is_repeated,
-            is_settled=self._is_merge and not is_repeated,
+            is_settled=is_settled,
         )
         if is_repeated:
             self._claim(type, rule, "raw", (ID,), skip_minted=True)
-        if key in self._written_keys:
+        if key in self._named:
             self._claim(type, rule, "new", (ID,), skip_minted=True)
         self._claim_committed(type, rule, (ID,))
         for edge, column in ends:

@@ -7,7 +7,7 @@ of Spark over (rule, key), for which workers count their own claims first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -20,6 +20,9 @@ from omnigraph.model.types import ValueType
 from omnigraph.pipeline.claims import ROLES, CheckPlan, Claim, Role
 from omnigraph.storage.written import TablePlace, committed_batches, read_written
 from omnigraph.storage.written_upserts import OFFSET, ROW_ADDRESS, Deletions, read_stretches
+
+ENDS_AT_ONCE = 8_000_000
+"""Ends of edges that are looked for together, at about 30 bytes each."""
 
 CLAIMS = "rule int, key string, " + ", ".join(f"{role} long" for role in ROLES)
 
@@ -34,6 +37,17 @@ class WrittenPart:
     rows: int
     is_raw: bool = False
     """Whether these are records as they were read, with their places."""
+    held: pa.Table | None = field(default=None, repr=False, compare=False)
+    """The rows, if they were not written at all."""
+
+    def batches(
+        self, columns: Sequence[str], storage_options: dict[str, str] | None
+    ) -> Iterable[pa.RecordBatch]:
+        """Columns of its rows."""
+        if self.held is not None:
+            held: list[pa.RecordBatch] = self.held.select(columns).to_batches()
+            return held
+        return read_written(self.place, self.fragment, columns, storage_options=storage_options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,8 @@ def _refused_claims(job: CheckJob) -> Iterator[pa.RecordBatch]:
 
 
 def _counted(rule: int, keys: pa.Array, counts: Mapping[Role, pa.Array]) -> pa.RecordBatch:
-    none = pa.array([0] * len(keys), pa.int64())
-    rules = pa.array([rule] * len(keys), pa.int32())
+    none = pa.repeat(pa.scalar(0, pa.int64()), len(keys))
+    rules = pa.repeat(pa.scalar(rule, pa.int32()), len(keys))
     columns = [counts.get(role, none) for role in ROLES]
     return pa.RecordBatch.from_arrays([rules, keys, *columns], names=["rule", "key", *ROLES])
 
@@ -120,8 +134,7 @@ class PartRows:
         self._gone: pa.ChunkedArray | None = None
         options = job.storage_options or None
         if isinstance(part, WrittenPart):
-            found = read_written(part.place, part.fragment, columns, storage_options=options)
-            self.all = pa.Table.from_batches(list(found))
+            self.all = pa.Table.from_batches(list(part.batches(columns, options)))
             return
         found = committed_batches(
             part.address,
@@ -153,15 +166,20 @@ class PartRows:
 
 def claimed_keys(
     claim: Claim, rows: pa.Table | pa.RecordBatch, minted_prefix: str
-) -> tuple[pa.Array, pa.Array]:
-    """The keys rows claim, and which rows they are; those exempt from the rule are left out."""
+) -> tuple[pa.Array, pa.Array | None]:
+    """The keys rows claim, and which rows they are, None for all.
+
+    Those exempt from the rule are left out.
+    """
     members = [
         _spelled(rows[name], type) for name, type in zip(claim.columns, claim.types, strict=True)
     ]
-    is_compared = reduce(pc.and_, [member.is_valid() for member in members])
+    exempt = [pc.is_null(member) for member in members if member.null_count]
     if claim.skip_minted:
-        is_compared = pc.and_(is_compared, pc.invert(pc.starts_with(members[0], minted_prefix)))
-    at = pc.indices_nonzero(is_compared)
+        exempt.append(pc.starts_with(members[0], minted_prefix))
+    if not exempt or not pc.any(left_out := reduce(pc.or_kleene, exempt)).as_py():
+        return entity_id_column(members), None
+    at = pc.indices_nonzero(pc.invert(left_out))
     return entity_id_column([member.take(at) for member in members]), at
 
 
@@ -204,11 +222,12 @@ def key_tasks(job: CheckJob, slots: int) -> list[KeyTask]:
 
 
 def claims_max(job: CheckJob) -> int:
-    """The most keys that any rule has to do with."""
+    """The most keys that any rule has to hold at once: all but those at which edges end."""
     counts = [0] * len(job.plan.rules)
     for part in job.parts:
         for claim in claims_of(job.plan, part):
-            counts[claim.rule] += part.rows
+            if claim.role != "end":
+                counts[claim.rule] += part.rows
     return max(counts, default=0)
 
 
@@ -230,9 +249,17 @@ def _broken_keys(job: CheckJob, task: KeyTask) -> pa.RecordBatch:
     """Keys that records have twice, or too often, or that somebody else has."""
     rule = job.plan.rules[task.rule]
     tallies = {role: pc.value_counts(_all_keys(job, task.rule, role)) for role in _COUNTED}
-    claimed = [tallies[role].field("values") for role in _COUNTED if role != "old"]
-    keys = claimed[0] if not (len(claimed[1]) or len(claimed[2])) else _distinct(claimed)
-    counts = {role: _counts_at(keys, tally) for role, tally in tallies.items()}
+    claimed = [tally for role, tally in tallies.items() if role != "old" and len(tally)]
+    if not claimed:
+        return _counted(task.rule, pa.nulls(0, pa.string()), {})
+    keys = claimed[0].field("values") if len(claimed) == 1 else _distinct(claimed)
+    counts = {
+        # Mostly there is one way in which keys are claimed, and it has them in this order.
+        role: tally.field("counts")
+        if len(claimed) == 1 and tally is claimed[0]
+        else _counts_at(keys, tally)
+        for role, tally in tallies.items()
+    }
     if rule.kind == "degree":
         assert rule.cardinality is not None
         total = pc.add(counts["new"], counts["old"])
@@ -252,11 +279,13 @@ _COUNTED: tuple[Role, ...] = ("new", "raw", "was", "old")
 """The roles in which keys are counted; the first three are those of the load."""
 
 
-def _distinct(keys: Sequence[pa.Array]) -> pa.Array:
-    return pc.unique(pa.chunked_array(keys, pa.string()))
+def _distinct(tallies: Sequence[pa.StructArray]) -> pa.Array:
+    return pc.unique(pa.chunked_array([tally.field("values") for tally in tallies], pa.string()))
 
 
 def _counts_at(keys: pa.Array, tally: pa.StructArray) -> pa.Array:
+    if not len(tally):
+        return pa.repeat(pa.scalar(0, pa.int64()), len(keys))
     at = pc.index_in(keys, value_set=tally.field("values"))
     return pc.fill_null(tally.field("counts").take(at), 0)
 
@@ -272,16 +301,26 @@ def _missing_ends(job: CheckJob, task: KeyTask) -> pa.RecordBatch:
         ],
         pa.string(),
     )
-    ends = pa.chunked_array(
-        [
-            keys
-            for number in task.ends
-            for keys in _keys_of_part(job, job.parts[number], task.rule, "end")
-        ],
-        pa.string(),
+    nodes = pa.table({"key": known})
+    missing = [
+        # A join is several times as fast as looking keys up one after another.
+        pa.table({"key": ends}).join(nodes, "key", join_type="left anti")["key"]
+        for ends in _ends(job, task)
+    ]
+    tally = pc.value_counts(
+        pa.chunked_array([keys for each in missing for keys in each.chunks], pa.string())
     )
-    tally = pc.value_counts(ends.filter(pc.invert(pc.is_in(ends, value_set=known))))
     return _counted(task.rule, tally.field("values"), {"end": tally.field("counts")})
+
+
+def _ends(job: CheckJob, task: KeyTask) -> Iterator[pa.ChunkedArray]:
+    """The keys at which edges end, so many at a time."""
+    held: list[pa.Array] = []
+    for number in task.ends:
+        held.extend(_keys_of_part(job, job.parts[number], task.rule, "end"))
+        if sum(map(len, held)) >= ENDS_AT_ONCE or number == task.ends[-1]:
+            yield pa.chunked_array(held, pa.string())
+            held = []
 
 
 def _all_keys(job: CheckJob, rule: int, role: Role) -> pa.ChunkedArray:

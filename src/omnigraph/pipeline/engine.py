@@ -14,11 +14,18 @@ import pyarrow as pa
 
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.errors import InputError
-from omnigraph.pipeline.sources import FileSource, FrameSource, Source, find_files
+from omnigraph.pipeline.sources import (
+    FileSource,
+    Format,
+    Found,
+    FrameSource,
+    Source,
+    find_files,
+)
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from omnigraph.pipeline.session import SparkWhenNeeded
 
 LoadEngine = Literal["auto", "local", "spark"]
 ENGINES: tuple[LoadEngine, ...] = get_args(LoadEngine)
@@ -26,6 +33,11 @@ ENGINES: tuple[LoadEngine, ...] = get_args(LoadEngine)
 ENGINE_VARIABLE = "OMNIGRAPH_ENGINE"
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_BYTES"
 THRESHOLD_BYTES = 64 << 20
+
+COLUMNAR: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance")
+COLUMNAR_SHARE = 4
+"""On one machine, tables in columns count for so much less: threads read them as fast as workers
+do, because nothing of it is done in Python."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -71,12 +83,22 @@ def choose_engine(
     if wanted != "auto":
         return EngineChoice("spark" if wanted == "spark" else "local", "as asked for")
     if is_typed:
-        return EngineChoice("spark", "the input has tables")
+        return EngineChoice("spark", "the input has tables; workers start if they are large")
     size = sum(found.size for source in files for found in find_files(source))
     threshold = threshold_bytes(environment)
     if size > threshold:
         return EngineChoice("spark", f"the input has {size} bytes, more than {threshold}")
     return EngineChoice("local", f"the input has {size} bytes")
+
+
+def is_small(files: Sequence[Found], environment: Mapping[str, str], *, is_local: bool) -> bool:
+    """Whether this process loads files in less time than workers would, or in about the same.
+
+    ``is_local`` says that workers would run on this machine.
+    """
+    share = COLUMNAR_SHARE if is_local else 1
+    weight = sum(found.size // share if found.format in COLUMNAR else found.size for found in files)
+    return weight <= threshold_bytes(environment)
 
 
 def threshold_bytes(environment: Mapping[str, str]) -> int:
@@ -108,7 +130,7 @@ def file_sources(
 
 @contextmanager
 def frame_sources(
-    frames: Mapping[str, Any] | None, catalog: Catalog, spark: SparkSession
+    frames: Mapping[str, Any] | None, catalog: Catalog, session: SparkWhenNeeded
 ) -> Iterator[list[Source]]:
     """Frames by type: of Spark as they are, all others as Arrow tables that workers can read."""
     with TemporaryDirectory(prefix="omnigraph-frames-") as directory:
@@ -119,14 +141,14 @@ def frame_sources(
                 sources.append(FrameSource(key, frame))
                 continue
             table = _table(frame, name)
-            if (spark.sparkContext.master or "").startswith("local["):
+            if session.is_local:
                 path = Path(directory) / f"{number}.arrow"
                 with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
                     out.write_table(table, max_chunksize=65_536)
                 shown = f"<frame {key.partition(':')[2]}>"
                 sources.append(FileSource(str(path), key, "arrow", shown))
             else:
-                sources.append(FrameSource(key, spark.createDataFrame(_signed(table))))
+                sources.append(FrameSource(key, session.get().createDataFrame(_signed(table))))
         yield sources
 
 

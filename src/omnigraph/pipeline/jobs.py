@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.pipeline.answers import (
+    ANSWERS,
+    Answer,
+    Ask,
+    Work,
+    answering,
+    decoded_answers,
+    one_number,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-T = TypeVar("T")
+    from omnigraph.pipeline.session import SparkWhenNeeded
 
-Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a worker does: numbers of tasks in, rows out."""
+S = TypeVar("S")
+T = TypeVar("T")
 
 POLL_SECONDS = 0.1
 
@@ -65,14 +74,28 @@ class Watch(Protocol):
 
 
 class Jobs:
-    """The Spark jobs of one operation."""
+    """The Spark jobs of one operation, and what is done without Spark."""
 
-    def __init__(self, spark: SparkSession, operation_id: str, watch: Watch | None = None) -> None:
-        self.spark = spark
+    def __init__(
+        self, session: SparkWhenNeeded, operation_id: str, watch: Watch | None = None
+    ) -> None:
+        self._session = session
         self._operation_id = operation_id
         self._watch = watch
         self.here = False
         """Whether a job is so small that starting workers would take longer than doing it."""
+        self.stopped = threading.Event()
+        """Set when one of the threads that work `here` has failed, or somebody pressed Ctrl-C."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; started now if there is none."""
+        return self._session.get()
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+        return self._session.slots
 
     def run(self, stage: str, label: str, action: Callable[[], T]) -> T:
         """The result of ``action``, which may start any number of Spark jobs.
@@ -130,49 +153,45 @@ class Jobs:
 
     def began(self) -> None:
         """Tell where Spark shows what it does, if it does."""
-        ui = self.spark.sparkContext.uiWebUrl
+        ui = None if self.here else self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
             self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
 
     def _group(self, stage: str) -> str:
         return f"omnigraph-{self._operation_id}-{stage}"
 
-    def answers(self, stage: str, label: str, count: int, work: Work) -> list[Any]:
-        """What ``work`` answers to the numbers below ``count``, as rows of a kind and a text.
+    def answers(self, stage: str, label: str, count: int, ask: Ask) -> list[Answer]:
+        """What tasks with the numbers below ``count`` answer.
 
         Spark gives each number to a worker, unless all of it is done `here`.
         """
-        from omnigraph.pipeline.staging import ANSWERS
-
         if self.here:
-            try:
-                done = self.done_here(count, work)
-            except OmnigraphError:
-                raise
-            except Exception as error:
-                raise _translated(error, stage) from error
-            return [row for batch in done for row in batch.to_pylist()]
+            said = self.each_here(stage, range(count), ask)
+            return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
 
         def collect() -> list[Any]:
             numbers = self.spark.range(0, count, 1, count)
-            rows: list[Any] = numbers.mapInArrow(work, ANSWERS).collect()
+            rows: list[Any] = numbers.mapInArrow(answering(ask), ANSWERS).collect()
             return rows
 
-        return self.run(stage, label, collect) if count else []
+        return decoded_answers(self.run(stage, label, collect)) if count else []
 
-    def done_here(self, count: int, work: Work) -> list[pa.RecordBatch]:
-        """The same work by threads of this process, in the order of the numbers."""
+    def batches_here(self, stage: str, count: int, work: Work) -> list[pa.RecordBatch]:
+        """What ``work`` gives for the numbers below ``count``, done by this process."""
+        given = self.each_here(stage, range(count), lambda number: [*work(one_number(number))])
+        return [batch for batches in given for batch in batches]
 
-        def one(number: int) -> list[pa.RecordBatch]:
-            numbers = pa.record_batch([pa.array([number], pa.int64())], names=["id"])
-            return list(work(iter([numbers])))
-
+    def each_here(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
+        """The results of a function for some items, by threads of this process, in order."""
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             try:
-                return [batch for batches in threads.map(one, range(count)) for batch in batches]
-            except BaseException:
-                threads.shutdown(cancel_futures=True)
-                raise
+                return list(threads.map(function, items))
+            except BaseException as error:
+                self.stopped.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                if isinstance(error, OmnigraphError) or not isinstance(error, Exception):
+                    raise
+                raise _translated(error, stage) from error
 
     def finished(self, stage: str, rows: int, seconds: float) -> None:
         """Tell that a stage is over."""

@@ -16,9 +16,8 @@ is repeated against its new head; what was read and written stays good.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -36,19 +35,26 @@ from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
 from omnigraph.errors import InputError, OmnigraphError, ReadSetChanged, RecoveryRequired
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
-from omnigraph.pipeline.checks import broken_keys, explain
+from omnigraph.pipeline.answers import (
+    ANSWERS,
+    Answer,
+    decoded_answer,
+    decoded_answers,
+    one_number,
+)
+from omnigraph.pipeline.blame import ClaimRow, claims_here, claims_on_workers, explained
+from omnigraph.pipeline.checks import broken_here, broken_keys
 from omnigraph.pipeline.claims import plan_checks
 from omnigraph.pipeline.counting import (
     CheckJob,
     Part,
     WrittenPart,
-    check_keys,
     claims_max,
-    key_tasks,
 )
-from omnigraph.pipeline.engine import threshold_bytes
+from omnigraph.pipeline.engine import is_small
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
+from omnigraph.pipeline.held import HeldRows
 from omnigraph.pipeline.jobs import Jobs, Watch
 from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.reading import Reading
@@ -64,7 +70,6 @@ from omnigraph.pipeline.sources import (
 )
 from omnigraph.pipeline.staged import Staged, renames_of, taken
 from omnigraph.pipeline.staging import (
-    ANSWERS,
     StageJob,
     decoded_problem,
     list_problems,
@@ -78,12 +83,12 @@ from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from omnigraph.pipeline.session import SparkWhenNeeded
 
 SCRATCH = "__load"
 """Below the root: rows of loads that are not written where they will stay."""
 
-HERE_KEYS = 4_000_000
+HERE_KEYS = 16_000_000
 """Keys of one rule that this process holds for an input that is small itself."""
 
 
@@ -101,6 +106,8 @@ class BulkRequest:
     expected_head: str | None = None
     operation_id: str | None = None
     """The idempotency key: a second load with it returns the receipt of the first."""
+    message: str | None = None
+    """Kept with the commit."""
     dry_run: bool = False
     max_errors: int = MAX_ERRORS
     errors_out: Path | None = None
@@ -112,7 +119,7 @@ def bulk_load(
     kernel: Kernel,
     path: WritePath,
     request: BulkRequest,
-    spark: SparkSession,
+    session: SparkWhenNeeded,
     *,
     ensure_branch: Callable[[], bool],
     drop_branch: Callable[[], None],
@@ -123,7 +130,7 @@ def bulk_load(
     ``ensure_branch`` creates the branch if it is missing and says whether it did; ``drop_branch``
     takes that back if the load fails. Raises `InputError` with the first problems of a bad input.
     """
-    return _BulkLoad(kernel, request, spark, watch).run(path, ensure_branch, drop_branch)
+    return _BulkLoad(kernel, request, session, watch).run(path, ensure_branch, drop_branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +146,15 @@ class _BulkLoad:
         self,
         kernel: Kernel,
         request: BulkRequest,
-        spark: SparkSession,
+        session: SparkWhenNeeded,
         watch: Watch | None,
     ) -> None:
         self._kernel = kernel
         self._request = request
-        self._spark = spark
+        self._session = session
         operation = kernel.ids.operation_id()
         self._operation = operation
-        self._jobs = Jobs(spark, operation, watch)
+        self._jobs = Jobs(session, operation, watch)
         self._accepted = kernel.accepted_schema()
         self._catalog: Catalog = self._accepted.catalog
         self._reading = Reading(
@@ -165,6 +172,7 @@ class _BulkLoad:
         self._plan = Plan((), ())
         self._places: dict[str, TablePlace] = {}
         self._staged: Staged | None = None
+        self._held = HeldRows()
         self._records = RecordPlaces.of(self._plan, request.grammar, {})
         self._upsert: Upsert | None = None
         self._digest: str | None = None
@@ -178,11 +186,10 @@ class _BulkLoad:
         """Stages plan to commit."""
         started = perf_counter()
         request = self._request
-        self._jobs.began()
         self._plan = plan_sources(
             request.sources,
             self._catalog,
-            slots=self._spark.sparkContext.defaultParallelism,
+            slots=self._session.slots,
             lines_only=request.grammar == "strict",
         )
         check_headers(
@@ -198,7 +205,10 @@ class _BulkLoad:
                     hint="write the frame to files, or leave out the key",
                 )
             self._digest = input_digest(self._plan.files)
-        self._jobs.here = not self._plan.frames and self._plan.bytes <= threshold_bytes(os.environ)
+        self._jobs.here = not self._plan.frames and is_small(
+            self._plan.files, os.environ, is_local=self._session.is_local
+        )
+        self._jobs.began()
         self._note("plan", len(self._plan.files), started)
         branch_created = ensure_branch()
         try:
@@ -255,11 +265,15 @@ class _BulkLoad:
         if catalog is not self._catalog:
             raise ReadSetChanged("schema_hash", self._accepted.schema_hash, catalog.schema_hash)
         staged = self._stage(capture)
-        if self._request.mode != "merge":
-            self._check(self._check_job(capture, staged), staged)
-            changes, outcome = self._changes(staged)
-        else:
-            changes, outcome = self._upserted(capture, staged)
+        try:
+            if self._request.mode != "merge":
+                self._check(self._check_job(capture, staged), staged)
+                changes, outcome = self._changes(staged)
+            else:
+                changes, outcome = self._upserted(capture, staged)
+        except KeyboardInterrupt:
+            self._discard(staged)
+            raise
         request = self._request
         said: dict[str, Any] = {
             "base_branch": request.base_branch,
@@ -271,7 +285,13 @@ class _BulkLoad:
         if self._digest is not None:
             said["input_digest"] = self._digest
         intent = Intent(
-            "Load", "load", request.actor_id, request.expected_head, request.operation_id, said
+            "Load",
+            "load",
+            request.actor_id,
+            request.expected_head,
+            request.operation_id,
+            said,
+            message=request.message,
         )
         return Prepared(changes, outcome, intent)
 
@@ -292,10 +312,10 @@ class _BulkLoad:
         """An upsert meets the committed rows before it is checked: not all of its rows change."""
         started = perf_counter()
         upsert = self._upsert = self._upsert or Upsert(
-            self._spark,
             self._jobs,
             self._reading,
             staged,
+            self._held,
             self._places,
             self._final_place,
             self._delete,
@@ -326,6 +346,7 @@ class _BulkLoad:
         return staged
 
     def _read(self) -> Staged:
+        self._held = HeldRows()
         job = self._stage_job(self._plan.tasks)
         return self._read_frames(self._sorted(self._read_files(job), job))
 
@@ -376,24 +397,24 @@ class _BulkLoad:
             self._request.max_errors,
             self._storage_options,
             with_places=self._uses_scratch,
+            held=self._held if self._jobs.here and self._uses_scratch else None,
+            stopped=self._jobs.stopped if self._jobs.here else None,
         )
 
     @property
     def _storage_options(self) -> dict[str, str]:
         return self._kernel.root.storage_options()
 
-    def _read_files(self, job: StageJob) -> list[Any]:
+    def _read_files(self, job: StageJob) -> list[Answer]:
         count = len(job.tasks)
         if not count:
             return []
         label = f"{len(self._plan.files)} files"
         return self._jobs.answers("read", label, count, stage_files(job))
 
-    def _sorted(self, answers: Sequence[Any], job: StageJob) -> Staged:
+    def _sorted(self, answers: Sequence[Answer], job: StageJob) -> Staged:
         """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
-        not_on_lines = {
-            json.loads(row["payload"])["path"] for row in answers if row["kind"] == "not_on_lines"
-        }
+        not_on_lines = {said.payload["path"] for said in answers if said.kind == "not_on_lines"}
         if not not_on_lines:
             return taken(answers, Staged())
         again = [
@@ -408,7 +429,7 @@ class _BulkLoad:
                 piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
             )
         second = [replace(task, index=i) for i, task in enumerate(whole.values())]
-        staged = taken([row for row in answers if row["task"] in kept_numbers], Staged())
+        staged = taken([said for said in answers if said.task in kept_numbers], Staged())
         staged = taken(self._read_files(self._stage_job(tuple(second))), staged)
         tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
         self._plan = replace(self._plan, tasks=tuple(tasks))
@@ -425,7 +446,8 @@ class _BulkLoad:
                 rows: list[Any] = frame.mapInArrow(function, ANSWERS).collect()
                 return rows
 
-            staged = taken(self._jobs.run("read", source.name, collect), staged)
+            answers = decoded_answers(self._jobs.run("read", source.name, collect))
+            staged = taken(answers, staged)
             first += frame.rdd.getNumPartitions()
         return staged
 
@@ -454,13 +476,13 @@ class _BulkLoad:
 
     def _broken(self, job: CheckJob) -> int:
         """How many keys break a rule."""
-        if self._jobs.here and claims_max(job) <= HERE_KEYS:
-            tasks = key_tasks(job, os.cpu_count() or 1)
-            return sum(
-                batch.num_rows for batch in self._jobs.done_here(len(tasks), check_keys(job, tasks))
-            )
+        if self._is_checked_here(job):
+            return sum(batch.num_rows for batch in broken_here(self._jobs, job))
         label = f"{len(job.parts)} parts"
-        return self._jobs.run("check", label, lambda: broken_keys(self._spark, job).count())
+        return self._jobs.run("check", label, lambda: broken_keys(self._jobs.spark, job).count())
+
+    def _is_checked_here(self, job: CheckJob) -> bool:
+        return self._jobs.here and claims_max(job) <= HERE_KEYS
 
     def _discard(self, staged: Staged) -> None:
         """Remove rows that will not be committed: no transaction names them, or ever will."""
@@ -485,11 +507,24 @@ class _BulkLoad:
         mode = self._request.mode
         written = sorted({*staged.fragments, *staged.refused})
         replaced = sorted({*written, *self._request.replace_types}) if mode == "overwrite" else []
-        plan = plan_checks(self._catalog, mode, written, replaced, capture.reader.is_empty)
+        plan = plan_checks(
+            self._catalog,
+            mode,
+            written,
+            replaced,
+            capture.reader.is_empty,
+            named=staged.named,
+        )
         if not plan.rules:
             return None
         parts: list[Part] = [
-            WrittenPart(key, self._places[key], fragment, fragment_rows(fragment))
+            WrittenPart(
+                key,
+                self._places[key],
+                fragment,
+                fragment_rows(fragment),
+                held=self._held.get(fragment),
+            )
             for key, fragments in sorted(staged.fragments.items())
             if plan.written.get(key)
             for fragment in fragments
@@ -514,25 +549,36 @@ class _BulkLoad:
 
     def _list_all(self, findings: Findings) -> None:
         """Read the input once more for the problems that there was no room for."""
-        job = self._stage_job(self._plan.tasks)
+        job = replace(self._stage_job(self._plan.tasks), held=None, stopped=None)
         count = len(job.tasks)
+
+        def note(answers: Iterable[Answer]) -> None:
+            for said in answers:
+                first = self._records.first(said.payload["piece"])
+                findings.list([decoded_problem(said.payload, first)])
+
+        if self._jobs.here:
+            for number in range(count):
+                for batch in list_problems(job)(one_number(number)):
+                    note(decoded_answers(batch.to_pylist()))
+            return
         with self._jobs.named("check", "list every problem"):
-            rows = (
-                self._spark.range(0, count, 1, count)
-                .mapInArrow(list_problems(job), ANSWERS)
-                .toLocalIterator()
-            )
-            for row in rows:
-                payload = json.loads(row["payload"])
-                first = self._records.first(payload["piece"])
-                findings.list([decoded_problem(payload, first)])
+            numbers = self._jobs.spark.range(0, count, 1, count)
+            rows = numbers.mapInArrow(list_problems(job), ANSWERS).toLocalIterator()
+            note(map(decoded_answer, rows))
 
     def _explain_checks(self, job: CheckJob, findings: Findings) -> None:
-        place_of = self._records.place
+        if self._is_checked_here(job):
+            self._blame(claims_here(self._jobs, job, self._reading, self._plan), job, findings)
+            return
         with self._jobs.named("check", "find the records to blame"):
-            for problem in explain(self._spark, job, self._reading, self._plan, place_of):
-                findings.counts[problem.kind] += 1
-                findings.add(self._records.sort_key(problem.place), problem)
+            claims = claims_on_workers(self._jobs.spark, job, self._reading, self._plan)
+            self._blame(claims, job, findings)
+
+    def _blame(self, claims: Iterable[ClaimRow], job: CheckJob, findings: Findings) -> None:
+        for problem in explained(claims, job, self._catalog, self._records.place):
+            findings.counts[problem.kind] += 1
+            findings.add(self._records.sort_key(problem.place), problem)
 
     # --- stages ---
 

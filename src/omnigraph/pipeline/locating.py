@@ -147,15 +147,16 @@ def located(
     """Every claim of some rows, one row each."""
     for claim in claims:
         keys, at = claimed_keys(claim, rows, minted_prefix)
-        count = len(at)
+        columns = [pieces, numbers, rows[ID]]
+        if at is not None:
+            columns = [column.take(at) for column in columns]
+        count = len(keys)
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([claim.rule] * count, pa.int32()),
                 keys,
                 pa.array([claim.role] * count, pa.string()),
-                pieces.take(at),
-                numbers.take(at),
-                rows[ID].take(at),
+                *columns,
                 pa.array([claim.member] * count, pa.string()),
                 pa.array([table_key] * count, pa.string()),
             ],

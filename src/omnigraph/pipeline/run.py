@@ -14,7 +14,7 @@ from omnigraph.model.receipts import LoadReceipt
 from omnigraph.pipeline.engine import frame_sources
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load import BulkRequest, bulk_load
-from omnigraph.pipeline.session import SessionSettings, spark_session
+from omnigraph.pipeline.session import SessionSettings, SparkWhenNeeded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def run_bulk_load(
     conf: Mapping[str, str] | None = None,
     watch: Watch | None = None,
 ) -> LoadReceipt:
-    """Find or build a session and load; see `load.bulk_load`."""
+    """Load on Spark, with a session that is found or built if one is needed; see `bulk_load`."""
     if kernel.root.scheme == "memory":
         raise InputError(
             "a graph in memory cannot be loaded on Spark: its workers are other processes",
@@ -41,7 +41,7 @@ def run_bulk_load(
         )
     settings = SessionSettings.of(os.environ, master=master, conf=conf)
     with (
-        spark_session(spark, settings) as session,
+        SparkWhenNeeded(spark, settings) as session,
         frame_sources(frames, kernel.accepted_schema().catalog, session) as more,
     ):
         return bulk_load(

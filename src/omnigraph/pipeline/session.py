@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,48 @@ def spark_session(
         built.stop()
 
 
+class SparkWhenNeeded:
+    """The Spark of one operation: a session that is there, or one that is built when it is needed.
+
+    A small input is loaded without it, so that nobody waits for a JVM, or has to have one.
+    """
+
+    def __init__(self, spark: SparkSession | None, settings: SessionSettings) -> None:
+        self._found = spark if spark is not None else _active()
+        self._settings = settings
+        self._session: SparkSession | None = None
+        self._used = ExitStack()
+        if self._found is not None:
+            _require_classic(self._found)
+
+    def __enter__(self) -> SparkWhenNeeded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._used.close()
+
+    def get(self) -> SparkSession:
+        """The session; raises as `spark_session` does."""
+        if self._session is None:
+            found = spark_session(self._found, self._settings)
+            self._session = self._used.enter_context(found)
+        return self._session
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs in one JVM of this machine."""
+        if self._found is None:
+            return self._settings.is_local
+        return (self._found.sparkContext.master or "").startswith("local[")
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+        if self._session is None and self._found is None and self._settings.is_local:
+            return os.cpu_count() or 1
+        return self.get().sparkContext.defaultParallelism
+
+
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
     """The session for a frame, which lives on: one that is built stays until the process ends."""
     return spark or _active() or build_session(settings)
@@ -215,6 +257,10 @@ def _end(jvm: Jvm) -> None:
     from pyspark import SparkContext
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    accumulators = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if accumulators is not None:
+        # It reads until the JVM hangs up, and would print that as an error.
+        accumulators.handle_error = lambda *_: None
     gateway = SparkContext._gateway
     if gateway is not None:
         with suppress(Exception):

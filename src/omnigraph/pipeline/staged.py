@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from omnigraph.commit.records.problems import ProblemKind
 from omnigraph.commit.records.rows import ambiguous_rename
 from omnigraph.errors import InputError, NotFound, SourceChanged
+from omnigraph.pipeline.answers import Answer
 from omnigraph.storage.written import fragment_rows
 
 
@@ -27,17 +27,19 @@ class Staged:
     refused: dict[str, list[str]] = field(default_factory=dict)
     """By type key, ids of records that have problems of their own."""
     renamed: list[dict[str, Any]] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    """Type keys of which a record has an id or a key."""
 
     def rows(self, table_key: str) -> int:
         """How many rows of a type were written."""
         return sum(map(fragment_rows, self.fragments.get(table_key, ())))
 
 
-def taken(answers: Sequence[Any], staged: Staged) -> Staged:
+def taken(answers: Sequence[Answer], staged: Staged) -> Staged:
     """What workers answered, by kind; a failure to read is raised."""
-    for row in answers:
-        kind, payload = row["kind"], json.loads(row["payload"])
-        match kind:
+    for answer in answers:
+        payload: Any = answer.payload
+        match answer.kind:
             case "fragment":
                 staged.fragments.setdefault(payload["table"], []).append(payload["fragment"])
             case "piece":
@@ -50,6 +52,8 @@ def taken(answers: Sequence[Any], staged: Staged) -> Staged:
                 staged.refused.setdefault(payload["table"], []).extend(payload["ids"])
             case "renamed":
                 staged.renamed.append(payload)
+            case "named":
+                staged.named.add(payload["table"])
             case "failure":
                 raise _failure(payload)
     return staged

@@ -8,26 +8,32 @@ wrote is never heard of, and stays invisible.
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.records.framing import NotOnLines
 from omnigraph.commit.records.problems import Place, Problem
 from omnigraph.commit.records.rows import TypedRows
-from omnigraph.errors import InputError, NotFound, OmnigraphError, SourceChanged
+from omnigraph.errors import (
+    InputError,
+    NotFound,
+    OmnigraphError,
+    SourceChanged,
+    StorageError,
+)
+from omnigraph.pipeline.answers import Answer, Ask, Work, encoded_answers, numbers_of
+from omnigraph.pipeline.held import HeldRows
 from omnigraph.pipeline.reading import PieceReader, Reading
 from omnigraph.pipeline.sources import Piece, Task, type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, write_rows
-
-ANSWERS = "task int, kind string, payload string"
-"""The Spark schema of what a task says."""
 
 PART_ROWS_MAX = 1 << 19
 """Rows that are written aside together: of an upsert, a worker holds so many."""
@@ -49,30 +55,18 @@ class StageJob:
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     with_places: bool = False
     """Whether rows are written together with the piece and number of their record."""
+    held: HeldRows | None = None
+    """Where rows stay instead of being written, while there is room; only within one process."""
+    stopped: threading.Event | None = None
+    """Set when nobody wants the answers any more; only within one process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One row of what a task says."""
-
-    kind: str
-    payload: dict[str, Any]
+def stage_files(job: StageJob) -> Ask:
+    """What the first pass does with each task."""
+    return lambda number: stage_task(job, job.tasks[number])
 
 
-def stage_files(job: StageJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function Spark runs over the numbers of tasks."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield encoded_answers(number, stage_task(job, job.tasks[number]))
-
-    return run
-
-
-def stage_frame(
-    job: StageJob, table_key: str, name: str, first_piece: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> Work:
     """The function Spark runs over the rows of a frame: each partition is a piece."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,19 +89,16 @@ def stage_frame(
     return run
 
 
-def list_problems(
-    job: StageJob,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def list_problems(job: StageJob) -> Work:
     """The function that gives every problem of every record, and writes nothing."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(job.reading)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for piece in job.tasks[number].pieces:
-                    for _, problems in reader.read(piece):
-                        found = [_problem_answer(piece, problem) for problem in problems]
-                        yield encoded_answers(number, found)
+        for number in numbers_of(batches):
+            for piece in job.tasks[number].pieces:
+                for _, problems in reader.read(piece):
+                    found = [_problem_answer(piece, problem) for problem in problems]
+                    yield encoded_answers(number, found)
 
     return run
 
@@ -157,26 +148,15 @@ def _failure(piece: Piece, error: OmnigraphError) -> Answer:
     )
 
 
-def encoded_answers(task: int, answers: Sequence[Answer]) -> pa.RecordBatch:
-    """What a task says, as rows of `ANSWERS`."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([task] * len(answers), pa.int32()),
-            pa.array([each.kind for each in answers], pa.string()),
-            pa.array([json.dumps(each.payload) for each in answers], pa.string()),
-        ],
-        names=["task", "kind", "payload"],
-    )
-
-
 class Staging:
     """What one task has written and found so far."""
 
     def __init__(self, job: StageJob) -> None:
         self.answers: list[Answer] = []
         self._job = job
-        self._writers: dict[str, TableWriter] = {}
+        self._writers: dict[str, TableWriter | HeldWriter] = {}
         self._counts: Counter[str] = Counter()
+        self._named: set[str] = set()
         self._shown = 0
 
     def __enter__(self) -> Staging:
@@ -190,15 +170,21 @@ class Staging:
         for table_key, writer in self._writers.items():
             for fragment in writer.finish():
                 self.answers.append(Answer("fragment", {"table": table_key, "fragment": fragment}))
+        for table_key in sorted(self._named):
+            self.answers.append(Answer("named", {"table": table_key}))
         if self._counts:
             self.answers.append(Answer("counts", dict(self._counts)))
 
     def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
         """Write the rows of one batch and note its problems."""
+        if self._job.stopped is not None and self._job.stopped.is_set():
+            raise StorageError("the load was given up", hint="see what went wrong before")
         key = rows.type.table_key
         if rows.rows.num_rows:
             placed = with_place(rows, piece) if self._job.with_places else rows.rows
             self._writer(key, placed.schema).put(placed)
+            if key not in self._named and not pc.all(rows.minted).as_py():
+                self._named.add(key)
         if len(rows.refused_ids):
             self.answers.append(
                 Answer("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
@@ -217,12 +203,14 @@ class Staging:
         """Note that a piece was read to its end."""
         self.answers.append(Answer("piece", {"piece": piece.index, "records": records}))
 
-    def _writer(self, key: str, schema: pa.Schema) -> TableWriter:
+    def _writer(self, key: str, schema: pa.Schema) -> TableWriter | HeldWriter:
         writer = self._writers.get(key)
         if writer is None:
             place, options = self._job.places[key], self._job.storage_options
             rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
-            writer = self._writers[key] = TableWriter(place, schema, options, rows_max)
+            start = partial(TableWriter, place, schema, options, rows_max)
+            held = self._job.held
+            writer = self._writers[key] = start() if held is None else HeldWriter(held, start)
         return writer
 
 
@@ -309,6 +297,35 @@ class TableWriter:
             if each is _END:
                 return
             yield each
+
+
+class HeldWriter:
+    """Keeps the rows of one type in memory while there is room, and writes the others."""
+
+    def __init__(self, held: HeldRows, start: Callable[[], TableWriter]) -> None:
+        self._held = held
+        self._start = start
+        self._kept: list[pa.RecordBatch] = []
+        self._overflow: TableWriter | None = None
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Hand over rows."""
+        if self._overflow is None and not self._held.has_room(rows):
+            self._overflow = self._start()
+        if self._overflow is None:
+            self._kept.append(rows)
+        else:
+            self._overflow.put(rows)
+
+    def finish(self) -> list[str]:
+        """What stands for everything handed over."""
+        kept = [self._held.keep(self._kept)] if self._kept else []
+        return [*kept, *(self._overflow.finish() if self._overflow is not None else ())]
+
+    def abandon(self) -> None:
+        """Stop."""
+        if self._overflow is not None:
+            self._overflow.abandon()
 
 
 # --- problems on their way to the driver ----------------------------------------------------------

@@ -6,25 +6,26 @@ the source is not read again. What was written for tables that stayed is used as
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture
 from omnigraph.model.receipts import LoadedType
+from omnigraph.pipeline.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.pipeline.claims import plan_checks
 from omnigraph.pipeline.counting import CheckJob, CommittedPart, Part, WrittenPart
-from omnigraph.pipeline.jobs import Jobs, Work
+from omnigraph.pipeline.held import HeldRows
+from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import type_of
 from omnigraph.pipeline.staged import Staged
-from omnigraph.pipeline.staging import ANSWERS
 from omnigraph.pipeline.upserting import (
     IDS,
     DeleteTask,
+    Matching,
     UpsertJob,
     decoded_stretches,
     delete_rows,
@@ -36,14 +37,8 @@ from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.written import TablePlace, fragment_rows
 from omnigraph.storage.written_upserts import Stretch
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 SHARE_IDS = 1_000_000
 """Ids that one worker matches, at about 100 bytes each."""
-
-HERE_IDS = 4_000_000
-"""Ids that this process matches for an input that is small itself."""
 
 PART_ROWS = 1_000_000
 """Committed rows that one task reads."""
@@ -83,10 +78,11 @@ class _Replaced:
 class Upsert:
     """The rows of one load, and what became of them on the branch as it was last seen."""
 
-    spark: SparkSession
     jobs: Jobs
     reading: Reading
     staged: Staged
+    held: HeldRows
+    """Rows that were read and not written."""
     sources: Mapping[str, TablePlace]
     """Where the rows that were read lie, by type key."""
     place_of: Callable[[Capture, str], TablePlace]
@@ -113,9 +109,10 @@ class Upsert:
             self._replaced[key] = _Replaced(self._version(capture, key), job.places[key])
         parts = len(job.records)
         label = f"write {parts} parts of {', '.join(moved)}"
-        for kind, payload in self._answers(label, parts, replace_rows(job, matches)):
+        for answer in self.jobs.answers("match", label, parts, replace_rows(job, matches)):
+            payload = answer.payload
             replaced = self._replaced[payload["table"]]
-            match kind:
+            match answer.kind:
                 case "fragment":
                     replaced.fragments.append(payload["fragment"])
                 case "deletions":
@@ -157,28 +154,51 @@ class Upsert:
             tuple(committed),
             {key: self.place_of(capture, key) for key in keys},
             {key: self._version(capture, key) for key in keys},
-            self.scratch,
+            None if self.jobs.here else self.scratch,
             self.storage_options,
         )
 
     def _records(self, keys: Iterable[str]) -> list[WrittenPart]:
         return [
-            WrittenPart(key, self.sources[key], fragment, fragment_rows(fragment), is_raw=True)
+            WrittenPart(
+                key,
+                self.sources[key],
+                fragment,
+                fragment_rows(fragment),
+                is_raw=True,
+                held=self.held.get(fragment),
+            )
             for key in keys
             for fragment in self.staged.fragments[key]
         ]
 
     def _match(self, job: UpsertJob) -> dict[int, list[Stretch]]:
+        self._folded -= set(job.tables)
+        matches: dict[int, list[Stretch]] = {}
+        for answer in self._match_here(job) if self.jobs.here else self._match_on_workers(job):
+            payload = answer.payload
+            if answer.kind == "folded":
+                self._folded.add(payload["table"])
+            else:
+                there = matches.setdefault(payload["part"], [])
+                there.extend(decoded_stretches(payload["stretches"]))
+        return matches
+
+    def _match_here(self, job: UpsertJob) -> Iterator[Answer]:
+        """Hold the records of a small input against committed rows, one part after another."""
+        for key in job.tables:
+            matching = Matching.of(job, key)
+            parts = [part for part in job.committed if part.table_key == key]
+            self.jobs.each_here("match", parts, matching.meet_part)
+            yield from matching.answers()
+
+    def _match_on_workers(self, job: UpsertJob) -> list[Answer]:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
-        slots = self.spark.sparkContext.defaultParallelism
-        shares = max(slots, -(-ids // SHARE_IDS))
+        shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
 
         def collect() -> list[Any]:
-            if self.jobs.here and ids <= HERE_IDS:
-                held = self.jobs.done_here(len(parts), list_ids(job))
-                return [row for batch in match_ids(job)(iter(held)) for row in batch.to_pylist()]
-            numbers = self.spark.range(0, len(parts), 1, len(parts))
+            numbers = self.jobs.spark.range(0, len(parts), 1, len(parts))
             listed = numbers.mapInArrow(list_ids(job), IDS)
             rows: list[Any] = (
                 listed.repartition(shares, "table", "key")
@@ -187,21 +207,8 @@ class Upsert:
             )
             return rows
 
-        self._folded -= set(job.tables)
-        matches: dict[int, list[Stretch]] = {}
         label = f"{ids} ids of {', '.join(job.tables)}"
-        for row in collect() if self.jobs.here else self.jobs.run("match", label, collect):
-            payload = json.loads(row["payload"])
-            if row["kind"] == "folded":
-                self._folded.add(payload["table"])
-            else:
-                there = matches.setdefault(payload["part"], [])
-                there.extend(decoded_stretches(payload["stretches"]))
-        return matches
-
-    def _answers(self, label: str, count: int, work: Work) -> list[tuple[str, dict[str, Any]]]:
-        rows = self.jobs.answers("match", label, count, work)
-        return [(row["kind"], json.loads(row["payload"])) for row in rows]
+        return decoded_answers(self.jobs.run("match", label, collect))
 
     # --- check ---
 
@@ -211,7 +218,13 @@ class Upsert:
         keys = {*self._replaced, *self.staged.refused}
         written = sorted(key for key in keys if key not in self._replaced or self._touches(key))
         plan = plan_checks(
-            catalog, "merge", written, (), capture.reader.is_empty, folded=self._folded
+            catalog,
+            "merge",
+            written,
+            (),
+            capture.reader.is_empty,
+            named=self.staged.named,
+            folded=self._folded,
         )
         if not plan.rules:
             return None
@@ -268,10 +281,9 @@ class Upsert:
         tasks = self._delete_tasks()
         left: dict[str, list[dict[str, Any]]] = {}
         label = f"delete rows of {len({task.table_key for task in tasks})} types"
-        for _, payload in self._answers(
-            label, len(tasks), delete_rows(tasks, self.storage_options)
-        ):
-            left.setdefault(payload["table"], []).append(payload)
+        delete = delete_rows(tasks, self.storage_options)
+        for answer in self.jobs.answers("match", label, len(tasks), delete):
+            left.setdefault(answer.payload["table"], []).append(answer.payload)
         changes: dict[str, TableChange] = {}
         for key, known in sorted(self._replaced.items()):
             if not known.fragments:
@@ -292,7 +304,7 @@ class Upsert:
         return known.place.mode == "append"
 
     def _delete_tasks(self) -> list[DeleteTask]:
-        slots = self.spark.sparkContext.defaultParallelism
+        slots = self.jobs.slots
         tasks = []
         for key, known in sorted(self._replaced.items()):
             numbers = sorted(known.deletions) if self._is_forked(known) else []

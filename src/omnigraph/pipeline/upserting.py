@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,13 @@ from lance import LanceDataset
 from omnigraph.commit.records.envelope import TableType
 from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import ID
+from omnigraph.pipeline.answers import Answer, Ask, Work, encoded_answers, numbers_of
 from omnigraph.pipeline.counting import CommittedPart, WrittenPart
-from omnigraph.pipeline.jobs import Work
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import type_of
-from omnigraph.pipeline.staging import NUMBER, PIECE, Answer, encoded_answers
+from omnigraph.pipeline.staging import NUMBER, PIECE
 from omnigraph.schema.table_schema import table_schema
-from omnigraph.storage.written import TablePlace, committed_batches, read_written, write_rows
+from omnigraph.storage.written import TablePlace, committed_batches, write_rows
 from omnigraph.storage.written_upserts import (
     OFFSET,
     ROW_ADDRESS,
@@ -45,7 +46,7 @@ from omnigraph.storage.written_upserts import (
     delete_written,
     open_version,
     read_stretches,
-    rows_by_row_id,
+    rows_by_place,
     with_row_ids,
     write_stretches,
 )
@@ -77,8 +78,8 @@ class UpsertJob:
     """Where new rows are written, by type key."""
     versions: Mapping[str, tuple[str, int]]
     """Address and version of each table with committed rows."""
-    scratch: str
-    """Where workers put numbers for each other."""
+    scratch: str | None
+    """Where workers put numbers for each other; None within one process."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -86,9 +87,9 @@ class UpsertJob:
         """Storage options as storage takes them."""
         return self.storage_options or None
 
-    def aside(self, name: str) -> TablePlace:
+    def aside(self, name: str) -> TablePlace | None:
         """The place of numbers of one kind."""
-        return TablePlace(f"{self.scratch}/{name}")
+        return None if self.scratch is None else TablePlace(f"{self.scratch}/{name}")
 
 
 # --- match ----------------------------------------------------------------------------------------
@@ -98,12 +99,11 @@ def list_ids(job: UpsertJob) -> Work:
     """The function Spark runs over numbers of parts, those of records first: their ids."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                if number < len(job.records):
-                    yield from _record_ids(job, number)
-                else:
-                    yield from _committed_ids(job, job.committed[number - len(job.records)])
+        for number in numbers_of(batches):
+            if number < len(job.records):
+                yield from _record_ids(job, number)
+            else:
+                yield from _committed_ids(job, job.committed[number - len(job.records)])
 
     return run
 
@@ -111,9 +111,7 @@ def list_ids(job: UpsertJob) -> Work:
 def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
     part = job.records[number]
     first = 0
-    for batch in read_written(
-        part.place, part.fragment, [ID, PIECE, NUMBER], storage_options=job.options
-    ):
+    for batch in part.batches([ID, PIECE, NUMBER], job.options):
         # Ids that were minted for this load are nobody else's.
         given = pc.invert(pc.starts_with(batch[ID], job.reading.minting.prefix))
         rows = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
@@ -173,7 +171,9 @@ def match_ids(job: UpsertJob) -> Work:
                 held.filter(pc.equal(held["table"], number)) if len(job.tables) > 1 else held
                 for held in (records, committed)
             ]
-            answers += _matched(job, job.tables[number], *own)
+            matching = Matching(job, job.tables[number], own[0])
+            matching.meet(own[1])
+            answers += matching.answers()
         if answers:
             yield encoded_answers(-1, answers)
 
@@ -212,40 +212,78 @@ _IDS_SCHEMA = pa.schema(
 )
 
 
-def _matched(
-    job: UpsertJob, table_key: str, records: pa.Table, committed: pa.Table
-) -> Iterator[Answer]:
-    keys = records["key"].combine_chunks().dictionary_encode()
-    codes = keys.indices.to_numpy(zero_copy_only=False)
-    order = np.lexsort((_numbers(records, "number"), _numbers(records, "piece")))
-    last = np.zeros(len(keys.dictionary), np.int64)
-    last[codes[order]] = order
-    is_last = last[codes] == np.arange(len(codes))
-    row_ids = np.full(len(keys.dictionary), _NOBODY, np.int64)
-    addresses = np.full(len(keys.dictionary), NEW, np.int64)
-    # Looked up among the keys of the records, which are mostly the fewer.
-    met = pc.index_in(committed["key"], value_set=keys.dictionary).combine_chunks()
-    at = np.flatnonzero(met.is_valid().to_numpy(zero_copy_only=False))
-    by_key = met.drop_null().to_numpy(zero_copy_only=False)
-    row_ids[by_key] = _numbers(committed, "row_id")[at]
-    addresses[by_key] = _numbers(committed, "address")[at]
-    row_ids, addresses = row_ids[codes], np.where(is_last, addresses[codes], FOLDED)
-    parts, rows = _numbers(records, "part"), _numbers(records, "row")
-    by_part = np.lexsort((rows, parts))
-    matches = pa.table(
-        {
-            "row": rows[by_part].astype(np.int64),
-            "row_id": row_ids[by_part],
+class Matching:
+    """Records of one type, and the committed rows they meet."""
+
+    def __init__(self, job: UpsertJob, table_key: str, records: pa.Table) -> None:
+        self._job = job
+        self._table_key = table_key
+        self._parts, self._rows = _numbers(records, "part"), _numbers(records, "row")
+        keys = records["key"].combine_chunks().dictionary_encode()
+        self._codes: Numbers = keys.indices.to_numpy(zero_copy_only=False)
+        count = len(keys.dictionary)
+        self._keys = pa.table({"key": keys.dictionary, "code": np.arange(count)})
+        self._is_last = np.ones(len(self._codes), np.bool_)
+        if count < len(self._codes):
+            order = np.lexsort((_numbers(records, "number"), _numbers(records, "piece")))
+            last = np.zeros(count, np.int64)
+            last[self._codes[order]] = order
+            self._is_last = last[self._codes] == np.arange(len(self._codes))
+        self._row_ids = np.full(count, _NOBODY, np.int64)
+        self._addresses = np.full(count, NEW, np.int64)
+
+    @classmethod
+    def of(cls, job: UpsertJob, table_key: str) -> Matching:
+        """The records of a type as this process has them."""
+        parts = [n for n, part in enumerate(job.records) if part.table_key == table_key]
+        listed = [batch for number in parts for batch in _record_ids(job, number)]
+        return cls(job, table_key, pa.Table.from_batches(listed, _IDS_SCHEMA))
+
+    def meet_part(self, part: CommittedPart) -> None:
+        """Look for the records among some committed rows; several threads may do so."""
+        batches = list(
+            committed_batches(
+                part.address,
+                part.version,
+                part.fragment_ids,
+                [ID],
+                storage_options=self._job.options,
+                with_places=True,
+            )
+        )
+        if batches:
+            rows = pa.Table.from_batches(batches)
+            self.meet(rows.rename_columns({ID: "key", ROW_ID: "row_id", ROW_ADDRESS: "address"}))
+
+    def meet(self, committed: pa.Table) -> None:
+        """Look for the records among ids of committed rows; no id comes twice."""
+        found = committed.select(["key", "row_id", "address"]).join(
+            self._keys, "key", join_type="inner"
+        )
+        codes = _numbers(found, "code")
+        self._row_ids[codes] = _numbers(found, "row_id")
+        self._addresses[codes] = _numbers(found, "address")
+
+    def answers(self) -> Iterator[Answer]:
+        """Where the matches of each part of the records lie, and how many were folded."""
+        addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
+        by_part = np.lexsort((self._rows, self._parts))
+        matches: dict[str, Numbers] = {
+            "row": self._rows[by_part].astype(np.int64),
+            "row_id": self._row_ids[self._codes][by_part],
             "address": addresses[by_part],
         }
-    )
-    place = job.aside("matches")
-    stretches = write_stretches(place, matches, parts[by_part], storage_options=job.options)
-    for part, where in stretches.items():
-        yield Answer("matches", {"part": part, "stretches": encoded_stretches(where)})
-    folded = int(np.count_nonzero(~is_last))
-    if folded:
-        yield Answer("folded", {"table": table_key, "records": folded})
+        stretches = write_stretches(
+            self._job.aside("matches"),
+            matches,
+            self._parts[by_part],
+            storage_options=self._job.options,
+        )
+        for part, where in stretches.items():
+            yield Answer("matches", {"part": part, "stretches": where})
+        folded = int(np.count_nonzero(~self._is_last))
+        if folded:
+            yield Answer("folded", {"table": self._table_key, "records": folded})
 
 
 def _numbers(rows: pa.Table, column: str) -> Numbers:
@@ -256,16 +294,13 @@ def _numbers(rows: pa.Table, column: str) -> Numbers:
 # --- replace --------------------------------------------------------------------------------------
 
 
-def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> Work:
-    """The function Spark runs over numbers of ``job.records``: write what is new or differs."""
+def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> Ask:
+    """What is done with each of ``job.records``: write what is new or differs."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                replacing = _Replacing(job, job.records[number], matches.get(number, ()))
-                yield encoded_answers(number, list(replacing.answers()))
+    def ask(number: int) -> list[Answer]:
+        return list(_Replacing(job, job.records[number], matches.get(number, ())).answers())
 
-    return run
+    return ask
 
 
 class _Replacing:
@@ -291,9 +326,7 @@ class _Replacing:
         batches = [
             # Aside, columns lie without what makes blobs of them.
             pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._schema)
-            for batch in read_written(
-                part.place, part.fragment, names, storage_options=self._job.options
-            )
+            for batch in part.batches(names, self._job.options)
         ]
         return pa.Table.from_batches(batches, self._schema)
 
@@ -331,38 +364,46 @@ class _Replacing:
         """The records that differ from the committed rows they meet, noted in ``_updated``."""
         # Bytes of blobs are not read to compare them: a type that has some is always written.
         has_blobs = any(prop.type.is_blob for prop in self._type.properties.values())
-        address, version = self._job.versions[self._key]
-        is_known = len(known) and not has_blobs
-        dataset = open_version(address, version, self._job.options) if is_known else None
+        same = np.zeros(len(known), np.bool_)
+        dataset = None
+        if len(known) and not has_blobs:
+            address, version = self._job.versions[self._key]
+            dataset = open_version(address, version, self._job.options)
+            # Numbers first: where one of them differs, the other columns need not be fetched.
+            same = self._same(dataset, known, np.ones(len(known), np.bool_), are_numbers=True)
         for start in range(0, len(known), _WINDOW_ROWS):
-            at = known[start : start + _WINDOW_ROWS]
-            rows = self._rows.take(pa.array(at))
+            window = slice(start, start + _WINDOW_ROWS)
+            at, equal = known[window], same[window]
             if dataset is not None:
-                same = self._same(dataset, rows, self._row_ids[at])
-                self._unchanged += int(np.count_nonzero(same))
-                at, rows = at[~same], rows.filter(pa.array(~same))
+                equal = self._same(dataset, at, equal, are_numbers=False)
+                self._unchanged += int(np.count_nonzero(equal))
+                at = at[~equal]
             self._updated.append(at)
-            yield from rows.to_batches()
+            yield from self._rows.take(pa.array(at)).to_batches()
 
     def _same(
-        self, dataset: LanceDataset, rows: pa.Table, row_ids: Numbers
+        self,
+        dataset: LanceDataset,
+        at: Numbers,
+        maybe: npt.NDArray[np.bool_],
+        *,
+        are_numbers: bool,
     ) -> npt.NDArray[np.bool_]:
-        """Which rows are those that have their row ids already."""
-        same = np.arange(rows.num_rows)
-        # Numbers first: where one of them differs, the other columns need not be fetched.
-        for is_small in (True, False):
-            names = [
-                field.name
-                for field in self._schema
-                if field.name != ID and pa.types.is_primitive(field.type) == is_small
-            ]
-            if names and len(same):
-                committed = rows_by_row_id(dataset, row_ids[same], names)
-                own = rows.select(names).take(pa.array(same))
-                equal = [same_values(own[name], committed[name]) for name in names]
-                same = same[np.logical_and.reduce(equal)]
-        found = np.zeros(rows.num_rows, np.bool_)
-        found[same] = True
+        """Which of the rows that may be the same still are, by their numbers or all the rest."""
+        names = [
+            column.name
+            for column in self._schema
+            if column.name != ID and pa.types.is_primitive(column.type) == are_numbers
+        ]
+        chosen = np.flatnonzero(maybe)
+        if not names or not len(chosen):
+            return maybe
+        of = at[chosen]
+        committed = rows_by_place(dataset, self._row_ids[of], self._addresses[of], names)
+        own = self._rows.select(names).take(pa.array(of))
+        equal = [same_values(own[name], committed[name]) for name in names]
+        found = np.zeros(len(at), np.bool_)
+        found[chosen[np.logical_and.reduce(equal)]] = True
         return found
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
@@ -372,22 +413,15 @@ class _Replacing:
     def _deleted(self, addresses: Numbers) -> Iterator[Answer]:
         if not len(addresses):
             return
-        offsets = pa.table({OFFSET: addresses & 0xFFFFFFFF})
         stretches = write_stretches(
             self._job.aside("deletions"),
-            offsets,
+            {OFFSET: addresses & 0xFFFFFFFF},
             addresses >> 32,
             storage_options=self._job.options,
         )
         for fragment_id, where in stretches.items():
-            yield Answer(
-                "deletions",
-                {
-                    "table": self._key,
-                    "fragment": fragment_id,
-                    "stretches": encoded_stretches(where),
-                },
-            )
+            said = {"table": self._key, "fragment": fragment_id, "stretches": where}
+            yield Answer("deletions", said)
 
 
 # --- delete ---------------------------------------------------------------------------------------
@@ -403,30 +437,19 @@ class DeleteTask:
     deletions: Deletions
 
 
-def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> Work:
-    """The function Spark runs over the numbers of tasks."""
+def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> Ask:
+    """What is done with each of the tasks."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        options = storage_options or None
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                task = tasks[number]
-                dataset = open_version(task.address, task.version, options)
-                updated, removed = delete_written(dataset, task.deletions, options)
-                left = {"table": task.table_key, "updated": updated, "removed": removed}
-                yield encoded_answers(number, [Answer("left", left)])
+    def ask(number: int) -> list[Answer]:
+        task, options = tasks[number], storage_options or None
+        dataset = open_version(task.address, task.version, options)
+        updated, removed = delete_written(dataset, task.deletions, options)
+        left = {"table": task.table_key, "updated": updated, "removed": removed}
+        return [Answer("left", left)]
 
-    return run
+    return ask
 
 
-# --- numbers on their way to the driver -----------------------------------------------------------
-
-
-def encoded_stretches(stretches: Sequence[Stretch]) -> list[list[str | int]]:
-    """Stretches as JSON."""
-    return [[each.address, each.start, each.rows] for each in stretches]
-
-
-def decoded_stretches(payload: Sequence[Sequence[str | int]]) -> list[Stretch]:
-    """The opposite."""
-    return [Stretch(str(address), int(start), int(rows)) for address, start, rows in payload]
+def decoded_stretches(said: Sequence[Stretch | Sequence[Any]]) -> list[Stretch]:
+    """Stretches, which come as lists if they have been on their way through Spark."""
+    return [each if isinstance(each, Stretch) else Stretch(*each) for each in said]

@@ -1,0 +1,77 @@
+"""What tasks say: few words about many rows, as rows of a kind and a JSON text.
+
+A record within an answer travels as the list of its fields. Within one process an answer is handed
+on as it is, and may hold what has no JSON form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+ANSWERS = "task int, kind string, payload string"
+"""The Spark schema of what a task says."""
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a worker of Spark does: numbers of tasks in, rows out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One thing that a task says."""
+
+    kind: str
+    payload: dict[str, Any]
+    task: int = -1
+    """Who says it; -1 where nobody asks."""
+
+
+Ask = Callable[[int], Sequence[Answer]]
+"""What one task does, by its number."""
+
+
+def answering(ask: Ask) -> Work:
+    """The function Spark runs over the numbers of tasks."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers_of(batches):
+            yield encoded_answers(number, ask(number))
+
+    return run
+
+
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers that Spark gives a worker."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def one_number(number: int) -> Iterator[pa.RecordBatch]:
+    """A number as Spark would give it."""
+    return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
+
+
+def encoded_answers(task: int, answers: Sequence[Answer]) -> pa.RecordBatch:
+    """What a task says, as rows of `ANSWERS`."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([task] * len(answers), pa.int32()),
+            pa.array([each.kind for each in answers], pa.string()),
+            pa.array([json.dumps(each.payload, default=astuple) for each in answers], pa.string()),
+        ],
+        names=["task", "kind", "payload"],
+    )
+
+
+def decoded_answer(row: Any) -> Answer:
+    """The opposite, from a row as Spark collects it."""
+    return Answer(row["kind"], json.loads(row["payload"]), row["task"])
+
+
+def decoded_answers(rows: Iterable[Any]) -> list[Answer]:
+    """The same for several rows."""
+    return list(map(decoded_answer, rows))

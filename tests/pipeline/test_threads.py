@@ -1,0 +1,179 @@
+"""What Spark's workers do, done by threads: small inputs are loaded without a session.
+
+The corpora are those of the tests on workers, and so is what has to come out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.held import HeldRows
+from omnigraph.pipeline.load import _BulkLoad
+from tests.commit.loading import edge, lines, node
+from tests.pipeline.conftest import SCHEMA
+from tests.pipeline.test_parity import BAD, GOOD, SEED, both, counts, exported, problems
+from tests.pipeline.test_upsert import CASES, note, rows
+
+
+@pytest.fixture(autouse=True)
+def no_session(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No load of these tests may find a session, or build one."""
+
+    def build(*_: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("omnigraph.pipeline.session._active", lambda: None)
+    monkeypatch.setattr("omnigraph.pipeline.session.build_session", build)
+    monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
+
+
+@pytest.fixture(params=[True, False], ids=["held", "written aside"])
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of an upsert stay in memory; without room there, they are written and read again."""
+    if not request.param:
+        monkeypatch.setattr(HeldRows, "has_room", lambda *_: False)
+
+
+@pytest.mark.parametrize("mode", GOOD)
+def test_c_pip_001_threads_give_the_same_tables_ids_and_counts(mode, room, tmp_path):
+    (local, here), (bulk, there) = both(tmp_path, GOOD[mode], mode, None)
+    assert not isinstance(here, Exception), here
+    assert not isinstance(there, Exception), there
+    assert exported(local) == exported(bulk)
+    assert counts(here) == counts(there)
+    assert there.engine == "spark" and "plan" in [stage.name for stage in there.stages]
+    assert len(bulk.list_commits()) == len(local.list_commits()) == 3
+
+
+@pytest.mark.parametrize("mode", BAD)
+def test_c_pip_002_threads_find_the_same_problems(mode, tmp_path):
+    (local, here), (bulk, there) = both(tmp_path, BAD[mode], mode, None)
+    assert problems(here) == problems(there)
+    assert here.details["counts"] == there.details["counts"]
+    assert len(bulk.list_commits()) == 2
+    assert exported(bulk) == exported(local)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_c_pip_010_an_upsert_by_threads_is_the_one_of_a_process(case, room, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(CASES[case])
+    outcomes: list[Any] = []
+    graphs = [omnigraph.init(tmp_path / f"{name}.omni", SCHEMA) for name in ("local", "bulk")]
+    for graph, engine in zip(graphs, ("local", "spark"), strict=True):
+        graph.load(data=SEED, mode="append")
+        outcomes.append(outcome(graph, path, engine))
+    here, there = outcomes
+    assert isinstance(here, OmnigraphError) == ("problems" in case)
+    if isinstance(here, OmnigraphError):
+        assert problems(here) == problems(there)
+    else:
+        assert counts(here) == counts(there)
+    assert exported(graphs[0]) == exported(graphs[1])
+    assert rows(graphs[0], "node:Person") == rows(graphs[1], "node:Person")
+    assert not (tmp_path / "bulk.omni" / "__load").exists()
+
+
+def outcome(graph: Graph, path: Path, engine: Any) -> Any:
+    try:
+        return graph.load(path, mode="merge", grammar="strict", engine=engine, max_errors=1000)
+    except OmnigraphError as error:
+        return error
+
+
+def upsert(graph: Graph, path: Path, *records: dict[str, Any], **more: Any) -> Any:
+    path.write_bytes(lines(*records))
+    return graph.load(path, mode="merge", engine="spark", **more)
+
+
+def test_rows_of_many_columns_and_fragments_are_compared_where_they_lie(tmp_path):
+    """Some of many rows are fetched one by one, most of them are found in a scan."""
+    graph = omnigraph.init(tmp_path / "g.omni", "node N { k: String @key  n: I32  t: String? }")
+    table = pa.table(
+        {
+            "k": [f"k{i}" for i in range(400)],
+            "n": pa.array([0] * 400, pa.int32()),
+            "t": ["x"] * 400,
+        }
+    )
+    for start in (0, 200):
+        pq.write_table(table.slice(start, 200), tmp_path / "n.parquet")
+        graph.load(nodes={"N": tmp_path / "n.parquet"}, mode="append")
+    before = rows(graph, "node:N")
+    changed = [node("N", k=f"k{i}", n=i % 2, t="x") for i in range(150, 350)]
+    receipt = upsert(graph, tmp_path / "a.jsonl", *changed, node("N", k="new", n=1))
+    (loaded,) = receipt.nodes
+    assert (loaded.inserted, loaded.updated, loaded.unchanged) == (1, 100, 100)
+    receipt = upsert(graph, tmp_path / "a.jsonl", node("N", k="k1", n=0, t="y"))
+    assert receipt.nodes[0].updated == 1
+    receipt = upsert(graph, tmp_path / "a.jsonl", node("N", k="k1", n=0, t="y"))
+    assert (receipt.nodes[0].unchanged, receipt.commit) == (1, None)
+    after = rows(graph, "node:N")
+    moved = {key for key, (_, version) in after.items() if before.get(key, (0, 0))[1] != version}
+    assert moved == {f"k{i}" for i in range(151, 350, 2)} | {"k1", "new"}
+    assert all(after[key][0] == row_id for key, (row_id, _) in before.items())
+
+
+def test_an_upsert_meets_what_came_meanwhile(tmp_path, monkeypatch):
+    graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
+    graph.load(data=lines(note("n1", "a")), mode="append")
+    other = omnigraph.open(graph.uri)
+    checks = after_first_check(
+        monkeypatch, lambda: other.load(data=lines(note("n1", "b"), note("n2", "c")), mode="merge")
+    )
+    receipt = upsert(graph, tmp_path / "a.jsonl", note("n1", "d"), note("n2", "e"))
+    assert len(checks) == 2
+    assert (receipt.nodes[0].inserted, receipt.nodes[0].updated) == (0, 2)
+    texts = [record["data"]["text"] for record in exported(graph)]
+    assert texts == ["d", "e"]
+
+
+def after_first_check(monkeypatch: pytest.MonkeyPatch, move: Callable[[], Any]) -> list[int]:
+    checks: list[int] = []
+    real = _BulkLoad._check
+
+    def check(self: _BulkLoad, *arguments: Any) -> None:
+        real(self, *arguments)
+        checks.append(1)
+        if len(checks) == 1:
+            move()
+
+    monkeypatch.setattr(_BulkLoad, "_check", check)
+    return checks
+
+
+def test_c_pip_005_every_problem_of_a_small_input_is_listed(tmp_path):
+    graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
+    path, listed = tmp_path / "a.csv", tmp_path / "errors.jsonl"
+    bad = "".join(f"p{i},old\n" for i in range(7))
+    path.write_text(f"slug,age\n{bad}q1,1\nq1,2\n")
+    with pytest.raises(InputError) as caught:
+        graph.load(nodes={"Person": path}, mode="append", max_errors=2, errors_out=listed)
+    assert len(caught.value.details["problems"]) == 2
+    assert caught.value.details["counts"] == {"bad_value": 7, "repeated_key": 1}
+    kinds = [json.loads(line)["kind"] for line in listed.read_text().splitlines()]
+    assert sorted(kinds) == ["bad_value"] * 7 + ["repeated_key"]
+    assert len(graph.list_commits()) == 1
+
+
+def test_edges_without_ids_need_no_look_at_those_of_others(tmp_path):
+    graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
+    graph.load(data=SEED, mode="append")
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*(edge("Knows", "ada", "bob") for _ in range(3))))
+    assert graph.load(path, mode="append", engine="spark").edges[0].inserted == 3
+    path.write_bytes(lines(edge("Knows", "ada", "nobody"), edge("Knows", "ada", "bob", id="k1")))
+    with pytest.raises(InputError) as caught:
+        graph.load(path, mode="append", engine="spark", max_errors=9)
+    kinds = {each["kind"] for each in caught.value.details["problems"]}
+    assert kinds == {"missing_node", "existing_id"}

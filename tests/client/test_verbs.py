@@ -159,6 +159,7 @@ def test_branches_are_made_listed_merged_and_deleted(remote: RemoteGraph, local:
     remote.mutate(ADD, {"name": "cy"}, branch="etl/run-1")
     merged = remote.merge_branch("etl/run-1", delete_branch=True)
     assert (merged.outcome, merged.branch_deleted) == ("fast_forward", True)
+    assert merged.commit == remote.list_commits()[0]
     remote.create_branch("gone")
     assert remote.delete_branch("gone").name == "gone"
     assert remote.list_branches() == ["main"]

@@ -8,8 +8,9 @@ import pytest
 
 from omnigraph.errors import Denied, InputError
 from omnigraph.mcp.access import Access
-from omnigraph.mcp.stored import parameters_schema, stored_in_files
+from omnigraph.mcp.stored import stored_in_files
 from omnigraph.mcp.toolbox import tools_of
+from omnigraph.model.parameter_schemas import parameters_schema
 from tests.server.live import new_graph
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.server.auth import (
     ONE_TOKEN,
     TOKENS_AWS_SECRET,
@@ -329,6 +330,37 @@ def test_c_pol_036_an_omitted_commit_list_branch_is_authorized_as_main(
         bo = live.client("act-bo")
         assert bo.get("/commits").status_code == 403
         assert bo.get("/commits", params={"branch": "side"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("actor", "branch"),
+    [("act-ana", "main"), ("act-bo", "main"), ("act-bo", "side"), ("act-cy", "side")],
+)
+def test_c_pol_031_engine_and_http_decide_alike_about_changes_and_merges(
+    guarded: Live, actor: str, branch: str
+):
+    engine = guarded.graph()  # with the compiled policy of the server
+    engine.create_branch("side", actor="act-ana")
+
+    def embedded(work: Callable[[], object]) -> tuple[bool, str | None]:
+        try:
+            work()
+        except PolicyDenied as denied:
+            return False, denied.message
+        return True, None
+
+    def served(path: str, body: object) -> tuple[bool, str | None]:
+        answer = guarded.client(actor).post(path, json=body)
+        assert answer.status_code in (200, 403), answer.text
+        return answer.status_code == 200, answer.json().get("error")
+
+    body = {"query": ADD, "params": {"name": "http"}, "branch": branch}
+    change = embedded(lambda: engine.mutate(ADD, {"name": "sdk"}, branch=branch, actor=actor))
+    assert served("/mutate", body) == change
+    merge = embedded(lambda: engine.merge_branch("side", "main", actor=actor))
+    assert served("/branches/merge", {"source": "side"}) == merge
+    assert change[0] is (actor == "act-ana" or (actor == "act-bo" and branch == "side"))
+    assert merge[0] is (actor != "act-cy")
 
 
 def test_the_policy_of_a_server_is_refused_for_a_graph(spec: GraphSpec, tmp_path: Path):

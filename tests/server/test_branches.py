@@ -60,12 +60,14 @@ def test_a_merge_says_how_it_ended(graph: httpx.Client):
         "outcome": merged["outcome"],
         "actor_id": None,
         "branch_deleted": True,
+        "commit": merged["commit"],
     }
     assert merged["outcome"] in ("fast_forward", "merged")
+    assert merged["commit"] == graph.get("/commits").json()["commits"][0]
     assert graph.get("/branches").json() == {"branches": ["main"]}
     graph.post("/branches", json={"name": "side"})
     again = graph.post("/branches/merge", json={"source": "side"}).json()
-    assert again["outcome"] == "already_up_to_date"
+    assert (again["outcome"], again["commit"]) == ("already_up_to_date", None)
     assert "branch_deleted" not in again
 
 

@@ -89,7 +89,7 @@ def test_the_first_commit_has_no_diff(graph: httpx.Client):
     }
 
 
-def test_c_srv_034_an_unreadable_commit_looks_unknown(spec: GraphSpec, tmp_path: Path):
+def test_c_srv_034_c_pol_035_an_unreadable_commit_looks_unknown(spec: GraphSpec, tmp_path: Path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(
         "version: 1\n"

@@ -22,7 +22,9 @@ def without_id(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]
 
 
 @pytest.mark.parametrize("tail", ["", "/if-graph-commit"])
-def test_c_srv_022_a_denied_and_an_unknown_stored_query_are_identical(guarded: Live, tail: str):
+def test_c_srv_022_c_pol_033_a_denied_and_an_unknown_stored_query_are_identical(
+    guarded: Live, tail: str
+):
     headers = {IF_GRAPH_COMMIT: "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"} if tail else {}
     ana, bo = guarded.client("act-ana"), guarded.client("act-bo")
     denied = bo.post(f"/queries/sign_up{tail}", json={}, headers=headers)
@@ -51,9 +53,32 @@ def test_c_srv_023_a_stored_mutation_without_change_is_403(spec: GraphSpec, tmp_
         before = len(live.graph().list_commits())
         write = bo.post("/queries/sign_up", json={"params": {"name": "cy"}})
         assert (write.status_code, write.json()["code"]) == (403, "forbidden")
-        # The same for a read: who may call it still has to be allowed to read.
-        assert bo.post("/queries/everybody").status_code == 403
         assert len(live.graph().list_commits()) == before
+
+
+def test_c_pol_034_who_may_call_and_not_read_gets_403_for_a_stored_read(
+    spec: GraphSpec, tmp_path: Path
+):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "version: 1\n"
+        "groups: { callers: [act-bo], readers: [act-ana] }\n"
+        "rules:\n"
+        "  - id: calls\n"
+        "    allow: { actors: { group: callers }, actions: [invoke_query] }\n"
+        "  - id: readers-call\n"
+        "    allow: { actors: { group: readers }, actions: [invoke_query] }\n"
+        "  - id: reads\n"
+        "    allow: { actors: { group: readers }, actions: [read], branch_scope: any }\n"
+    )
+    ruled = GraphSpec("default", spec.uri, spec.queries, policy)
+    with serving(ruled, environment=with_tokens()) as live:
+        bo = live.client("act-bo")
+        existing = bo.post("/queries/everybody")
+        assert (existing.status_code, existing.json()["code"]) == (403, "forbidden")
+        # It is the inner right that is missing: a name that does not exist is still a 404.
+        assert bo.post("/queries/no_such_query").status_code == 404
+        assert live.client("act-ana").post("/queries/everybody").json()["row_count"] == 2
 
 
 @pytest.mark.parametrize("body", [None, b"", b" ", b"{}", b"null"])

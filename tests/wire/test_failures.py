@@ -6,15 +6,27 @@ import pytest
 
 from omnigraph import errors
 from omnigraph.errors import OmnigraphError
-from omnigraph.wire.failures import ErrorEnvelope, MethodNotAllowed, error_of, status_of
+from omnigraph.wire.failures import (
+    ErrorEnvelope,
+    MethodNotAllowed,
+    envelope_of,
+    error_of,
+    status_of,
+)
 
 EXAMPLES: list[tuple[OmnigraphError, int]] = [
     (errors.InputError("bad", hint="do better"), 400),
     (errors.QueryParseError("bad"), 400),
     (errors.ChangeCursorRejected("bad"), 400),
+    (errors.WrongVerb("query 'add' writes", hint="send it to `/mutate`"), 400),
+    (errors.ParameterError("age", "parameter 'age' is missing"), 400),
+    (errors.PolicyDenied("no", action="change", actor="act-bo", branch="main"), 403),
+    (errors.ConstraintViolation("too old"), 400),
     (errors.Unauthenticated("who?"), 401),
     (errors.Denied("no"), 403),
     (errors.NotFound("where?"), 404),
+    (errors.HistoricalVersionReclaimed("cleaned up"), 404),
+    (errors.AlreadyExists("there is one"), 409),
     (MethodNotAllowed("not so"), 405),
     (errors.KeyConflict("node", "Person", "ada"), 409),
     (errors.MergeConflicts("both", [{"kind": "divergent_update"}]), 409),
@@ -34,14 +46,35 @@ EXAMPLES: list[tuple[OmnigraphError, int]] = [
 @pytest.mark.parametrize(("error", "status"), EXAMPLES, ids=lambda each: type(each).__name__)
 def test_an_error_keeps_its_status_sentence_and_detail(error: OmnigraphError, status: int):
     assert status_of(error) == status
-    envelope = error.envelope()
+    envelope = envelope_of(error)
     ErrorEnvelope.model_validate(envelope)
     back = error_of(status, envelope)
+    assert type(back) is type(error)
+    assert (back.message, back.hint) == (error.message, error.hint)
+    assert back.envelope() == error.envelope()
+    assert vars(back).keys() == vars(error).keys()
+    if error.detail_key is not None or "details" in envelope:
+        assert back.details == error.details
+
+
+@pytest.mark.parametrize(("error", "status"), EXAMPLES, ids=lambda each: type(each).__name__)
+def test_an_envelope_without_the_name_of_its_error_still_says_what_to_do(
+    error: OmnigraphError, status: int
+):
+    back = error_of(status, error.envelope())
     assert status_of(back) == status
     assert (back.message, back.hint) == (error.message, error.hint)
-    if error.detail_key is not None:
-        assert type(back) is type(error)
-        assert back.details == error.details
+
+
+def test_a_name_that_is_unknown_or_of_another_status_is_not_believed():
+    for code in ("invented_later", "not_found", "root_moved", 7, None):
+        back = error_of(400, {"error": "bad", "error_code": code})
+        assert type(back) is errors.InputError
+
+
+def test_an_unknown_outcome_keeps_the_operation_to_ask_about():
+    back = error_of(500, envelope_of(errors.OutcomeUnknown("01K", "no answer")))
+    assert type(back) is errors.OutcomeUnknown and back.details == {"operation_id": "01K"}
 
 
 def test_what_is_not_ours_is_an_error_all_the_same():

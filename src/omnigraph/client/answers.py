@@ -184,14 +184,14 @@ def branch_deleted(answer: Answer) -> BranchDeleted:
 
 
 def merged(answer: Answer) -> MergeReceipt:
-    """How a merge ended; servers do not say which commit it made."""
+    """How a merge ended."""
     found = document(answer)
     return MergeReceipt(
         found["source"],
         found["target"],
         found["outcome"],
         found["actor_id"],
-        None,
+        _optional_commit(found.get("commit")),
         found.get("branch_deleted"),
         found.get("branch_delete_error"),
     )
@@ -221,6 +221,7 @@ def _commit(found: Json) -> CommitInfo:
         found["actor_id"],
         found["created_at"],
         None,
+        found.get("message"),
     )
 
 

@@ -39,7 +39,10 @@ from omnigraph.wire.headers import REQUEST_ID
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 """Failures before the server has seen anything of a request."""
 
-_LOGIN = "pass `token`, or on the command line run `omnigraph login` or set OMNIGRAPH_BEARER_TOKEN"
+_LOGIN = (
+    "the server knows no such token, or got none: pass `token`, or on the command line run "
+    "`omnigraph login` or set OMNIGRAPH_BEARER_TOKEN"
+)
 _COMPILE_ERRORS: tuple[type[CompileError], ...] = (
     QueryParseError,
     QueryTypeError,

@@ -86,13 +86,13 @@ class CedarPolicies:
         cedar = _cedar()
         is_server = bundle.kind == "server"
         self.resource = Uid("Server", SERVER_ID) if is_server else Uid("Graph", graph)
-        self.text = "\n".join(_permits(bundle.rules, self.resource))
+        text = "\n".join(_permits(bundle.rules, self.resource))
         try:
             self._schema = _schema()
-            self._policies = cedar.PolicySet.from_str(self.text)
+            self._policies = cedar.PolicySet.from_str(text)
             entities = json.dumps(list(_entities(bundle, self.resource)))
             self._entities = cedar.Entities.from_json_str(entities, self._schema)
-            findings = cedar.validate_policies(self.text, self._schema).errors
+            findings = cedar.validate_policies(text, self._schema).errors
         except ValueError as problem:
             raise _not_compiled(bundle, str(problem)) from problem
         if findings:

@@ -57,11 +57,6 @@ class Policy:
         """Whether it decides about a graph or about the server."""
         return self.bundle.kind
 
-    @property
-    def cedar_text(self) -> str:
-        """The rules as Cedar reads them."""
-        return self._cedar.text
-
     def decide(
         self,
         actor: str,

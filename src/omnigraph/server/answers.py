@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from omnigraph.errors import (
+    Busy,
     EmbeddingError,
     HistoricalVersionReclaimed,
     OmnigraphError,
@@ -20,7 +21,7 @@ from omnigraph.errors import (
     WriterBusy,
 )
 from omnigraph.server.admission import RETRY_AFTER_SECONDS
-from omnigraph.wire.failures import status_of
+from omnigraph.wire.failures import envelope_of, status_of
 from omnigraph.wire.headers import JSON
 
 Headers = Sequence[tuple[str, str]]
@@ -28,7 +29,11 @@ Headers = Sequence[tuple[str, str]]
 INTERNAL = {"error": "an error of the server; its log has the details", "code": "internal"}
 """What a caller learns of an error that is not about the request: nothing of where data lies."""
 
-RECLAIMED = {"error": "this version of the graph was cleaned up", "code": "not_found"}
+RECLAIMED = {
+    "error": "this version of the graph was cleaned up",
+    "code": "not_found",
+    "error_code": HistoricalVersionReclaimed.code,
+}
 
 _TOLD = (EmbeddingError, OutcomeUnknown)
 """Errors of the server that the caller has to hear about in words."""
@@ -68,7 +73,7 @@ def refusal(error: OmnigraphError, headers: Headers = ()) -> Answer:
     if isinstance(error, HistoricalVersionReclaimed):
         envelope: Mapping[str, Any] = RECLAIMED  # its sentence names files
     elif status != 500 or isinstance(error, _TOLD):
-        envelope = error.envelope()
+        envelope = envelope_of(error)
     else:
         envelope = INTERNAL
     return Answer(
@@ -90,4 +95,6 @@ def _headers_of(error: OmnigraphError) -> Headers:
         case WriterBusy():
             seconds = math.ceil(int(error.details["retry_after_ms"]) / 1000)
             return (("Retry-After", str(max(1, seconds))),)
+        case Busy():
+            return (("Retry-After", "1"),)
     return ()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph.effects.ids import MINT
-from omnigraph.errors import InputError, OmnigraphError, TooManyRequests
+from omnigraph.errors import Busy, InputError, OmnigraphError, TooManyRequests
 from omnigraph.server import cors, mcp
 from omnigraph.server.answers import Answer, Headers, Stream, internal_error, refusal
 from omnigraph.server.bodies import Disconnected, Message, Receive
@@ -20,6 +20,7 @@ from omnigraph.server.config import ServerConfig
 from omnigraph.server.generation import Generation
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.metrics_app import PATH as METRICS_PATH
+from omnigraph.server.protocol import IS_EXTRA
 from omnigraph.server.routes import HANDLERS
 from omnigraph.server.routing import Match, Router
 from omnigraph.wire.failures import MethodNotAllowed
@@ -78,6 +79,8 @@ class Exchange:
         self._started = time.perf_counter()
         self._method: str = scope["method"]
         self._headers = dict(scope["headers"])
+        self._is_extra = IS_EXTRA in scope.get("extensions", ())
+        """Whether it came on a connection that there is no room for."""
         self._request_id = self._taken_request_id()
         self._route = NO_ROUTE
         self._call: Call | None = None
@@ -138,6 +141,11 @@ class Exchange:
         self._route = operation.path
         call = self._call = self._new_call(operation, values)
         if not operation.is_public:
+            if self._is_extra:
+                raise Busy(
+                    "the server has no room for more connections",
+                    hint="try again soon, and use one connection for many requests",
+                )
             call.authenticate()
             if operation.has_graph:
                 call.find_graph()
@@ -221,7 +229,7 @@ class Exchange:
         if media is not None:
             headers.append((b"content-type", media.encode()))
         is_probe = self._call is not None and self._call.operation.is_public
-        if self._app.is_draining and not is_probe:
+        if self._is_extra or (self._app.is_draining and not is_probe):
             # Probes keep their connection: there are no new ones to ask on.
             headers.append((b"connection", b"close"))
         for name, value in (*own, *self._app.cors_headers(self._origin())):

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel
 
-from omnigraph.errors import Denied, InputError, NotFound, Unauthenticated
+from omnigraph.errors import InputError, NotFound, PolicyDenied, Unauthenticated
 from omnigraph.policy import Action
 from omnigraph.server.admission import Admission
 from omnigraph.server.auth import bearer_token
@@ -111,6 +111,8 @@ class Call:
     def headers(self, name: str) -> list[str]:
         """Every value of a header."""
         wanted = name.lower().encode()
+        if wanted not in self._headers:
+            return []
         return [value.decode("latin-1") for key, value in self._scope["headers"] if key == wanted]
 
     def header(self, name: str) -> str | None:
@@ -192,11 +194,15 @@ class Call:
     def find_graph(self) -> None:
         """Look up the graph of the path; raises `InputError` or `NotFound`."""
         graph_id = self.values["graph_id"]
+        self._served = self.generation.graphs.get(graph_id)
+        if self._served is not None:
+            return
         if not is_graph_id(graph_id):
             raise InputError("the graph id is malformed", hint="use letters, digits and '-'")
-        self._served = self.generation.graphs.get(graph_id)
-        if self._served is None:
-            raise NotFound(f"there is no graph '{graph_id}' here")
+        raise NotFound(
+            f"there is no graph '{graph_id}' here",
+            hint="check the end of the URL; `omnigraph graphs list` shows the graphs",
+        )
 
     @property
     def served(self) -> Served:
@@ -233,11 +239,17 @@ class Call:
     def authorize(
         self, action: Action, branch: str | None = None, target: str | None = None
     ) -> None:
-        """Raise `Denied` unless policy allows it."""
+        """Raise `PolicyDenied` unless policy allows it."""
         verdict = self.verdict(action, branch, target)
         if not verdict.allowed:
             self.services.metrics.rejected("denied")
-            raise Denied(verdict.message)
+            raise PolicyDenied(
+                verdict.message,
+                action=action.value,
+                actor=self.actor,
+                branch=branch,
+                target_branch=target,
+            )
 
     def admitted(self, size: int) -> AbstractContextManager[None]:
         """Count the write while a block runs; entering it raises `TooManyRequests`."""

@@ -19,6 +19,9 @@ CLIENT_SECONDS = 30.0
 """How long a client may take to send the next piece of a request, or to take the next of an
 answer."""
 
+CONNECTIONS_MAX = 1000
+"""How many connections there is room for, each with a file of the process."""
+
 LogFormat = Literal["text", "json"]
 
 _GRAPH_ID = re.compile(GRAPH_ID_PATTERN)
@@ -52,6 +55,7 @@ class ServerConfig:
     reload_seconds: float = 0.0
     shutdown_seconds: float = SHUTDOWN_SECONDS
     client_seconds: float = CLIENT_SECONDS
+    connections_max: int = CONNECTIONS_MAX
     metrics: bool = False
     metrics_bind: str | None = None
     cors_origins: tuple[str, ...] = ()

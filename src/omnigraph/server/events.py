@@ -55,8 +55,11 @@ def _second(whole: int) -> str:
 
 
 def _shown(value: object) -> str:
-    if not isinstance(value, str):
-        return str(value)
+    return _shown_text(value) if isinstance(value, str) else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _shown_text(value: str) -> str:
     # A name that a caller chose must not be able to start a line of its own.
     is_plain = value and value.isprintable() and " " not in value and '"' not in value
     return value if is_plain else orjson.dumps(value).decode()

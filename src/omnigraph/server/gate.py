@@ -79,7 +79,9 @@ class Gate:
         assert actor is not None, "only an open server has callers without a name"
         if self._policy is None:
             allowed = question.action is Action.READ
-            message = f"without a policy, actor `{actor}` may only read"
+            message = (
+                f"without a policy, actor `{actor}` may only read; `--policy` gives the server one"
+            )
             return Verdict(allowed, None, message)
         found = self._policy.decide(
             actor,

@@ -187,7 +187,11 @@ def _require_enough(
 ) -> None:
     if quarantined and (config.require_all_graphs or not graphs):
         graph_id, reason = next(iter(quarantined.items()))
-        hint = "mend it, or leave out `--require-all-graphs`" if graphs else "mend it first"
+        hint = (
+            "mend it, or leave out `--require-all-graphs`"
+            if graphs
+            else "check `--store`; `omnigraph init` creates a graph, `omnigraph doctor` tries one"
+        )
         raise InputError(f"graph '{graph_id}' cannot be served: {reason}", hint=hint)
     if not graphs:
         raise InputError("there is no graph to serve", hint="name one with `--store`")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from omnigraph.server.config import LogFormat
 from omnigraph.server.events import EventLog, json_line, text_line
+from omnigraph.server.log_pipe import LogPipe
 
 _LOGGERS = ("omnigraph", "uvicorn")
 
@@ -38,9 +40,18 @@ class JsonFormatter(logging.Formatter):
         return json_line(record.created, record.levelname.lower(), record.getMessage(), fields)
 
 
-def configure_logs(format: LogFormat) -> EventLog:
-    """Send what the product and its HTTP library log to stderr, and events too."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
+    """Send what the product and its HTTP library log to stderr, and events too.
+
+    The pipe is to be closed at the end, or the last lines are lost.
+    """
+    line = json_line if format == "json" else text_line
+
+    def lost(lines: int) -> str:
+        return line(time.time(), "warning", "log lines lost", {"lines": lines}) + "\n"
+
+    pipe = LogPipe(sys.stderr, lost)
+    handler = logging.StreamHandler(pipe)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
@@ -49,7 +60,7 @@ def configure_logs(format: LogFormat) -> EventLog:
         logger.propagate = False
         logger.setLevel(logging.WARNING)
     logging.getLogger("omnigraph.server").setLevel(logging.INFO)
-    return EventLog(sys.stderr.write, format)
+    return EventLog(pipe.write, format), pipe
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from omnigraph.graph.signatures import QuerySignature
+from omnigraph.model.parameter_schemas import parameters_schema
 from omnigraph.wire import operations
 from omnigraph.wire.operations import OPERATIONS, Operation
 
@@ -35,17 +36,7 @@ ADHOC_TOOLS: Mapping[str, Operation] = {
 TOOLS = frozenset({*GRAPH_TOOLS, *ADHOC_TOOLS})
 """Names that no stored query of a graph may have."""
 
-_KINDS: dict[str, dict[str, Any]] = {
-    "string": {"type": "string"},
-    "bool": {"type": "boolean"},
-    "int": {"type": "integer"},
-    "bigint": {"type": ["integer", "string"]},
-    "float": {"type": "number"},
-    "date": {"type": "string", "format": "date"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "blob": {"type": "string", "description": "`base64:` and the bytes"},
-    "vector": {"type": "array", "items": {"type": "number"}},
-}
+_BRANCH = {"type": "string", "description": "the branch; main when left out"}
 
 
 def operation_schema(operation: Operation) -> dict[str, Any]:
@@ -71,24 +62,8 @@ def _schema_of(operation_id: str) -> dict[str, Any]:
 
 def stored_schema(signature: QuerySignature) -> dict[str, Any]:
     """The parameters of a stored query, and the branch it runs on."""
-    properties: dict[str, Any] = {
-        "branch": {"type": "string", "description": "the branch; main when left out"}
-    }
-    required: list[str] = []
-    for parameter in signature.parameters:
-        schema: dict[str, Any]
-        if parameter.kind == "list":
-            schema = {"type": "array", "items": _KINDS[parameter.item_kind or "string"]}
-        else:
-            schema = dict(_KINDS[parameter.kind])
-        if parameter.vector_dim is not None:
-            schema |= {"minItems": parameter.vector_dim, "maxItems": parameter.vector_dim}
-        properties[parameter.name] = (
-            {"anyOf": [schema, {"type": "null"}]} if parameter.nullable else schema
-        )
-        if not parameter.nullable:
-            required.append(parameter.name)
-    return _object(properties, required)
+    schema = parameters_schema(signature.to_dict()["params"])
+    return {**schema, "properties": {"branch": _BRANCH, **schema["properties"]}}
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

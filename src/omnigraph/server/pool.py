@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +22,15 @@ from typing import Any, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 READ_THREADS = max(4, 2 * (os.cpu_count() or 1))
 WRITE_THREADS = 32
 """A writer mostly waits: for storage, or for its turn."""
 STUCK_SECONDS = 0.002
 """How long nothing may be finished while calls wait, until more threads are woken."""
+HELD_BACK_SECONDS = 0.0005
+"""How long results are kept back to be handed over together, while there is more to do."""
 
 
 class EnginePool:
@@ -58,19 +62,25 @@ class Workers:
     """At most so many threads, started when they are needed.
 
     One thread at work takes the next call itself; another is woken only when it is stuck. Python
-    runs one thread at a time, so for calls shorter than a hand-over more threads are slower.
+    runs one thread at a time, so for calls shorter than a hand-over more threads are slower. For
+    the same reason calls and results change sides in batches: one wake-up for all calls of a turn
+    of the event loop, and one for all results until there is no more to do.
     """
 
     def __init__(self, name: str, threads_max: int) -> None:
         self._name = name
         self._threads_max = threads_max
         self._jobs: deque[Job] = deque()
+        self._done: deque[Done] = deque()
+        """Results that wait to be handed over."""
         self._bell: SimpleQueue[bool] = SimpleQueue()
         """Rung once for each idle thread that is to look for work; False sends it home."""
         self._guard = threading.Lock()
         self._threads = 0
         self._at_work = 0
         self._finished = 0
+        self._is_delivering = False
+        self._is_calling = False
         self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, work: Callable[[], Returned]) -> Returned:
@@ -78,12 +88,9 @@ class Workers:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Returned] = loop.create_future()
         self._jobs.append((loop, done, work))
-        with self._guard:
-            is_idle = self._at_work == 0
-        if is_idle:
-            self._rouse(1)
-        elif self._watch is None:
-            self._watch = loop.call_later(STUCK_SECONDS, self._relieve, loop, self._finished)
+        if not self._is_calling:
+            self._is_calling = True
+            loop.call_soon(self._call, loop)
         return await done
 
     def close(self) -> None:
@@ -92,6 +99,18 @@ class Workers:
             self._watch.cancel()
         for _ in range(self._threads):
             self._bell.put(False)
+
+    # --- on the event loop ------------------------------------------------------------------------
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See to it that somebody does what came in."""
+        self._is_calling = False
+        with self._guard:
+            is_idle = self._at_work == 0
+        if is_idle:
+            self._rouse(1)
+        if self._watch is None:
+            self._watch = loop.call_later(STUCK_SECONDS, self._relieve, loop, self._finished)
 
     def _rouse(self, wanted: int) -> None:
         """Put up to so many more threads to work."""
@@ -111,11 +130,20 @@ class Workers:
     def _relieve(self, loop: asyncio.AbstractEventLoop, finished: int) -> None:
         """Wake a thread for every call that waits, if none was finished for a while."""
         self._watch = None
+        self._deliver()
         if not self._jobs:
             return
         if self._finished == finished:
             self._rouse(len(self._jobs))
         self._watch = loop.call_later(STUCK_SECONDS, self._relieve, loop, self._finished)
+
+    def _deliver(self) -> None:
+        """Hand over what is done."""
+        self._is_delivering = False  # first: what is done after this line is told again
+        while self._done:
+            _finish(*self._done.popleft())
+
+    # --- in a thread ------------------------------------------------------------------------------
 
     def _live(self) -> None:
         self._work()
@@ -124,9 +152,10 @@ class Workers:
 
     def _work(self) -> None:
         """Do what there is to do."""
+        told = time.perf_counter()
         while True:
             try:
-                job = self._jobs.popleft()
+                loop, future, work = self._jobs.popleft()
             except IndexError:
                 with self._guard:
                     # Whoever adds a call looks at `_at_work` afterwards: one of us sees the other.
@@ -134,22 +163,26 @@ class Workers:
                         continue
                     self._at_work -= 1
                     return
-            _do(*job)
+            self._done.append((future, *_outcome(work)))
             self._finished += 1
-            del job
+            now = time.perf_counter()
+            if not self._jobs or now - told > HELD_BACK_SECONDS:
+                told = now
+                self._tell(loop)
+            del future, work
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_delivering:
+            self._is_delivering = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._deliver)
 
 
-def _do(
-    loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any], work: Callable[[], Any]
-) -> None:
-    result: Any = None
-    error: BaseException | None = None
+def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
-        result = work()
+        return work(), None
     except BaseException as caught:  # it is raised where the result is waited for
-        error = caught
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(_finish, done, result, error)
+        return None, caught
 
 
 def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

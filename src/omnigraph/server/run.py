@@ -21,6 +21,7 @@ from omnigraph.server.config import ServerConfig, host_and_port
 from omnigraph.server.events import EventLog
 from omnigraph.server.exports import StreamBudget
 from omnigraph.server.generation import build, fingerprint
+from omnigraph.server.log_pipe import LogPipe
 from omnigraph.server.logs import configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.metrics_app import MetricsApp
@@ -48,8 +49,11 @@ class HttpListener(uvicorn.Server):
 class RunningServer:
     """One server from boot to exit. Making it opens the graphs; `run` serves them."""
 
-    def __init__(self, config: ServerConfig, events: EventLog | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig, events: EventLog | None = None, pipe: LogPipe | None = None
+    ) -> None:
         self.config = config
+        self._pipe = pipe
         # The address is taken before any graph is opened: if it is in use, nothing has happened.
         self._socket = _bound(config.bind)
         self._metrics_socket: socket.socket | None = None
@@ -74,8 +78,9 @@ class RunningServer:
         )
         self.app = App(self.services, generation)
         self.reloader = Reloader(self.app, config)
-        self._http = HttpListener(_uvicorn_config(self.app))
-        self._metrics_http = HttpListener(_uvicorn_config(MetricsApp(self.services.metrics)))
+        most = config.connections_max
+        self._http = HttpListener(_uvicorn_config(self.app, most))
+        self._metrics_http = HttpListener(_uvicorn_config(MetricsApp(self.services.metrics), most))
         self._drains: asyncio.Task[None] | None = None
         self._watch_numbers()
 
@@ -138,6 +143,8 @@ class RunningServer:
 
     def _stop_signal(self) -> None:
         if self._drains is not None:
+            if self._pipe is not None:
+                self._pipe.close()
             _exit_now(EXIT_INTERRUPTED)
         self.stop()
 
@@ -149,9 +156,13 @@ class RunningServer:
             self._metrics_socket.listen(BACKLOG)
             await self._metrics_http.serve([self._metrics_socket])
 
+    def _connections(self) -> int:
+        return len(self._http.server_state.connections)
+
     def _watch_numbers(self) -> None:
         services, app = self.services, self.app
         watch = services.metrics.watch
+        watch("connections", "Connections open", self._connections)
         watch("writes_in_flight", "Writes under way", lambda: services.admission.inflight)
         watch("export_slots_taken", "Streams under way", lambda: services.streams.slots_taken)
         watch("graphs_ready", "Graphs served", lambda: len(app.generation.graphs))
@@ -161,19 +172,22 @@ class RunningServer:
 
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
     """Serve in this process until a signal ends it, and return the exit code."""
-    server = RunningServer(config, configure_logs(config.log_format))
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(server.run(announce))
-    if server.app.inflight:
-        # Threads of the engine are still at work, and Python must not be taken down under them.
-        # What they have not published yet counts as never written.
+    events, pipe = configure_logs(config.log_format)
+    try:
+        server = RunningServer(config, events, pipe)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(server.run(announce))
+    finally:
+        is_logged = pipe.close()
+    if server.app.inflight or not is_logged:
+        # Threads are still at work, and Python must not be taken down under them. What those of
+        # the engine have not published yet counts as never written.
         _exit_now(0)
     return 0
 
 
 def _exit_now(code: int) -> None:
     sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(code)
 
 
@@ -186,9 +200,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _uvicorn_config(app: App | MetricsApp) -> uvicorn.Config:
+def _uvicorn_config(app: App | MetricsApp, connections_max: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        limit_concurrency=connections_max,
         http=GuardedProtocol,
         ws="none",
         loop="none",
@@ -217,7 +232,9 @@ def _bound(bind: str) -> socket.socket:
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(
-            f"cannot listen on {bind}: {reason}", hint="name another address with `--bind`"
+            f"cannot listen on {bind}: {reason}",
+            hint="stop what listens there, or name another address with `--bind`; port 0 takes a "
+            "free one",
         ) from None
     return listener
 

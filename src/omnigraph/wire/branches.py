@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from omnigraph.wire.base import Body, BranchName, Shape
+from omnigraph.wire.commits import Commit
 
 
 class BranchList(Shape):
@@ -48,7 +49,7 @@ class MergeRequest(Body):
 
 
 class Merged(Shape):
-    """How a merge ended; the last two fields are there when deletion was asked for."""
+    """How a merge ended; two fields are there only when deletion was asked for."""
 
     source: str
     target: str
@@ -56,3 +57,6 @@ class Merged(Shape):
     actor_id: str | None
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
+    commit: Commit | None = Field(
+        None, description="the merge; null when up to date"
+    )

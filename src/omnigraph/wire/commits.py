@@ -17,6 +17,9 @@ class Commit(Shape):
     merged_parent_commit_id: str | None
     actor_id: str | None
     created_at: int = Field(description="microseconds since 1970")
+    message: str | None = Field(
+        default=None, description="why it was written; left out if nobody said so"
+    )
 
 
 class CommitList(Shape):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
+
+from pydantic import Field
 
 from omnigraph import errors
 from omnigraph.errors import InputError, OmnigraphError
@@ -55,6 +58,9 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
 )
 """The first class that fits decides; anything else is 500."""
 
+_TELLING = (errors.ParameterError, errors.PolicyDenied, errors.OutcomeUnknown)
+"""Errors without a structured detail whose facts a caller needs, and may know."""
+
 _BY_DETAIL: Mapping[str, type[OmnigraphError]] = {
     "merge_conflicts": errors.MergeConflicts,
     "manifest_conflict": errors.ExpectedVersionMismatch,
@@ -89,7 +95,13 @@ class ErrorEnvelope(Shape):
 
     error: str
     code: ErrorCode | None = None
+    error_code: str | None = Field(
+        None, description="the stable name of the error, finer than `code`; see the list of errors"
+    )
     hint: str | None = None
+    details: dict[str, Any] | None = Field(
+        None, description="facts of an error that has no structured detail of its own"
+    )
     merge_conflicts: list[dict[str, Any]] | None = None
     published_dataset_version_conflict: dict[str, Any] | None = None
     manifest_conflict: dict[str, Any] | None = None
@@ -110,6 +122,15 @@ def status_of(error: OmnigraphError) -> int:
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
+def envelope_of(error: OmnigraphError) -> dict[str, Any]:
+    """An error on the wire: its envelope, and the name by which a client makes it again."""
+    envelope = error.envelope()
+    envelope["error_code"] = error.code
+    if isinstance(error, _TELLING):
+        envelope["details"] = {k: v for k, v in error.details.items() if v is not None}
+    return envelope
+
+
 def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
     """The error that a server's answer stands for, as a caller in its process would have met it."""
     message = str(envelope.get("error") or f"the server answered with status {status}")
@@ -117,11 +138,52 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
     for key, kind in _BY_DETAIL.items():
         if key in envelope:
             detail = envelope[key]
-            details = detail if isinstance(detail, Mapping) else {key: detail}
-            return _rebuilt(kind, message, hint, details)
-    kind = _BY_STATUS.get(status, errors.StorageError)
-    rest = {k: v for k, v in envelope.items() if k not in ("error", "code", "hint")}
-    return _rebuilt(kind, message, hint, rest)
+            facts = detail if isinstance(detail, Mapping) else {key: detail}
+            return _rebuilt(kind, message, hint, facts)
+    named = _named(envelope.get("error_code"), status)
+    if named is not None and issubclass(named, errors.CompileError):
+        return _compile_error(named, message, hint, envelope)
+    told = envelope.get("details")
+    known = ("error", "code", "error_code", "hint", "details")
+    rest = {name: value for name, value in envelope.items() if name not in known}
+    return _rebuilt(
+        named or _BY_STATUS.get(status, errors.StorageError),
+        message,
+        hint,
+        told if isinstance(told, Mapping) else rest,
+    )
+
+
+def _named(code: object, status: int) -> type[OmnigraphError] | None:
+    """The class with this name, if we know one and it travels with this status.
+
+    A server may be newer than its client, and what is between them may change the status.
+    """
+    found = _by_code().get(code) if isinstance(code, str) else None
+    return found if found is not None and status_of(found.__new__(found)) == status else None
+
+
+@cache
+def _by_code() -> Mapping[str, type[OmnigraphError]]:
+    found: dict[str, type[OmnigraphError]] = {}
+    waiting = [OmnigraphError]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            found[kind.code] = kind
+            waiting.append(kind)
+    return found
+
+
+def _compile_error(
+    kind: type[errors.CompileError], message: str, hint: object, envelope: Mapping[str, Any]
+) -> errors.CompileError:
+    diagnostic = envelope.get("diagnostic")
+    label = f"{kind.prefix}: {diagnostic}: " if diagnostic else f"{kind.prefix}: "
+    return kind(
+        message.removeprefix(label),
+        diagnostic=diagnostic if isinstance(diagnostic, str) else None,
+        hint=hint if isinstance(hint, str) else None,
+    )
 
 
 def _rebuilt(
@@ -132,4 +194,11 @@ def _rebuilt(
     OmnigraphError.__init__(
         error, message, hint=hint if isinstance(hint, str) else None, details=details
     )
+    if isinstance(error, errors.ParameterError):
+        error.parameter = str(details.get("parameter", ""))
+    if isinstance(error, errors.PolicyDenied):
+        error.action = str(details.get("action", ""))
+        error.actor = details.get("actor_id")
+        error.branch = details.get("branch")
+        error.target_branch = details.get("target_branch")
     return error

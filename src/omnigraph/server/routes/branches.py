@@ -64,7 +64,8 @@ async def merge_branches(call: Call) -> Answer:
         )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)
-    return json_answer(receipt.to_dict())
+    commit = None if receipt.commit is None else receipt.commit.to_dict()
+    return json_answer(receipt.to_dict() | {"commit": commit})
 
 
 HANDLERS: Handlers = {

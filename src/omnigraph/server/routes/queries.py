@@ -6,7 +6,7 @@ from functools import partial
 
 import orjson
 
-from omnigraph.errors import InputError, WrongVerb
+from omnigraph.errors import WrongVerb
 from omnigraph.graph import Graph
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.result import Result
@@ -71,7 +71,7 @@ def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
             asked.query, asked.params, name=asked.name, branch=asked.branch, snapshot=snapshot
         )
     except WrongVerb as wrong:
-        raise InputError(wrong.message, hint="send it to `/mutate`") from None
+        raise WrongVerb(wrong.message, hint="send it to `/mutate`") from None
 
 
 def _changed(
@@ -87,7 +87,7 @@ def _changed(
             actor=actor,
         )
     except WrongVerb as wrong:
-        raise InputError(wrong.message, hint="send it to `/query`") from None
+        raise WrongVerb(wrong.message, hint="send it to `/query`") from None
     return receipt.to_dict()
 
 

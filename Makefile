@@ -74,26 +74,27 @@ format: $(STAMP) ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-# How much the benchmark measures: small, full or large.
-SCALE ?= small
+# How much is measured: small, full or large. All suites together are small if nothing else is said;
+# one alone takes the sizes its targets were set for.
+SCALE ?=
 
 bench: $(STAMP) ## measure beside peers and keep the record: make bench SCALE=full ARGS="kernel merge"
-	@$(BIN)/python -m bench --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench --scale $(or $(SCALE),small) $(ARGS)
 
 bench-queries: $(STAMP) ## the suite of queries alone: Kuzu, DuckDB and bare Lance
-	@$(BIN)/python -m bench queries --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench queries --scale $(or $(SCALE),full) $(ARGS)
 
 bench-load: $(STAMP) ## bulk loading alone: Spark's own copy, Kuzu and bare Lance
-	@$(BIN)/python -m bench load --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench load --scale $(or $(SCALE),full) $(ARGS)
 
 bench-merge: $(STAMP) ## merge and diff alone, at several sizes, widths and amounts of change
-	@$(BIN)/python -m bench merge --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench merge --scale $(or $(SCALE),full) $(ARGS)
 
 bench-upkeep: $(STAMP) ## upkeep alone: a graph grown by many commits and one loaded at once
-	@$(BIN)/python -m bench upkeep --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench upkeep --scale $(or $(SCALE),full) $(ARGS)
 
 bench-server: $(STAMP) ## serving alone: HTTP and the embedded engine, and 50 clients at once
-	@$(BIN)/python -m bench server --scale $(SCALE) $(ARGS)
+	@$(BIN)/python -m bench server --scale $(or $(SCALE),full) $(ARGS)
 
 docs: $(STAMP) ## rewrite the generated pages, and build the site into build/site
 	@$(BIN)/python -m docs.generate

@@ -14,6 +14,7 @@ from omnigraph.engines.local.fusion import fused
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.ordering import Scores, ranked_candidates
+from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.session import Session
 from omnigraph.query import expressions as ex
@@ -46,16 +47,20 @@ def rank(
     """Rank the nodes bound to the scored variable; at most ``stop`` candidates are wanted."""
     bound = frame.bound[score.variable]
     space_size = len(session.tables.space(score.type_name))
-    candidates = _candidates(bound, space_size)
-    ranker = _Ranker(session)
+    places = _ascending_places(session, score.type_name, bound)
+    candidates = _candidates(bound, space_size) if places is None else bound
+    ranker = _Ranker(session, places)
     if isinstance(score, ex.Rrf):
         ranking = ranker.fused(score, candidates, best_first)
     else:
         ranking = ranker.single(score, candidates, best_first, stop)
-    if candidates is bound:
-        rows = np.searchsorted(bound, ranking.slots)
-        ranks = np.arange(len(rows))
-        return RankedRows(frame.take(rows), ranks, pa.array(ranking.scores, pa.float64()))
+    if places is not None:
+        nodes = session.tables.nodes(score.type_name)
+        assert isinstance(nodes, CachedNodes)
+        at = np.searchsorted(places, nodes.rows(ranking.slots))
+        return RankedRows(
+            frame.take(at), np.arange(len(at)), pa.array(ranking.scores, pa.float64())
+        )
     by_slot = np.argsort(ranking.slots)
     ordered = ranking.slots[by_slot]
     if not len(ordered):
@@ -69,10 +74,22 @@ def rank(
     return RankedRows(frame.take(kept), ranks, pa.array(ranking.scores[ranks]))
 
 
+def _ascending_places(session: Session, type_name: str, bound: Slots) -> Positions | None:
+    """Where the nodes bound in each row lie, if each follows the one before: so scans leave them.
+
+    They are then distinct, and a node is found among them without marking all of them.
+    """
+    nodes = session.tables.nodes(type_name)
+    if not isinstance(nodes, CachedNodes):
+        return None
+    places = nodes.rows(bound)
+    if len(places) and int(places[0]) >= 0 and (places[1:] > places[:-1]).all():
+        return places
+    return None
+
+
 def _candidates(bound: Slots, space_size: int) -> Slots:
-    """The nodes bound in some row, each once, in the order of their slots."""
-    if len(bound) and int(bound[0]) >= 0 and (bound[1:] > bound[:-1]).all():
-        return bound  # so a scan leaves them
+    """The nodes bound in some row, each once."""
     if len(bound) * _MANY_SHARE > space_size:
         is_bound = np.zeros(space_size + 1, np.bool_)
         is_bound[bound] = True  # `ABSENT` marks the last one, which is nobody's
@@ -83,6 +100,8 @@ def _candidates(bound: Slots, space_size: int) -> Slots:
 @dataclass(frozen=True, slots=True)
 class _Ranker:
     session: Session
+    places: Positions | None
+    """Where the candidates lie in a table in memory, if that is known."""
 
     def single(
         self,
@@ -124,9 +143,8 @@ class _Ranker:
             nodes = self.session.tables.nodes(score.type_name)
             if stop is not None and isinstance(nodes, CachedNodes):
                 column = vector_column(nodes, score.property, score.dimension)
-                rows, distances = column.best(
-                    search.query_vector(score), stop, candidates=nodes.rows(candidates)
-                )
+                places = nodes.rows(candidates) if self.places is None else self.places
+                rows, distances = column.best(search.query_vector(score), stop, candidates=places)
                 return nodes.slots[rows], distances
             distances, valid = search.distances(score, candidates)
             return candidates[valid], distances[valid]

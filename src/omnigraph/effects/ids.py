@@ -27,6 +27,11 @@ def encode_ulid(value: int) -> str:
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
 
 
+def ulid_at(milliseconds: int) -> str:
+    """The first ULID of a moment: those minted before it are smaller."""
+    return encode_ulid(milliseconds << _RANDOM_BITS)
+
+
 class IdMint:
     """A source of ids; the process shares `MINT`, tests make their own from a clock and entropy."""
 

@@ -48,7 +48,7 @@ from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.reading import PieceReader, Reading, mapped_columns
 from omnigraph.pipeline.sources import Piece, type_of
 from omnigraph.pipeline.staging import StageJob, Staging, decoded_problem
-from omnigraph.storage.layout import MAIN
+from omnigraph.storage.layout import MAIN, load_scratch_name
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import Snapshot
 from omnigraph.storage.written import TablePlace, committed_batches
@@ -297,7 +297,7 @@ class _Writer(DataSourceArrowWriter):
 
     @property
     def _scratch(self) -> str:
-        return f"__load/{self._operation.lower()}"
+        return load_scratch_name(self._operation)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext

@@ -80,13 +80,11 @@ from omnigraph.pipeline.upsert import Upsert, committed_parts
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.layout import load_scratch_name
 from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.session import SparkWhenNeeded
-
-SCRATCH = "__load"
-"""Below the root: rows of loads that are not written where they will stay."""
 
 HERE_KEYS = 16_000_000
 """Keys of one rule that this process holds for an input that is small itself."""
@@ -113,6 +111,8 @@ class BulkRequest:
     errors_out: Path | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
+    is_spark_asked: bool = False
+    """Whether the caller named Spark: it is not passed by just because threads are as fast."""
 
 
 def bulk_load(
@@ -205,11 +205,12 @@ class _BulkLoad:
                     hint="write the frame to files, or leave out the key",
                 )
             self._digest = input_digest(self._plan.files)
+        prefers_threads = self._session.is_local and not request.is_spark_asked
         self._jobs.here = not self._plan.frames and is_small(
-            self._plan.files, os.environ, is_local=self._session.is_local
+            self._plan.files, os.environ, prefers_threads=prefers_threads
         )
-        self._jobs.began()
         self._note("plan", len(self._plan.files), started)
+        self._jobs.began()
         branch_created = ensure_branch()
         try:
             return self._run(path, branch_created)
@@ -382,7 +383,7 @@ class _BulkLoad:
 
     @property
     def _scratch(self) -> str:
-        return f"{SCRATCH}/{self._operation.lower()}"
+        return load_scratch_name(self._operation)
 
     @property
     def _uses_scratch(self) -> bool:

@@ -28,12 +28,20 @@ STAGING_SUFFIX = ".staging"
 PAST_SCHEMAS = "__schemas"
 """Prefix: the compiled form of every schema that was replaced, by its hash."""
 
+LOAD_SCRATCH = "__load"
+"""Prefix: rows of a bulk load on their way, in a folder named after its operation."""
+
 MAIN = "main"
 
 
 def sidecar_name(operation_id: str) -> str:
     """The object of one operation's recovery sidecar."""
     return f"{RECOVERY}/{operation_id}.json"
+
+
+def load_scratch_name(operation_id: str) -> str:
+    """The folder of one bulk load."""
+    return f"{LOAD_SCRATCH}/{operation_id.lower()}"
 
 
 def past_schema_name(schema_hash: str) -> str:

@@ -23,7 +23,7 @@ from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
 from omnigraph.model.cleaning import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import DatasetRef, latest_version
-from omnigraph.storage.layout import MAIN, MANIFEST, PAST_SCHEMAS
+from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
 from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
@@ -39,6 +39,7 @@ from omnigraph.storage.retired import remove_retired, require_folded, retired_da
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.table_sizes import version_count
 from omnigraph.upkeep.concurrency import maintenance_concurrency
+from omnigraph.upkeep.load_scratch import abandoned_scratch
 from omnigraph.upkeep.past_schemas import remove_schemas, unneeded_schemas
 from omnigraph.upkeep.pending import require_nothing_pending
 from omnigraph.upkeep.retention import Retention
@@ -78,6 +79,8 @@ class CleanupPlan:
     retired: tuple[str, ...]
     schemas: tuple[str, ...] = ()
     """Objects of schemas that were replaced, and that no commit needs after this."""
+    scratch: tuple[str, ...] = ()
+    """Folders of bulk loads that never ended."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or "nothing is old"
@@ -91,7 +94,7 @@ class CleanupPlan:
                     yield f"{table.type_key}: remove versions {', '.join(map(str, ref.remove))}"
             for orphan in table.orphans:
                 yield f"{table.type_key}: remove ref {orphan.ref}"
-        yield from (f"remove {name}" for name in (*self.retired, *self.schemas))
+        yield from (f"remove {name}" for name in (*self.retired, *self.schemas, *self.scratch))
 
 
 def cleanup(
@@ -173,7 +176,12 @@ def plan_cleanup(
             for version in ref.keep
         }
         schemas = unneeded_schemas(kernel.store, states, kept)
-    return CleanupPlan((*plans, looker.manifest()), tuple(retired_datasets(kernel.store)), schemas)
+    return CleanupPlan(
+        (*plans, looker.manifest()),
+        tuple(retired_datasets(kernel.store)),
+        schemas,
+        abandoned_scratch(kernel.store, kernel.clock.wall_us()),
+    )
 
 
 def _in_order(row: TableRow) -> tuple[bool, str]:
@@ -336,7 +344,7 @@ def _previewed(
             progress(len(rows), len(plan.tables))
     error = _unfolded(kernel, states) if plan.retired else None
     rows += [_retired_row(kernel, name, error) for name in plan.retired]
-    return rows + _schema_rows(plan)
+    return rows + _scratch_rows(plan) + _schema_rows(plan)
 
 
 def _carried_out(
@@ -359,6 +367,10 @@ def _carried_out(
             lease.require_life()
             remove_retired(kernel.store, name)
         rows.append(row)
+    for name in plan.scratch:
+        lease.require_life()
+        kernel.store.delete_prefix(name)
+    rows += _scratch_rows(plan)
     planned = sum(len(ref.remove) for table in plan.tables for ref in table.refs)
     removed = sum(row.old_versions_removed for row in rows[: len(plan.tables)])
     if removed < planned or any(row.error for row in rows):
@@ -366,6 +378,10 @@ def _carried_out(
         return rows
     lease.require_life()
     return rows + _schema_rows(plan, remove_schemas(kernel.store, plan.schemas))
+
+
+def _scratch_rows(plan: CleanupPlan) -> list[CleanedTable]:
+    return [CleanedTable(LOAD_SCRATCH, 0, len(plan.scratch))] if plan.scratch else []
 
 
 def _schema_rows(plan: CleanupPlan, bytes_removed: int = 0) -> list[CleanedTable]:

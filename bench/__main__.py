@@ -29,12 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"there is no suite '{unknown[0]}'; there is {', '.join(SUITES)}")
     if options.only:
+        if options.suites not in ([], ["queries"]):
+            parser.error("--only is for the suite queries")
         return look(options.scale, options.only)
-    record = Record.kept_in(options.into, options.scale)
+    record = Record.kept_in(options.into, options.scale).in_order(SUITES)
     asked = [] if options.render else options.suites or list(SUITES)
     for number, name in enumerate(asked, start=1):
         note(f"[{number}/{len(asked)}] {name} at {options.scale} scale")
-        record = record.with_suite(run_suite(name, options.scale))
+        record = record.with_suite(run_suite(name, options.scale)).in_order(SUITES)
         keep(record, options.into)
     if options.render:
         keep(record, options.into)

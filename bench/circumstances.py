@@ -43,13 +43,19 @@ class Circumstances:
     machine: dict[str, Any]
     versions: dict[str, str | None]
 
+    @property
+    def was_busy(self) -> bool:
+        """Whether others wanted the machine when the run began: figures are then too high."""
+        load: float | None = self.machine["load_before"]
+        return load is not None and load > 1
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return asdict(self)
 
 
-def circumstances(seed: int | None, seconds: float, load: float | None) -> Circumstances:
-    """Those of a run that just ended; ``load`` is what `load_average` said when it began."""
+def circumstances(seed: int | None, seconds: float) -> Circumstances:
+    """Those of a run that just ended."""
     return Circumstances(
         date=datetime.now(UTC).date().isoformat(),
         commit=_commit(),
@@ -61,18 +67,10 @@ def circumstances(seed: int | None, seconds: float, load: float | None) -> Circu
             "memory_gib": _memory_gib(),
             "os": _system(),
             "architecture": platform.machine(),
-            "load_before": load,
+            "load_before": LOAD_BEFORE,
         },
         versions={"python": platform.python_version(), **_packages()},
     )
-
-
-def load_average() -> float | None:
-    """How many processes wanted a core lately: on a busy machine, figures are too high."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except (OSError, AttributeError):
-        return None
 
 
 def _packages() -> dict[str, str | None]:
@@ -125,3 +123,14 @@ def _memory_gib() -> float | None:
     except (ValueError, OSError, AttributeError):
         return None
     return round(size / 2**30, 1)
+
+
+def _load_average() -> float | None:
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
+
+
+LOAD_BEFORE = _load_average()
+"""How many processes wanted a core when this one started; later it would be counted itself."""

@@ -33,6 +33,9 @@ SIZE = {Scale.SMALL: "100k", Scale.FULL: "200k", Scale.LARGE: "1m"}
 
 def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
     """Measure everything about queries, or some questions alone."""
+    unknown = [name for name in only if name not in QUESTIONS]
+    if unknown:
+        raise ValueError(f"there is no question '{unknown[0]}'; there is {', '.join(QUESTIONS)}")
     files = SocialFiles(generate(SIZES[SIZE[scale]]), CACHE)
     note(f"{files.social.size.persons:,} persons, {files.social.size.knows:,} edges")
     yield from figures(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.figure import Figure
 from bench.record import Record, SuiteRecord
-from bench.report import cells, markdown_table
+from bench.report import BUSY, cells, markdown_table
 
 START, END = "<!-- figures:start -->", "<!-- figures:end -->"
 COLUMNS = ("What", "Omnigraph", "Peer", "Ratio", "Target")
@@ -75,6 +75,9 @@ def _outcome(suites: Sequence[SuiteRecord]) -> Iterator[str]:
     if missed:
         names = ", ".join(f"{suite.suite}: {figure.name}" for suite, figure in missed)
         yield f"Missed: {names}."
+    busy = [suite.suite for suite in suites if suite.circumstances.was_busy]
+    if busy:
+        yield f"In {', '.join(busy)}, {BUSY}."
     for suite in suites:
         if suite.failure is not None:
             yield f"The suite {suite.suite} failed: {suite.failure}."

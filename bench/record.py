@@ -6,7 +6,7 @@ Suites may run one by one, on other days and machines, so each carries its own c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,12 @@ class Record:
     def with_suite(self, suite: SuiteRecord) -> Record:
         """The record with another run of one suite."""
         return Record(self.scale, {**self.suites, suite.suite: suite})
+
+    def in_order(self, names: Iterable[str]) -> Record:
+        """The record with its suites in the order of a list, whichever ran first."""
+        return Record(
+            self.scale, {name: self.suites[name] for name in names if name in self.suites}
+        )
 
     def to_json(self) -> str:
         """The text of its file."""

@@ -9,6 +9,7 @@ from bench.figure import Figure
 from bench.record import Record, SuiteRecord
 
 COLUMNS = ("What", "Omnigraph", "Compared with", "Ratio", "Target")
+BUSY = "the machine was busy when this began: expect worse figures than it can do"
 TIMES = {"ns", "µs", "ms", "s"}
 PAGE = """\
 # Figures at {scale} scale
@@ -24,9 +25,8 @@ def text_report(suites: Sequence[SuiteRecord]) -> Iterator[str]:
         yield ""
         yield f"{suite.suite}: {suite.verdict}"
         yield f"  {where(suite.circumstances)}"
-        load = suite.circumstances.machine["load_before"]
-        if load is not None and load > 1:
-            yield f"  the machine was busy (load {load:g}): expect worse figures than it can do"
+        if suite.circumstances.was_busy:
+            yield f"  {BUSY}"
         yield from _aligned([(*cells(figure), figure.note) for figure in suite.figures])
 
 
@@ -87,7 +87,7 @@ def where(found: Circumstances) -> str:
     return (
         f"{found.date}, commit {found.commit or 'unknown'}{seed}, {found.seconds:.0f} s on"
         f" {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
-        f" {machine['os']}; {libraries}"
+        f" {machine['os']}, load {machine['load_before']} before; {libraries}"
     )
 
 

@@ -206,12 +206,30 @@ def many_clients(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
     embedded = _threads_per_second(
         lambda handle: graph.query(POINT, {"handle": handle}), handles, sizes.seconds
     )
+    over_http = _connections_per_second([url], handles, sizes.seconds)
+    with served(graph.uri) as second:
+        by_two = _connections_per_second([url, second], handles, sizes.seconds)
+    with og.connect(url) as remote:
+        by_client = _threads_per_second(
+            lambda handle: remote.query(POINT, {"handle": handle}), handles, sizes.seconds
+        )
+    in_process = Versus(f"{CLIENTS} threads, embedded", embedded)
+    name = f"{CLIENTS} connections, served"
+    yield Figure(name, over_http, "queries/s", CLIENTS_RATIO, versus=in_process)
+    told = "two processes serve the graph; half of the connections each"
+    name = f"{CLIENTS} connections, two servers"
+    yield Figure(name, by_two, "queries/s", note=told, versus=in_process)
+    told = "of one process, whose own work is included"
+    yield Figure(f"{CLIENTS} threads, our client", by_client, "queries/s", note=told)
+
+
+def _connections_per_second(urls: list[str], handles: list[str], seconds: float) -> float:
     asked = {
-        "url": url,
+        "urls": urls,
         "path": "/query",
         "bodies": [_point_body(handle) for handle in handles],
         "clients": CLIENTS,
-        "seconds": sizes.seconds,
+        "seconds": seconds,
     }
     done = subprocess.run(
         [sys.executable, "-m", "bench.server_load"],
@@ -220,16 +238,7 @@ def many_clients(graph: Graph, url: str, sizes: Sizes) -> Iterator[Figure]:
         text=True,
         check=True,
     )
-    over_http = float(json.loads(done.stdout)["per_second"])
-    with og.connect(url) as remote:
-        by_client = _threads_per_second(
-            lambda handle: remote.query(POINT, {"handle": handle}), handles, sizes.seconds
-        )
-    in_process = Versus(f"{CLIENTS} threads, embedded", embedded)
-    name = f"{CLIENTS} connections, served"
-    yield Figure(name, over_http, "queries/s", CLIENTS_RATIO, versus=in_process)
-    told = "of one process, whose own work is included"
-    yield Figure(f"{CLIENTS} threads, our client", by_client, "queries/s", note=told)
+    return float(json.loads(done.stdout)["per_second"])
 
 
 def _threads_per_second(ask: Callable[[str], object], handles: list[str], seconds: float) -> float:

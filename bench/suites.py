@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
-from bench.circumstances import circumstances, load_average
+from bench.circumstances import circumstances
 from bench.figure import Figure
 from bench.progress import note
 from bench.record import SuiteRecord
@@ -34,7 +34,7 @@ def run_suite(name: str, scale: Scale, only: Sequence[str] = ()) -> SuiteRecord:
 
     ``only`` is for a suite of several questions: those that are asked.
     """
-    began, load = time.perf_counter(), load_average()
+    began = time.perf_counter()
     figures: list[Figure] = []
     seed: int | None = None
     failure: str | None = None
@@ -48,6 +48,6 @@ def run_suite(name: str, scale: Scale, only: Sequence[str] = ()) -> SuiteRecord:
         traceback.print_exc()
         failure = f"{type(failed).__name__}: {failed}"
     seconds = time.perf_counter() - began
-    record = SuiteRecord(name, tuple(figures), circumstances(seed, seconds, load), failure)
+    record = SuiteRecord(name, tuple(figures), circumstances(seed, seconds), failure)
     note(f"{name}: {record.verdict}, {seconds:.0f} s")
     return record

@@ -1,8 +1,9 @@
 """What the site does beyond MkDocs, which calls these functions.
 
-The papers at the root of the repository become pages below `project/`. Links are written so that
-they work in the repository; here those to papers are turned to their pages, and those to sources,
-which the site does not have, become plain text. Blocks of our two languages get their colours.
+The papers at the root of the repository become pages below `project/`, and the figures of the
+benchmark one beside its description. Links are written so that they work in the repository; here
+those to papers are turned to their pages, and those to sources, which the site does not have,
+become plain text. Blocks of our two languages get their colours.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PAPERS = {
     "CONTRIBUTING.md": "project/contributing.md",
     "GOVERNANCE.md": "project/governance.md",
     "SECURITY.md": "project/security.md",
+    "bench/records/small.md": "design/figures.md",
 }
 HOME = {"README.md": "index.md"}
 """Said twice, for two kinds of visitors."""
@@ -112,6 +114,6 @@ def _page_of(file: Path) -> str | None:
     """Where the site has a file of the repository, if it does."""
     if file.is_relative_to(DOCS):
         return file.relative_to(DOCS).as_posix()
-    if file.parent == ROOT:
-        return (PAPERS | HOME).get(file.name)
+    if file.is_relative_to(ROOT):
+        return (PAPERS | HOME).get(file.relative_to(ROOT).as_posix())
     return None

@@ -134,6 +134,7 @@ def test_all_suites_run_and_leave_one_record_and_one_page(
 def test_one_suite_updates_its_part_of_the_record_of_its_scale(
     stand_ins: dict[str, Suite], tmp_path: Path
 ):
+    assert run(tmp_path, "server", "merge") == 0
     assert run(tmp_path) == 0
     stand_ins["merge"].figures = (SLOW,)
     assert run(tmp_path, "merge") == 0
@@ -191,6 +192,9 @@ def test_an_unknown_suite_is_refused(capsys: pytest.CaptureFixture[str]):
         bench.main(["nothing"])
     assert refused.value.code == 2
     assert "there is no suite 'nothing'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        bench.main(["kernel", "--only", "point"])
+    assert "--only is for the suite queries" in capsys.readouterr().err
 
 
 # --- taking the time ------------------------------------------------------------------------------

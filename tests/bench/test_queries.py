@@ -207,3 +207,5 @@ def test_some_questions_can_be_asked_alone(files: SocialFiles, monkeypatch: pyte
     found = list(queries.run(Scale.SMALL, ["point"]))
     assert [each.versus.name for each in found if each.versus] == ["Kuzu", "DuckDB", "bare Lance"]
     assert {each.name for each in found} == {"point"}
+    with pytest.raises(ValueError, match="no question 'pint'; there is point, 1-hop"):
+        next(queries.run(Scale.SMALL, ["pint"]))

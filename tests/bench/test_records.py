@@ -25,7 +25,7 @@ LOAD = Figure("load", 3.0, "s", Target(1.8, "at most"), versus=Versus("Spark →
 
 
 def record(*figures: Figure, failure: str | None = None) -> Record:
-    around = circumstances(seed=7, seconds=1.25, load=0.1)
+    around = circumstances(seed=7, seconds=1.25)
     return Record(Scale.SMALL).with_suite(SuiteRecord("demo", figures, around, failure))
 
 
@@ -118,6 +118,15 @@ def test_readme_shows_peers_misses_and_failures_but_not_ourselves():
     assert "Of 2 targets in all suites 1 are met." in text
     assert "Missed: demo: point." in text
     assert "The suite demo failed: Mismatch: no." in text
+
+
+def test_a_busy_machine_is_told_of():
+    quiet = record(LOAD).suites["demo"]
+    for load, is_told in ((0.2, False), (3.5, True), (None, False)):
+        machine = {**quiet.circumstances.machine, "load_before": load}
+        measured = replace(quiet, circumstances=replace(quiet.circumstances, machine=machine))
+        text = comparison(Record(Scale.SMALL).with_suite(measured))
+        assert ("In demo, the machine was busy" in text) is is_told
 
 
 def test_only_what_lies_between_the_marks_is_rewritten():

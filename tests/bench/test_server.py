@@ -33,7 +33,7 @@ def test_the_bare_client_reads_answers_and_notices_failures(tmp_path: Path):
         connection = RawConnection.to(url)
         for _ in range(2):
             assert b'"p.name":"Person 1"' in connection.ask(good)
-        assert answers_per_second(url, [good], 2, 0.1) > 0
+        assert answers_per_second([url], [good], 2, 0.1) > 0
         with pytest.raises(RuntimeError, match="query"):
             connection.ask(request_bytes(url, "/query", b"{}"))
         connection.socket.close()

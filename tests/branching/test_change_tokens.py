@@ -97,7 +97,7 @@ def test_a_text_of_a_later_format_is_refused() -> None:
     ],
 )
 def test_c_bra_044_what_does_not_belong_is_named(scope: Scope, what: str) -> None:
-    with pytest.raises(ChangeCursorRejected, match=f"it belongs to another {what}$"):
+    with pytest.raises(ChangeCursorRejected, match=f"(?m)it belongs to another {what}$"):
         Cursor.read(Cursor(COMMIT).to_text(SCOPE), scope)
 
 

@@ -475,11 +475,11 @@ def held(graph: og.Graph, root: Path) -> Iterator[og.Graph]:
 def test_c_sch_062_c_wrt_047_a_second_apply_and_every_writer_are_refused_while_one_runs(
     held: og.Graph, root: Path
 ) -> None:
-    with pytest.raises(Conflict, match=r"^schema apply is already in progress$"):
+    with pytest.raises(Conflict, match=r"(?m)^schema apply is already in progress$"):
         held.apply_schema(BASE.replace("age: I32?", ""))
     with pytest.raises(Conflict, match=r"^mutation is unavailable while schema apply is in progr"):
         held.mutate(ADD, {"n": "cy"})
-    with pytest.raises(Conflict, match=r"^load is unavailable while schema apply is in progress$"):
+    with pytest.raises(Conflict, match=r"^load is unavailable while schema apply"):
         held.load(data=orjson.dumps(PEOPLE[0]), mode="merge")
     with pytest.raises(Conflict, match="unavailable while schema apply is in progress"):
         held.create_branch("review")

@@ -74,6 +74,7 @@ SETTINGS = frozenset(
         QUERIES,
         UNAUTHENTICATED,
         # Read by the server itself.
+        "OMNIGRAPH_CONNECTIONS_MAX",
         "OMNIGRAPH_CORS_ORIGINS",
         "OMNIGRAPH_MCP",
         "OMNIGRAPH_MCP_ADHOC",

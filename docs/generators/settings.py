@@ -230,7 +230,7 @@ SECTIONS = (
             Setting(
                 engine.THRESHOLD_VARIABLE,
                 "bytes of JSON lines from which `auto` takes Spark, and from which a load on Spark "
-                "is spread over executors",
+                "is spread over executors; tables in columns count a quarter on a local master",
                 size(engine.THRESHOLD_BYTES),
             ),
             Setting(
@@ -266,6 +266,11 @@ SECTIONS = (
             Setting(
                 auth.TOKENS_AWS_SECRET,
                 "a secret of AWS with the same object, instead of all others",
+            ),
+            Setting(
+                "OMNIGRAPH_CONNECTIONS_MAX",
+                "connections there is room for; one more is told to come back",
+                code(1000),
             ),
             Setting("OMNIGRAPH_CORS_ORIGINS", "origins whose browsers are let in, with commas"),
             Setting("OMNIGRAPH_MCP", "`1`: tools for language models"),

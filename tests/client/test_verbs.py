@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,31 @@ import pytest
 import omnigraph as og
 from omnigraph.client import AsyncRemoteGraph, RemoteGraph
 from omnigraph.errors import (
+    AlreadyExists,
     BlobRangeError,
+    ConstraintViolation,
     InputError,
     KeyConflict,
     LimitExceeded,
     MergeConflicts,
     NotFound,
+    OmnigraphError,
+    ParameterError,
     PreconditionFailed,
     QueryParseError,
     QueryTypeError,
     SchemaParseError,
+    UnsupportedSchemaChange,
+    WrongVerb,
 )
 from omnigraph.graph import Graph
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA
 
+NOTES = {"__notes__"}
+NOWHERE = '{"edge": "Knows", "from": "ada", "to": "nobody", "data": {}}'
+NARROWER = SCHEMA.replace("age: I32?", "age: Bool?")
 KINDS = """
 query kinds($p: String) {
     match { $p: Person { name: "ada" }  $k: Knows }
@@ -136,8 +146,53 @@ def test_files_are_loaded_plain_and_compressed(remote: RemoteGraph, tmp_path: Pa
     assert seen == [41, 42]
     with pytest.raises(NotFound, match="no file"):
         remote.load(tmp_path / "none.jsonl", mode="append")
-    with pytest.raises(InputError, match="is no file"):
-        remote.load(tmp_path, mode="append")
+
+
+def test_directories_and_patterns_name_the_same_files_as_on_the_storage(
+    remote: RemoteGraph, local: Graph, tmp_path: Path
+):
+    for name in ("a.jsonl", "sub/b.ndjson", "sub/c.json", "_notes/d.jsonl", ".e.jsonl", "f.txt"):
+        file = tmp_path / "lake" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'{{"type": "Person", "data": {{"name": "{name}"}}}}\n')
+    for path in ("lake", "lake/*.jsonl", "lake/**/*.jso*", "lake/sub"):
+        branches: list[set[str]] = []
+        for graph in (local, remote):
+            name = f"{len(branches)}-{path.count(chr(42))}-{len(path)}"
+            graph.load(tmp_path / path, mode="merge", branch=name, from_="main")
+            branches.append({row["p.name"] for row in graph.query(PEOPLE, branch=name).to_pylist()})
+        assert branches[0] == branches[1] and len(branches[0]) > 2, path
+    for path in ("lake/*.csv", "lake/_notes/none"):
+        for graph in (local, remote):
+            with pytest.raises(NotFound):
+                graph.load(tmp_path / path, mode="merge")
+
+
+def test_an_error_has_the_class_it_has_in_process(remote: RemoteGraph, local: Graph):
+    wrong: list[tuple[type[OmnigraphError], Callable[[Any], object]]] = [
+        (WrongVerb, lambda graph: graph.query(ADD, {"name": "cy"})),
+        (WrongVerb, lambda graph: graph.mutate(PEOPLE)),
+        (ParameterError, lambda graph: graph.mutate(ADD)),
+        (ParameterError, lambda graph: graph.mutate(ADD, {"name": 7})),
+        (NotFound, lambda graph: graph.query(PEOPLE, branch="none")),
+        (AlreadyExists, lambda graph: graph.create_branch("main")),
+        (KeyConflict, lambda graph: graph.load(data=RECORDS, mode="append")),
+        (ConstraintViolation, lambda graph: graph.load(data=NOWHERE, mode="append")),
+        (UnsupportedSchemaChange, lambda graph: graph.apply_schema(NARROWER)),
+    ]
+    for kind, call in wrong:
+        found = []
+        for graph in (local, remote):
+            with pytest.raises(OmnigraphError) as caught:
+                call(graph)
+            found.append(caught.value)
+        here, there = found
+        assert type(here) is kind, here
+        assert type(there) is type(here), there
+        assert (there.message, there.code) == (here.message, here.code)
+        if kind is WrongVerb:
+            assert there.hint == here.hint
+        assert vars(there).keys() - NOTES == vars(here).keys() - NOTES
 
 
 def test_a_load_that_is_too_large_is_refused_before_it_is_sent(remote: RemoteGraph):

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from omnigraph.server.pool import EnginePool, Workers
+from omnigraph.server.pool import Bell, EnginePool, Workers
 
 
 def test_calls_return_and_raise_what_they_do():
@@ -82,3 +82,53 @@ def test_a_call_nobody_waits_for_any_more_hurts_nobody():
         workers.close()
 
     asyncio.run(scenario())
+
+
+def test_a_result_does_not_wait_for_a_slower_call_behind_it():
+    async def scenario() -> None:
+        workers = Workers("kept-back", 1)
+        let_go = threading.Event()
+        # Both are there before the one thread begins, so it has more to do when the first is done.
+        first = asyncio.create_task(workers.run(lambda: "first"))
+        second = asyncio.create_task(workers.run(let_go.wait))
+        assert await first == "first"
+        let_go.set()
+        assert await second is True
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_thread_beside_stuck_ones_does_all_short_calls_without_a_pause():
+    async def scenario() -> None:
+        workers = Workers("alone", 4)
+        let_go = threading.Event()
+        begun = threading.Barrier(4)
+
+        def get_stuck() -> None:
+            begun.wait(60)
+            assert let_go.wait(60)
+
+        stuck = [asyncio.create_task(workers.run(get_stuck)) for _ in range(3)]
+        await workers.run(partial(begun.wait, 60))  # all four threads are awake now
+        stops = Counted()
+        workers._idle = stops
+        found = await asyncio.gather(*(workers.run(partial(pow, n, 2)) for n in range(500)))
+        assert found == [n * n for n in range(500)]
+        # It was woken once for all of them, and stopped when there were no more.
+        assert stops.appended <= 2
+        let_go.set()
+        await asyncio.gather(*stuck)
+        workers.close()
+
+    asyncio.run(scenario())
+
+
+class Counted(list[Bell]):
+    """A list that counts what is added to it."""
+
+    appended = 0
+
+    def append(self, bell: Bell) -> None:
+        self.appended += 1
+        super().append(bell)

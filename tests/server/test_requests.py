@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from omnigraph.server.config import GraphSpec
-from omnigraph.wire.operations import BODY_BYTES_MAX, LOAD_BYTES_MAX
+from omnigraph.wire.operations import BODY_BYTES_MAX, LOAD_BYTES_MAX, OPERATIONS, Operation
 from tests.server.live import PEOPLE, Live, new_graph, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -173,6 +173,23 @@ def test_c_srv_044_every_response_echoes_its_request_id(guarded: Live):
 def test_a_request_id_that_is_not_allowed_is_replaced(open_server: Live, bad: str):
     answer = httpx.get(f"{open_server.url}/healthz", headers={b"X-Request-Id": bad.encode()})
     assert len(answer.headers["x-request-id"]) == 26
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in OPERATIONS if each.body is not None and each.takes == "application/json"],
+    ids=lambda each: each.id,
+)
+def test_an_unknown_field_is_400_and_named_on_every_route(open_server: Live, operation: Operation):
+    values = {"graph_id": "default", "name": "everybody", "branch": "main"}
+    path = operation.path.format(**values)
+    required = operation.body.model_json_schema().get("required", []) if operation.body else []
+    body = {**dict.fromkeys(required, "x"), "no_such_field": 1}
+    condition = {"Omnigraph-If-Graph-Commit": "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"}
+    headers = condition if operation.path.endswith("/if-graph-commit") else {}
+    answer = httpx.request(operation.method, open_server.url + path, json=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "unknown field `no_such_field`"
 
 
 # --- what an attacker would try -------------------------------------------------------------------

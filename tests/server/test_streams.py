@@ -33,12 +33,18 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> GraphSpec:
 
 def begin_export(live: Live, buffer: int = 4096) -> socket.socket:
     """A connection whose export has begun and is not being read."""
+    return begin(live, "export", b"", buffer)
+
+
+def begin(live: Live, path: str, body: bytes, buffer: int = 4096) -> socket.socket:
+    """A connection whose answer has begun and is not being read."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.settimeout(PATIENCE_SECONDS)
     connection.connect(live.host)
     connection.sendall(
-        b"POST /graphs/default/export HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+        b"POST /graphs/default/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+        % (path.encode(), len(body), body)
     )
     assert connection.recv(15).startswith(b"HTTP/1.1 200 OK")
     return connection
@@ -103,6 +109,19 @@ def test_a_reader_that_stops_reading_loses_its_slot(big: GraphSpec):
     with serving(big, client_seconds=0.2) as live:
         stuck = begin_export(live)
         until(lambda: live.server.services.streams.slots_taken == 0)
+        stuck.close()
+
+
+def test_who_never_takes_a_whole_answer_is_hung_up_on(
+    big: GraphSpec, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("omnigraph.server.run.KEEP_ALIVE_SECONDS", 0.2)
+    everything = b'{"query": "query q { match { $c: City } return { $c.name } }"}'
+    with serving(big) as live:
+        stuck = begin(live, "query", everything)
+        connections = live.server._http.server_state.connections
+        assert len(connections) == 1
+        until(lambda: not connections)
         stuck.close()
 
 

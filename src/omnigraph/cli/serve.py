@@ -85,6 +85,15 @@ ShutdownOption = Annotated[
         help="how long requests may take to end when the server stops; 30 by default",
     ),
 ]
+ConnectionsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--connections-max",
+        metavar="N",
+        min=1,
+        help="how many connections there is room for; 1000 by default",
+    ),
+]
 MetricsFlag = Annotated[
     bool, typer.Option("--metrics", help="offer numbers for Prometheus at /metrics")
 ]
@@ -139,6 +148,7 @@ def serve(
     require_all_graphs: AllGraphsFlag = False,
     reload_interval: ReloadOption = None,
     shutdown_timeout: ShutdownOption = None,
+    connections_max: ConnectionsOption = None,
     metrics: MetricsFlag = False,
     metrics_bind: MetricsBindOption = None,
     cors_origin: OriginOption = None,
@@ -156,11 +166,13 @@ def serve(
     """
     _require_library()
     from omnigraph.server.config import (
+        CONNECTIONS_MAX,
         DEFAULT_BIND,
         DEFAULT_GRAPH_ID,
         SHUTDOWN_SECONDS,
         GraphSpec,
         ServerConfig,
+        count_of,
         flag_of,
         seconds_of,
     )
@@ -193,6 +205,8 @@ def serve(
             shutdown_timeout,
             seconds_of(given, "OMNIGRAPH_SHUTDOWN_TIMEOUT", SHUTDOWN_SECONDS),
         ),
+        connections_max=connections_max
+        or count_of(given, "OMNIGRAPH_CONNECTIONS_MAX", CONNECTIONS_MAX),
         metrics=metrics or flag_of(given, "OMNIGRAPH_METRICS"),
         metrics_bind=metrics_bind or given.get("OMNIGRAPH_METRICS_BIND") or None,
         cors_origins=tuple(each.strip() for each in origins if each.strip()),

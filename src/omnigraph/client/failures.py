@@ -31,6 +31,7 @@ from omnigraph.errors import (
     TooManyRequests,
     Unauthenticated,
     UnexpectedAnswer,
+    WrongVerb,
 )
 from omnigraph.wire import operations
 from omnigraph.wire.failures import error_of
@@ -148,6 +149,11 @@ def _told(
     elif isinstance(error, TooManyRequests) and wait is not None:
         error.details["retry_after_seconds"] = wait
         error.hint = error.hint or f"try again in {wait:.0f} s, or with fewer requests at a time"
+    elif isinstance(error, WrongVerb):
+        # A server speaks of its paths, and callers of the client know verbs.
+        is_read = exchange.operation in (operations.QUERY, operations.READ)
+        right, wrong = ("mutate", "query") if is_read else ("query", "mutate")
+        error.hint = f"run it with `{right}` instead of `{wrong}`"
     elif isinstance(error, NotFound) and address.graph_id is None:
         error.hint = "the URL names no graph: pass `graph` (`--graph ID`), or end it in /graphs/ID"
     return error

@@ -116,6 +116,16 @@ def seconds_of(environment: Mapping[str, str], name: str, default: float) -> flo
     return value
 
 
+def count_of(environment: Mapping[str, str], name: str, default: int) -> int:
+    """A variable that holds a number above zero; raises `InputError` if it holds something else."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InputError(f"`{name}` is '{text}'", hint="give it a number above zero")
+    return int(text)
+
+
 def host_and_port(bind: str) -> tuple[str, int]:
     """The two halves of `host:port`; an IPv6 address is written in brackets."""
     host, colon, port = bind.rpartition(":")

@@ -22,6 +22,8 @@ from typing import Any, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+Bell = SimpleQueue[bool]
+"""Wakes one thread; False sends it home."""
 Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 READ_THREADS = max(4, 2 * (os.cpu_count() or 1))
@@ -29,6 +31,8 @@ WRITE_THREADS = 32
 """A writer mostly waits: for storage, or for its turn."""
 STUCK_SECONDS = 0.002
 """How long nothing may be finished while calls wait, until more threads are woken."""
+SHORT_SECONDS = STUCK_SECONDS / 2
+"""What takes less needs no second thread."""
 HELD_BACK_SECONDS = 0.0005
 """How long results are kept back to be handed over together, while there is more to do."""
 
@@ -73,14 +77,16 @@ class Workers:
         self._jobs: deque[Job] = deque()
         self._done: deque[Done] = deque()
         """Results that wait to be handed over."""
-        self._bell: SimpleQueue[bool] = SimpleQueue()
-        """Rung once for each idle thread that is to look for work; False sends it home."""
         self._guard = threading.Lock()
+        self._idle: list[Bell] = []
+        """Threads that wait. The last to stop is the first to go on: its memory is still warm."""
         self._threads = 0
         self._at_work = 0
         self._finished = 0
-        self._is_delivering = False
+        self._left_at = 0
+        """What `_finished` was when a thread last stopped."""
         self._is_calling = False
+        self._is_delivering = False
         self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, work: Callable[[], Returned]) -> Returned:
@@ -94,11 +100,13 @@ class Workers:
         return await done
 
     def close(self) -> None:
-        """Let every thread end after what it does."""
+        """Let idle threads end; one at work ends with the process."""
         if self._watch is not None:
             self._watch.cancel()
-        for _ in range(self._threads):
-            self._bell.put(False)
+        with self._guard:
+            for bell in self._idle:
+                bell.put(False)
+            self._idle.clear()
 
     # --- on the event loop ------------------------------------------------------------------------
 
@@ -119,13 +127,12 @@ class Workers:
                 if self._at_work >= self._threads_max:
                     return
                 self._at_work += 1
-                is_new = self._at_work > self._threads
-                self._threads += is_new
-            if is_new:
-                name = f"{self._name}-{self._threads}"
-                threading.Thread(target=self._live, name=name, daemon=True).start()
-            else:
-                self._bell.put(True)
+                if self._idle:
+                    self._idle.pop().put(True)
+                    continue
+                self._threads += 1
+            name = f"{self._name}-{self._threads}"
+            threading.Thread(target=self._live, name=name, daemon=True).start()
 
     def _relieve(self, loop: asyncio.AbstractEventLoop, finished: int) -> None:
         """Wake a thread for every call that waits, if none was finished for a while."""
@@ -146,30 +153,44 @@ class Workers:
     # --- in a thread ------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        self._work()
-        while self._bell.get():
-            self._work()
+        bell: Bell = SimpleQueue()
+        self._work(bell)
+        while bell.get():
+            self._work(bell)
 
-    def _work(self) -> None:
-        """Do what there is to do."""
-        told = time.perf_counter()
+    def _work(self, bell: Bell) -> None:
+        """Do what there is to do, then wait for the bell."""
+        began = told = time.perf_counter()
+        began_at, is_first, is_short = 0, True, False
+        loop: asyncio.AbstractEventLoop | None = None
         while True:
-            try:
-                loop, future, work = self._jobs.popleft()
-            except IndexError:
-                with self._guard:
-                    # Whoever adds a call looks at `_at_work` afterwards: one of us sees the other.
-                    if self._jobs:
-                        continue
+            with self._guard:
+                self._finished += not is_first
+                # Whoever adds a call looks at `_at_work` afterwards: one of us sees the other.
+                if not self._jobs or (is_short and self._is_spare(began_at)):
                     self._at_work -= 1
-                    return
+                    self._left_at = self._finished
+                    self._idle.append(bell)
+                    break
+                began_at = self._finished
+                loop, future, work = self._jobs.popleft()
             self._done.append((future, *_outcome(work)))
-            self._finished += 1
             now = time.perf_counter()
+            is_first, is_short, began = False, now - began < SHORT_SECONDS, now
             if not self._jobs or now - told > HELD_BACK_SECONDS:
                 told = now
                 self._tell(loop)
             del future, work
+        if self._done and loop is not None:
+            self._tell(loop)  # somebody else took the call that it was kept back for
+
+    def _is_spare(self, began_at: int) -> bool:
+        """Whether another thread gets on with short calls as well: then one of the two may go.
+
+        The others may all be stuck, so it has to be seen that one finished something since this
+        thread took its last call, and that it has not gone itself meanwhile.
+        """
+        return self._finished - began_at > 1 and began_at >= self._left_at
 
     def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_delivering:

@@ -57,6 +57,4 @@ class Merged(Shape):
     actor_id: str | None
     branch_deleted: bool | None = None
     branch_delete_error: str | None = None
-    commit: Commit | None = Field(
-        None, description="the merge; null when up to date"
-    )
+    commit: Commit | None = Field(None, description="the merge; null when up to date")

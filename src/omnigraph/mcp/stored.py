@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.client import RemoteGraph
-from omnigraph.errors import InputError
 from omnigraph.graph import Graph
+from omnigraph.graph.query_files import query_files
 from omnigraph.model.parameter_schemas import parameters_schema
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
@@ -38,7 +38,7 @@ def stored_in_files(
     Raises the compile error of the first bad one, and `InputError` for a path that is neither.
     """
     found = []
-    for file in _files(paths):
+    for file in query_files(paths):
         for signature in graph.describe_queries(file):
             run = _in_process(graph, file, signature.name, actor, writes=signature.is_mutation)
             found.append(_stored(signature.to_dict(), run))
@@ -79,17 +79,3 @@ def _over_http(graph: RemoteGraph, name: str, writes: bool) -> Invoke:
         return graph.invoke(name, params, branch=branch, expect_mutation=writes)
 
     return invoke
-
-
-def _files(paths: Iterable[Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            files += sorted(path.glob("*.gq"))
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise InputError(
-                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
-            )
-    return files

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
+from omnigraph.graph.query_files import query_files
 from omnigraph.policy import Policy, load_policy
 from omnigraph.server.auth import TokenTable, read_tokens, tokens_file
 from omnigraph.server.config import (
@@ -21,7 +22,7 @@ from omnigraph.server.config import (
 )
 from omnigraph.server.gate import Gate, RuntimeState, runtime_state
 from omnigraph.server.mcp_tools import TOOLS
-from omnigraph.server.stored_queries import StoredQueries, load_queries, query_files
+from omnigraph.server.stored_queries import StoredQueries, load_queries
 
 log = logging.getLogger(__name__)
 

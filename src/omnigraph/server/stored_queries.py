@@ -10,9 +10,8 @@ import orjson
 
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
+from omnigraph.graph.query_files import query_files
 from omnigraph.graph.signatures import QuerySignature
-
-SUFFIX = ".gq"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +66,3 @@ def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = (
             found[signature.name] = StoredQuery(file.read_text("utf-8"), signature)
             files[signature.name] = file
     return StoredQueries(found.values())
-
-
-def query_files(paths: Iterable[Path]) -> list[Path]:
-    """The files that are meant: each path itself, or the `*.gq` files of a directory by name."""
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            files += sorted(each for each in path.glob(f"*{SUFFIX}") if each.is_file())
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise InputError(
-                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
-            )
-    return files

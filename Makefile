@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What it takes to run Omnigraph, without the tools to work on it: a third of the time to wait.
+LIGHT := $(VENV)/.light
 SOURCES := src tests docs $(wildcard bench deploy examples)
 
 # A shared set of pins for what is installed and for what builds it. Newer versions of pip read the
@@ -23,16 +25,27 @@ help: ## list the commands
 
 setup: $(STAMP) ## install Omnigraph and its tools into .venv
 
-$(STAMP): pyproject.toml constraints.txt
+# $(1) are the extras to install.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Omnigraph needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)."; \
 		echo "Name another one, for example: make setup PYTHON=python3.12"; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV); the first time takes a few minutes."
-	@$(BIN)/python -m pip install --quiet --editable '.[all,bench,dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[$(1)]'
+endef
+
+EVERYTHING := all,bench,dev
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call install,$(EVERYTHING))
+	@touch $(LIGHT) $@
+
+$(LIGHT): pyproject.toml constraints.txt
+	$(call install,all)
 	@touch $@
 
-demo: $(STAMP) ## a tour on a graph of a million edges: under two minutes
+demo: $(LIGHT) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole test suite

@@ -25,6 +25,7 @@ from omnigraph.errors import (
     NotFound,
     OmnigraphError,
     ParameterError,
+    QueryParseError,
     QueryTypeError,
     StorageError,
     Unauthenticated,
@@ -64,7 +65,7 @@ class Mistake:
 def judged(done: Outcome, *, code: int, says: str, hint: str) -> None:
     """One error on stderr, one hint, nothing else that a newcomer would have to skip."""
     lines = [line for line in done.err.splitlines() if not line.startswith("omnigraph ")]
-    errors = [line for line in lines if line.startswith("error: ") or "type error: " in line]
+    errors = [line for line in lines if line.startswith("error: ") or " error: " in line]
     hints = [line for line in lines if line.startswith("hint: ")]
     assert done.code == code, done.err
     assert len(errors) == 1 and says in errors[0], done.err
@@ -126,6 +127,20 @@ def test_a_graph_that_is_not_there_is_named_with_the_command_that_makes_it(
     raised(refused.value, says, hint)
 
 
+def test_a_mistake_that_nobody_catches_ends_its_traceback_with_the_way_out(tmp_path: Path):
+    program = "import sys, omnigraph; omnigraph.open(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "tema.omni"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.count("Traceback") == 1
+    *_, error, hint = done.stderr.splitlines()
+    assert error.startswith("omnigraph.errors.NotFound: there is no graph at ")
+    assert hint.startswith("hint: create one with `omnigraph init")
+
+
 def test_a_file_where_a_graph_should_be_is_no_graph(mistake: Mistake, people: Path):
     mistake("snapshot", people, says=f"there is no graph at {people}", hint="omnigraph init")
 
@@ -148,6 +163,14 @@ def test_a_graph_in_the_place_of_a_query_is_told_its_flag(mistake: Mistake, full
         says="does not know which graph is meant",
         hint=f"`--store {full_graph}`",
     )
+
+
+def test_the_name_of_a_query_file_is_not_taken_for_a_query(mistake: Mistake, full_graph: str):
+    says, hint = "parse error: this names a file and is no text", "`--query people.gq`"
+    mistake("query", "--store", full_graph, "-e", "people.gq", says=says, hint=hint)
+    with pytest.raises(QueryParseError) as refused:
+        og.open(full_graph).query("people.gq")
+    raised(refused.value, "this names a file", 'Path("people.gq")')
 
 
 def test_a_graph_that_goes_while_it_is_open_is_missed_by_its_own_name(

@@ -50,7 +50,8 @@ def _write(errors: tuple[OmnigraphError, ...], output: Output) -> None:
             output.note()
         output.notes(error_lines(error))
         # Who answered, and the request in its logs, if a server was asked.
-        output.notes([Styled(note, "dim")] for note in getattr(error, "__notes__", ()))
+        notes = (note for note in getattr(error, "__notes__", ()) if not note.startswith("hint:"))
+        output.notes([Styled(note, "dim")] for note in notes)
     if output.failures_as_json:
         output.json(_envelope(errors))
 

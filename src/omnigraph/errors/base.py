@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+HINT = "hint: "
+"""What a hint begins with, where people read it."""
+
 
 class OmnigraphError(Exception):
     """Root of every error the product raises on purpose."""
@@ -25,8 +28,22 @@ class OmnigraphError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
+        self._hint: str | None = None
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next. A traceback shows it below the sentence."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        if self._hint:
+            self.__notes__.remove(f"{HINT}{self._hint}")
+        self._hint = hint
+        if hint:
+            self.add_note(f"{HINT}{hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The usual way calls the class with the message alone, which most of them do not take: an
@@ -49,7 +66,7 @@ class OmnigraphError(Exception):
 
     def render(self) -> str:
         """The text a person sees: the sentence, and the hint on a line of its own."""
-        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+        return f"{self.message}\n{HINT}{self.hint}" if self.hint else self.message
 
 
 def _restored(kind: type[OmnigraphError], args: tuple[Any, ...]) -> OmnigraphError:

@@ -105,7 +105,9 @@ class LanceStore:
                 storage_options=self.root.storage_options() or None,
             )
         except (OSError, ValueError) as error:
-            raise self._open_error(where, version, error) from error
+            problem = self._open_error(where, version, error)
+            # Of what is simply not there, Lance has nothing to add.
+            raise problem from (None if isinstance(problem, NotFound) else error)
 
     def exists(self, where: DatasetRef) -> bool:
         """Whether the dataset or ref has any version."""

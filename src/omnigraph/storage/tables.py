@@ -44,6 +44,11 @@ def _translated(
     return translated
 
 
+INDEXED_BYTES_MAX = 64 << 20
+"""Rows up to which an upsert may look for their ids in an index. Lance then joins whole rows in a
+pool of 300 MB, and fails if they do not fit. For so many of them a scan of all ids is faster."""
+
+
 @_translated
 def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows whose ids are known to be new."""
@@ -65,6 +70,7 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
         handle.merge_insert(ID)
         .when_matched_update_all()
         .when_not_matched_insert_all()
+        .use_index(rows.nbytes <= INDEXED_BYTES_MAX)
         .execute_uncommitted(rows)
     )
     return replace(transaction, uuid=uuid)

@@ -10,7 +10,9 @@ from omnigraph.errors import CompileError, Position
 
 E = TypeVar("E", bound=CompileError)
 
+FILE_SUFFIXES = (".gq", ".pg")
 _EXCERPT_MAX = 240
+_SPACE_OR_BRACE = re.compile(r"[\s{}]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -38,8 +40,9 @@ class Source:
     def of(cls, origin: str | bytes | Path | Source, error: type[CompileError]) -> Source:
         """Take a text, raw bytes, a file path or a ready source.
 
-        Raises ``error`` with the offset when the text is not UTF-8; a missing file raises
-        ``OSError`` as usual. A byte order mark in front of the text is dropped.
+        Raises ``error`` with the offset when the text is not UTF-8, and for the name of a file that
+        is given as a text; a missing file raises ``OSError`` as usual. A byte order mark in front
+        of the text is dropped.
         """
         if isinstance(origin, Source):
             return origin
@@ -50,6 +53,10 @@ class Source:
             if lone is not None:
                 shown = cls(_LONE_SURROGATE.sub("\ufffd", origin))
                 raise shown.error(error, "the text is not valid UTF-8", Span(*lone.span()))
+            if origin.endswith(FILE_SUFFIXES) and not _SPACE_OR_BRACE.search(origin):
+                hint = f'pass Path("{origin}"), or `--query {origin}` on the command line'
+                at = Span(0, len(origin))
+                raise cls(origin).error(error, "this names a file and is no text", at, hint=hint)
             return cls(origin.removeprefix("\ufeff"))
         path = str(origin) if isinstance(origin, Path) else None
         raw = origin.read_bytes() if isinstance(origin, Path) else origin

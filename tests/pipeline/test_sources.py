@@ -19,9 +19,9 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import choose_engine, file_sources
+from omnigraph.pipeline.engine import choose_engine, file_sources, is_small
 from omnigraph.pipeline.reading import PieceReader, Reading
-from omnigraph.pipeline.sources import FileSource, Piece, find_files, plan_sources
+from omnigraph.pipeline.sources import FileSource, Found, Piece, find_files, plan_sources
 from tests.commit.loading import catalog, edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -389,3 +389,19 @@ def test_tables_and_frames_need_spark_and_streams_cannot_have_it(tmp_path):
         choice(tmp_path, "local", nodes=nodes)
     with pytest.raises(InputError, match="cannot read records from a stream"):
         choice(tmp_path, "spark", has_stream=True)
+
+
+def found(format: Any, size: int) -> Found:
+    return Found("a", format, "node:Person", size, (size, 0))
+
+
+def test_tables_in_columns_weigh_less_where_threads_are_as_good_as_workers():
+    environment = {"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "100"}
+    for format, limit in (("parquet", 400), ("lance", 400), ("csv", 100), ("records", 100)):
+        for size in (limit, limit + 4):
+            files = [found(format, size)]
+            assert is_small(files, environment, prefers_threads=True) == (size == limit)
+    assert is_small([found("parquet", 100)], environment, prefers_threads=False)
+    assert not is_small([found("parquet", 101)], environment, prefers_threads=False)
+    mixed = [found("parquet", 200), found("csv", 51)]
+    assert not is_small(mixed, environment, prefers_threads=True)

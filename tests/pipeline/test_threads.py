@@ -124,6 +124,18 @@ def test_rows_of_many_columns_and_fragments_are_compared_where_they_lie(tmp_path
     assert all(after[key][0] == row_id for key, (row_id, _) in before.items())
 
 
+def test_a_table_that_its_branch_has_no_copy_of_is_upserted_where_the_copy_will_be(tmp_path):
+    graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
+    graph.load(data=lines(note("n1", "a"), note("n2", "b")), mode="append")
+    graph.create_branch("review")
+    path = tmp_path / "a.jsonl"
+    receipt = upsert(graph, path, note("n1", "c"), note("n3", "d"), branch="review")
+    assert (receipt.nodes[0].inserted, receipt.nodes[0].updated) == (1, 1)
+    records = [json.loads(line) for line in b"".join(graph.export(branch="review")).splitlines()]
+    assert sorted(record["data"]["text"] for record in records) == ["b", "c", "d"]
+    assert [record["data"]["text"] for record in exported(graph)] == ["a", "b"]
+
+
 def test_an_upsert_meets_what_came_meanwhile(tmp_path, monkeypatch):
     graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
     graph.load(data=lines(note("n1", "a")), mode="append")

@@ -216,7 +216,7 @@ def names_of(graph: Graph, *ids: str) -> list[str]:
 def test_c_pip_010_rows_of_many_fragments_are_replaced_where_they_lie(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("OMNIGRAPH_COMPACT_EVERY", "100")
+    monkeypatch.setenv("OMNIGRAPH_TABLE_COMPACT_EVERY", "100")
     for start in range(0, 40, 10):
         graph.load(data=people(range(start, start + 10)), mode="append")
     before = rows(graph, "node:Person")

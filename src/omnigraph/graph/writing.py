@@ -188,6 +188,7 @@ class GraphWriting(GraphUpkeep):
                 errors_out=None if errors_out is None else Path(errors_out),
                 ignore_unknown=ignore_unknown,
                 external=self._external.on_spark(mode),
+                is_spark_asked=choice.is_asked,
             )
             receipt = run_bulk_load(
                 self._kernel,

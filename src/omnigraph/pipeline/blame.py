@@ -80,6 +80,11 @@ def claims_on_workers(
     return rows
 
 
+def claims_on(broken: Iterable[pa.RecordBatch]) -> int:
+    """How many claims there are on broken keys."""
+    return sum(pc.sum(batch[role]).as_py() or 0 for batch in broken for role in ROLES)
+
+
 def claims_here(jobs: Jobs, job: CheckJob, reading: Reading, plan: Plan) -> Iterator[ClaimRow]:
     """The same, found by this process."""
     broken: dict[tuple[int, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(ROLES, 0))

@@ -36,7 +36,7 @@ THRESHOLD_BYTES = 64 << 20
 
 COLUMNAR: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance")
 COLUMNAR_SHARE = 4
-"""On one machine, tables in columns count for so much less: threads read them as fast as workers
+"""On one machine, tables in columns count for so much less: threads load them as fast as workers
 do, because nothing of it is done in Python."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -48,6 +48,8 @@ class EngineChoice:
 
     engine: Literal["local", "spark"]
     reason: str
+    is_asked: bool = False
+    """Whether somebody named it."""
 
     def __str__(self) -> str:
         return f"{self.engine} ({self.reason})"
@@ -81,7 +83,8 @@ def choose_engine(
             hint="use the engine spark for tables and frames",
         )
     if wanted != "auto":
-        return EngineChoice("spark" if wanted == "spark" else "local", "as asked for")
+        engine: Literal["local", "spark"] = "spark" if wanted == "spark" else "local"
+        return EngineChoice(engine, "as asked for", is_asked=True)
     if is_typed:
         return EngineChoice("spark", "the input has tables; workers start if they are large")
     size = sum(found.size for source in files for found in find_files(source))
@@ -91,12 +94,15 @@ def choose_engine(
     return EngineChoice("local", f"the input has {size} bytes")
 
 
-def is_small(files: Sequence[Found], environment: Mapping[str, str], *, is_local: bool) -> bool:
-    """Whether this process loads files in less time than workers would, or in about the same.
+def is_small(
+    files: Sequence[Found], environment: Mapping[str, str], *, prefers_threads: bool
+) -> bool:
+    """Whether this process loads files in less time than workers need to start.
 
-    ``is_local`` says that workers would run on this machine.
+    ``prefers_threads`` says that workers would run on this machine, and nobody asked for them:
+    then they have to be the faster ones all in all.
     """
-    share = COLUMNAR_SHARE if is_local else 1
+    share = COLUMNAR_SHARE if prefers_threads else 1
     weight = sum(found.size // share if found.format in COLUMNAR else found.size for found in files)
     return weight <= threshold_bytes(environment)
 

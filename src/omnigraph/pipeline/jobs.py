@@ -47,7 +47,7 @@ class StageProgress:
     """Known when the stage is over."""
     finished: bool = False
     ui: str | None = None
-    """Where Spark shows what it does; told once, before the first stage, if it does."""
+    """Where Spark shows what it does; told once, before its first job, if it does."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: one event."""
@@ -152,7 +152,7 @@ class Jobs:
                 context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def began(self) -> None:
-        """Tell where Spark shows what it does, if it does."""
+        """Start Spark unless it is not needed, and tell where it shows what it does, if it does."""
         ui = None if self.here else self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
             self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
@@ -183,6 +183,7 @@ class Jobs:
 
     def each_here(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
         """The results of a function for some items, by threads of this process, in order."""
+        self.stopped.clear()
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             try:
                 return list(threads.map(function, items))

@@ -17,7 +17,7 @@ is repeated against its new head; what was read and written stays good.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -35,22 +35,9 @@ from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
 from omnigraph.errors import InputError, OmnigraphError, ReadSetChanged, RecoveryRequired
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
-from omnigraph.pipeline.answers import (
-    ANSWERS,
-    Answer,
-    decoded_answer,
-    decoded_answers,
-    one_number,
-)
-from omnigraph.pipeline.blame import ClaimRow, claims_here, claims_on_workers, explained
-from omnigraph.pipeline.checks import broken_here, broken_keys
+from omnigraph.pipeline.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.pipeline.claims import plan_checks
-from omnigraph.pipeline.counting import (
-    CheckJob,
-    Part,
-    WrittenPart,
-    claims_max,
-)
+from omnigraph.pipeline.counting import CheckJob, Part, WrittenPart
 from omnigraph.pipeline.engine import is_small
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
@@ -69,14 +56,9 @@ from omnigraph.pipeline.sources import (
     type_of,
 )
 from omnigraph.pipeline.staged import Staged, renames_of, taken
-from omnigraph.pipeline.staging import (
-    StageJob,
-    decoded_problem,
-    list_problems,
-    stage_files,
-    stage_frame,
-)
+from omnigraph.pipeline.staging import StageJob, stage_files, stage_frame
 from omnigraph.pipeline.upsert import Upsert, committed_parts
+from omnigraph.pipeline.verdict import Verdict
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import DatasetRef
@@ -85,9 +67,6 @@ from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.session import SparkWhenNeeded
-
-HERE_KEYS = 16_000_000
-"""Keys of one rule that this process holds for an input that is small itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,28 +441,17 @@ class _BulkLoad:
     def _check(self, job: CheckJob | None, staged: Staged) -> None:
         """Stop here if anything is wrong with the input, alone or together with the graph."""
         started = perf_counter()
-        broken = 0
-        if job is not None:
-            broken = self._broken(job)
+        findings = Findings(self._request.max_errors, self._request.errors_out)
+        verdict = Verdict(self._jobs, self._reading, self._plan, self._records, findings)
+        broken = 0 if job is None else verdict.broken(job)
         self._note("check", self._rows, started)
         if not broken and not staged.counts:
             return
-        findings = self._findings()
-        self._explain_records(staged, findings)
+        verdict.explain_records(staged)
         if broken and job is not None:
-            self._explain_checks(job, findings)
+            verdict.explain_checks(job)
         self._discard(staged)
         findings.raise_if_any()
-
-    def _broken(self, job: CheckJob) -> int:
-        """How many keys break a rule."""
-        if self._is_checked_here(job):
-            return sum(batch.num_rows for batch in broken_here(self._jobs, job))
-        label = f"{len(job.parts)} parts"
-        return self._jobs.run("check", label, lambda: broken_keys(self._jobs.spark, job).count())
-
-    def _is_checked_here(self, job: CheckJob) -> bool:
-        return self._jobs.here and claims_max(job) <= HERE_KEYS
 
     def _discard(self, staged: Staged) -> None:
         """Remove rows that will not be committed: no transaction names them, or ever will."""
@@ -500,9 +468,6 @@ class _BulkLoad:
             self._kernel.store.delete(name)
             # Blobs too large for the file lie in a directory of its name.
             self._kernel.store.delete_prefix(name.removesuffix(".lance"))
-
-    def _findings(self) -> Findings:
-        return Findings(self._request.max_errors, self._request.errors_out)
 
     def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
         mode = self._request.mode
@@ -536,50 +501,6 @@ class _BulkLoad:
         return CheckJob(
             plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
         )
-
-    def _explain_records(self, staged: Staged, findings: Findings) -> None:
-        findings.counts.update(staged.counts)
-        is_complete = len(staged.problems) == staged.counts.total()
-        for payload in staged.problems:
-            piece = payload["piece"]
-            problem = decoded_problem(payload, self._records.first(piece))
-            at = self._records.sort_key(problem.place, piece) if problem.place else (piece, 0)
-            findings.add(at, problem, listed=is_complete)
-        if findings.errors_out is not None and not is_complete:
-            self._list_all(findings)
-
-    def _list_all(self, findings: Findings) -> None:
-        """Read the input once more for the problems that there was no room for."""
-        job = replace(self._stage_job(self._plan.tasks), held=None, stopped=None)
-        count = len(job.tasks)
-
-        def note(answers: Iterable[Answer]) -> None:
-            for said in answers:
-                first = self._records.first(said.payload["piece"])
-                findings.list([decoded_problem(said.payload, first)])
-
-        if self._jobs.here:
-            for number in range(count):
-                for batch in list_problems(job)(one_number(number)):
-                    note(decoded_answers(batch.to_pylist()))
-            return
-        with self._jobs.named("check", "list every problem"):
-            numbers = self._jobs.spark.range(0, count, 1, count)
-            rows = numbers.mapInArrow(list_problems(job), ANSWERS).toLocalIterator()
-            note(map(decoded_answer, rows))
-
-    def _explain_checks(self, job: CheckJob, findings: Findings) -> None:
-        if self._is_checked_here(job):
-            self._blame(claims_here(self._jobs, job, self._reading, self._plan), job, findings)
-            return
-        with self._jobs.named("check", "find the records to blame"):
-            claims = claims_on_workers(self._jobs.spark, job, self._reading, self._plan)
-            self._blame(claims, job, findings)
-
-    def _blame(self, claims: Iterable[ClaimRow], job: CheckJob, findings: Findings) -> None:
-        for problem in explained(claims, job, self._catalog, self._records.place):
-            findings.counts[problem.kind] += 1
-            findings.add(self._records.sort_key(problem.place), problem)
 
     # --- stages ---
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -89,13 +89,13 @@ def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> W
     return run
 
 
-def list_problems(job: StageJob) -> Work:
+def list_problems(reading: Reading, tasks: Sequence[Task]) -> Work:
     """The function that gives every problem of every record, and writes nothing."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = PieceReader(job.reading)
+        reader = PieceReader(reading)
         for number in numbers_of(batches):
-            for piece in job.tasks[number].pieces:
+            for piece in tasks[number].pieces:
                 for _, problems in reader.read(piece):
                     found = [_problem_answer(piece, problem) for problem in problems]
                     yield encoded_answers(number, found)

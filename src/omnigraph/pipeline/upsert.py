@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from omnigraph.pipeline.upserting import (
     DeleteTask,
     Matching,
     UpsertJob,
+    committed_ids,
     decoded_stretches,
     delete_rows,
     list_ids,
@@ -187,10 +189,16 @@ class Upsert:
     def _match_here(self, job: UpsertJob) -> Iterator[Answer]:
         """Hold the records of a small input against committed rows, one part after another."""
         for key in job.tables:
-            matching = Matching.of(job, key)
             parts = [part for part in job.committed if part.table_key == key]
-            self.jobs.each_here("match", parts, matching.meet_part)
-            yield from matching.answers()
+            with ThreadPoolExecutor(1) as beside:
+                records = beside.submit(Matching.of, job, key)
+
+                def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
+                    ids = committed_ids(job, part)  # while the records are still put together
+                    records.result().meet(ids)
+
+                self.jobs.each_here("match", parts, meet)
+                yield from records.result().answers()
 
     def _match_on_workers(self, job: UpsertJob) -> list[Answer]:
         parts: list[Part] = [*job.records, *job.committed]

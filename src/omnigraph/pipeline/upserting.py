@@ -15,7 +15,7 @@ nobody can see it, and every step can be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,14 +131,7 @@ def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
 
 
 def _committed_ids(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
-    for batch in committed_batches(
-        part.address,
-        part.version,
-        part.fragment_ids,
-        [ID],
-        storage_options=job.options,
-        with_places=True,
-    ):
+    for batch in _committed_batches(job, part):
         count = batch.num_rows
         nothing = pa.repeat(pa.scalar(_NOBODY, pa.int32()), count)
         yield _ids(
@@ -150,6 +143,17 @@ def _committed_ids(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBat
                 batch[ROW_ADDRESS].cast(pa.int64()),
             ]
         )
+
+
+def _committed_batches(job: UpsertJob, part: CommittedPart) -> Iterable[pa.RecordBatch]:
+    return committed_batches(
+        part.address,
+        part.version,
+        part.fragment_ids,
+        [ID],
+        storage_options=job.options,
+        with_places=True,
+    )
 
 
 def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -212,6 +216,19 @@ _IDS_SCHEMA = pa.schema(
 )
 
 
+_PLACED = ["key", "row_id", "address"]
+
+
+def committed_ids(job: UpsertJob, part: CommittedPart) -> pa.Table:
+    """The ids of some committed rows, with their row ids and addresses, for `Matching`."""
+    batches = [
+        pa.record_batch([batch[ID], batch[ROW_ID], batch[ROW_ADDRESS]], names=_PLACED)
+        for batch in _committed_batches(job, part)
+    ]
+    schema = pa.schema([("key", pa.string()), ("row_id", pa.uint64()), ("address", pa.uint64())])
+    return pa.Table.from_batches(batches, schema)
+
+
 class Matching:
     """Records of one type, and the committed rows they meet."""
 
@@ -239,27 +256,12 @@ class Matching:
         listed = [batch for number in parts for batch in _record_ids(job, number)]
         return cls(job, table_key, pa.Table.from_batches(listed, _IDS_SCHEMA))
 
-    def meet_part(self, part: CommittedPart) -> None:
-        """Look for the records among some committed rows; several threads may do so."""
-        batches = list(
-            committed_batches(
-                part.address,
-                part.version,
-                part.fragment_ids,
-                [ID],
-                storage_options=self._job.options,
-                with_places=True,
-            )
-        )
-        if batches:
-            rows = pa.Table.from_batches(batches)
-            self.meet(rows.rename_columns({ID: "key", ROW_ID: "row_id", ROW_ADDRESS: "address"}))
-
     def meet(self, committed: pa.Table) -> None:
-        """Look for the records among ids of committed rows; no id comes twice."""
-        found = committed.select(["key", "row_id", "address"]).join(
-            self._keys, "key", join_type="inner"
-        )
+        """Look for the records among ids of committed rows; no id comes twice.
+
+        Several threads may do so, each with other rows.
+        """
+        found = committed.select(_PLACED).join(self._keys, "key", join_type="inner")
         codes = _numbers(found, "code")
         self._row_ids[codes] = _numbers(found, "row_id")
         self._addresses[codes] = _numbers(found, "address")

@@ -232,6 +232,42 @@ def test_c_cli_049_an_interrupted_load_ends_with_130_and_leaves_nothing(
     assert run("recover", full_graph).out == "nothing to recover\n"
 
 
+LOSES_INTERRUPTS = """
+import os, signal, sys
+
+class Loses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lance":
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                pass
+
+sys.meta_path.insert(0, Loses())
+"""
+
+
+def test_c_cli_049_an_interrupt_that_a_library_loses_while_it_is_imported_still_ends_a_load(
+    start, run, full_graph: str, tmp_path: Path
+):
+    before = contents(run, full_graph)
+    (tmp_path / "sitecustomize.py").write_text(LOSES_INTERRUPTS)
+    reading, writing = os.pipe()
+    process = start(
+        *("load", full_graph, "--data", "-", "--mode", "overwrite"),
+        stdin=reading,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    os.close(reading)
+    # Nobody closes the other end: who has lost the interrupt would wait for ever.
+    out, err = process.communicate(timeout=60)
+    os.close(writing)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    assert contents(run, full_graph) == before
+
+
 # --- mutate ---------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from omnigraph.cli.failures import PERMISSION_HINT, UsageError
+from omnigraph.cli.interrupts import INTERRUPTS
 from omnigraph.errors import InputError, NotFound
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -36,7 +37,12 @@ def standard_input() -> Iterator[bytes]:
     """The bytes of stdin as they arrive, once."""
     if sys.stdin is None:
         raise UsageError("stdin is closed", hint="pipe the data in, or name a file")
-    return iter(lambda: sys.stdin.buffer.read(BLOCK_BYTES), b"")
+
+    def block() -> bytes:
+        INTERRUPTS.heed()
+        return sys.stdin.buffer.read(BLOCK_BYTES)
+
+    return iter(block, b"")
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from omnigraph.cli import (
 from omnigraph.cli.exit_codes import ExitCode
 from omnigraph.cli.failures import UsageError, report
 from omnigraph.cli.help import HELP_FLAGS, Group, root_help
+from omnigraph.cli.interrupts import INTERRUPTS
 from omnigraph.cli.library_log import library_warnings
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.errors import InputError
@@ -88,6 +89,7 @@ omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolutio
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     output = Output.of_process()
+    INTERRUPTS.listen()
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv), output)
         return _finish(code, output)

@@ -14,6 +14,7 @@ import typer
 from omnigraph.cli.addressing import ServedTarget, config_of, resolve_any
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.global_flags import Given
+from omnigraph.cli.opening import opened
 from omnigraph.cli.output import output_of
 from omnigraph.cli.safety import announce, require_consent
 from omnigraph.errors import Denied, NotFound, Unauthenticated
@@ -45,9 +46,7 @@ def graph_to_read(
         _refuse(only_stored, target)
         return connected(ctx, target)
     _require_server(stored_query)
-    from omnigraph.graph import open_graph
-
-    return open_graph(target.uri, "read_only")
+    return opened(target.uri, "read_only")
 
 
 def graph_to_write(
@@ -77,9 +76,7 @@ def graph_to_write(
         require_consent(ctx, destructive, target)
     if isinstance(target, ServedTarget):
         return connected(ctx, target)
-    from omnigraph.graph import open_graph
-
-    return open_graph(target.uri, external_blobs=external_blobs)
+    return opened(target.uri, external_blobs=external_blobs)
 
 
 def writer_of(ctx: typer.Context, graph: Graph | RemoteGraph) -> str | None:

@@ -1,13 +1,14 @@
 """A tour of Omnigraph on a graph of a realistic size. Run it with `make demo`.
 
-It makes up a library of papers, loads it in bulk as one commit, asks it four questions, changes it
-on a branch, and interrupts a write. Everything shown is computed while it runs.
+It makes up a library of papers, loads it with Spark as one commit, asks it four questions, changes
+it on a branch, and interrupts a write. Everything shown is computed while it runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 import textwrap
 import time
@@ -24,6 +25,7 @@ from examples.papers.library import Library, centre, doi, handle, make_library
 from omnigraph import Graph, __version__
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import QueryTypeError, RecoveryRequired
+from omnigraph.pipeline.engine import THRESHOLD_VARIABLE
 
 EXAMPLES = Path(__file__).parent
 SCHEMA = EXAMPLES / "papers" / "schema.pg"
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made = f"{library.node_count:,} authors and papers, {library.edge_count:,} edges"
         show([f"{made}, made up in {time.perf_counter() - began:.1f} s"])
 
-        show_heading("2. Loaded in bulk: every row checked, one commit")
+        show_heading("2. Loaded with Spark: every row checked, one commit")
         graph = og.init(Path(directory) / "papers.omni", schema=SCHEMA)
         show(load_lines(graph, library))
 
@@ -91,7 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load_lines(graph: Graph, library: Library) -> Iterator[str]:
-    """A bulk load: what it did, and where its time went."""
+    """A bulk load: what it did, and where its time went.
+
+    A load of this size would be done by threads before workers have started. This is a tour, so
+    Spark shows how it loads what does not fit into one machine.
+    """
+    os.environ[THRESHOLD_VARIABLE] = "0"
     began = time.perf_counter()
     receipt = graph.load(
         nodes=library.nodes, edges=library.edges, mode="append", engine="spark", actor="demo"
@@ -101,7 +108,7 @@ def load_lines(graph: Graph, library: Library) -> Iterator[str]:
         yield f"{entry['name']:<8} {entry['inserted']:>9,} inserted"
     stages = receipt.get("stages", [])
     spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
-    yield f"in {seconds:.1f} s ({spent}); workers of Spark take over where there is more to load"
+    yield f"in {seconds:.1f} s, the start of Spark included ({spent})"
     yield f"commit   {receipt['commit']['graph_commit_id']}"
 
 

@@ -48,20 +48,25 @@ class AmountColumn(ProgressColumn):
         return filesize.decimal(whole) if self._unit == "bytes" else f"{whole:,}"
 
 
+def _bar(output: Output, amount: ProgressColumn) -> Progress:
+    """Lines on stderr that are wiped away at the end; ``amount`` says how much is done."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        amount,
+        TimeRemainingColumn(),
+        console=Console(file=output.stderr, no_color=not output.notes_are_colored),
+        transient=True,
+    )
+
+
 @contextmanager
 def progress_of(
     output: Output, description: str, total: int | None, unit: Unit
 ) -> Iterator[Advance]:
-    """A bar on stderr that the given function advances; it is wiped away at the end."""
-    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        AmountColumn(unit),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    """A bar that the given function advances."""
+    with _bar(output, AmountColumn(unit)) as bar:
         task = bar.add_task(description, total=total)
 
         def advance(amount: int) -> None:
@@ -72,19 +77,11 @@ def progress_of(
 
 @contextmanager
 def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr for work that goes table by table; None where nobody is looking."""
+    """A bar for work that goes table by table; None where nobody is looking."""
     if not output.shows_progress:
         yield None
         return
-    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[amount]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with _bar(output, TextColumn("{task.fields[amount]}")) as bar:
         task = bar.add_task(description, total=None, amount="")
 
         def show(done: int, of: int) -> None:
@@ -96,15 +93,7 @@ def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int],
 @contextmanager
 def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
     """A line per stage of a bulk load: what runs shows its tasks, what is over its rows."""
-    console = Console(file=output.stderr, no_color=not output.notes_are_colored)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[amount]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with _bar(output, TextColumn("{task.fields[amount]}")) as bar:
         lines: dict[str, TaskID] = {}
 
         def watch(progress: StageProgress) -> None:

@@ -34,11 +34,6 @@ OTHER_SCHEMA = "node Planet { name: String @key  moons: I32? }"
 CONTRACT = ["__schema_state.json", "_schema.ir.json", "_schema.pg"]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def objects(root: Path) -> list[str]:
     return Kernel.of(Root.parse(root)).store.list()
 

@@ -26,11 +26,6 @@ RETIRED = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
-@pytest.fixture
 def graph(root: Path) -> Graph:
     return init(root, SCHEMA)
 

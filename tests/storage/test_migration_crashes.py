@@ -27,12 +27,6 @@ from tests.storage.migrated import (
     stamp_of,
 )
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 # --- crashes and company --------------------------------------------------------------------------
 
 

@@ -30,12 +30,6 @@ from tests.storage.migrated import (
     state_of,
 )
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 # --- what a migrated graph shows ------------------------------------------------------------------
 
 

@@ -36,12 +36,6 @@ from tests.storage.migrated import (
     state_of,
 )
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 # --- reading without migrating --------------------------------------------------------------------
 
 

@@ -20,11 +20,6 @@ from tests.storage.legacy_graphs import SCHEMA, older_graph
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
-@pytest.fixture
 def graph(root: Path) -> Graph:
     return init(root, SCHEMA)
 

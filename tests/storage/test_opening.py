@@ -43,11 +43,6 @@ ADD_ADA = 'query q { insert Person { name: "ada" } }'
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
-@pytest.fixture
 def graph(root: Path) -> Graph:
     graph = init(root, SCHEMA)
     graph.mutate(ADD_ADA)

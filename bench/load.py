@@ -111,7 +111,7 @@ def _parquet(files: _Files) -> Iterator[Figure]:
         lambda: _child("rewrite", source=source, target=str(files.output()), form="parquet")
     )
     kuzu = _best(lambda: _child("copy_with_kuzu", source=source, target=str(files.output())))
-    spark = _best(lambda: _load(files, source, "spark", "parquet", on_workers=True))
+    spark = _best(lambda: _load(files, source, "spark", "parquet"))
     loaded = _best(lambda: _load(files, source, "auto", "parquet"))
     yield Figure(
         "load from Parquet on workers of Spark",
@@ -137,13 +137,10 @@ def _records(files: _Files) -> Iterator[Figure]:
     copied = _best(
         lambda: _child("rewrite", source=source, target=str(files.output()), form="json")
     )
-    loaded = _best(lambda: _load(files, source, "spark", "records", on_workers=True))
+    loaded = _best(lambda: _load(files, source, "spark", "records"))
     local = _load(files, source, "local", "records")
     part = str(files.records / "place-0.jsonl")
-    small = {
-        engine: _load(files, part, engine, "records", on_workers=True)
-        for engine in ("local", "spark")
-    }
+    small = {engine: _load(files, part, engine, "records") for engine in ("local", "spark")}
     yield Figure(
         "load from JSON lines",
         loaded["seconds"],
@@ -185,14 +182,14 @@ def _upserts(files: _Files) -> Iterator[Figure]:
         for keeps_row_ids in (True, False)
     }
 
-    def upsert(*, on_workers: bool) -> dict[str, Any]:
+    def upsert(engine: str) -> dict[str, Any]:
         copy = files.output()
         shutil.copytree(graph, copy)
-        return _child("upsert", on_workers, graph=str(copy), source=str(source))
+        return _child("upsert", graph=str(copy), source=str(source), engine=engine)
 
     rows = f"{count:,} into {files.sizes.places:,}"
-    here = _best(lambda: upsert(on_workers=False), rounds=3)
-    there = _best(lambda: upsert(on_workers=True))
+    here = _best(lambda: upsert("auto"), rounds=3)
+    there = _best(lambda: upsert("spark"))
     versus = Versus("bare Lance", bare[True])
     told = f"{rows}, row ids kept by both; {_stages(here)}"
     yield Figure("upsert", here["seconds"], "s", Target(1.5, "at most"), told, versus)
@@ -211,7 +208,7 @@ def _growth(files: _Files) -> Iterator[Figure]:
     runs = {}
     for count in (small, large):
         made = files.made(f"grown-{count}", _grown(count))
-        runs[count] = _load(files, str(made), "spark", "parquet", on_workers=True)
+        runs[count] = _load(files, str(made), "spark", "parquet")
         shutil.rmtree(made)
     yield Figure("memory of the long load", runs[large]["peak_mb"], "MB", Target(4096, "at most"))
     versus = Versus(f"{small:,} edges", runs[small]["seconds"])
@@ -229,11 +226,9 @@ def _load(
     engine: str,
     form: str,
     graph: Path | None = None,
-    *,
-    on_workers: bool = False,
 ) -> dict[str, Any]:
     path = str(graph or files.output())
-    return _child("load", on_workers, graph=path, source=source, engine=engine, form=form)
+    return _child("load", graph=path, source=source, engine=engine, form=form)
 
 
 def _best(measure: Callable[[], dict[str, Any]], rounds: int = 2) -> dict[str, Any]:
@@ -245,16 +240,8 @@ def _stages(result: dict[str, Any]) -> str:
 
 
 def _child(
-    verb: str,
-    on_workers: bool = False,
-    environment: Mapping[str, str] | None = None,
-    **arguments: Any,
+    verb: str, environment: Mapping[str, str] | None = None, **arguments: Any
 ) -> dict[str, Any]:
-    """What a verb of `load_child` answers in a process of its own.
-
-    ``on_workers`` has workers do what the driver would do by itself, because it is so little.
-    """
+    """What a verb of `load_child` answers in a process of its own."""
     settings = {"OMNIGRAPH_DURABILITY": "process", **(environment or {})}
-    if on_workers:
-        settings["OMNIGRAPH_SPARK_THRESHOLD_BYTES"] = "0"
     return child.ask("bench.load_child", verb, settings, **arguments)

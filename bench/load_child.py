@@ -16,7 +16,6 @@ from typing import Any
 
 from bench.child import Verbs, answer
 from bench.trips import SCHEMA
-from omnigraph.pipeline.engine import THRESHOLD_VARIABLE
 from omnigraph.storage.datasets import FILE_FORMAT
 
 CONF = {"spark.sql.shuffle.partitions": "4"}
@@ -104,12 +103,12 @@ def merge_with_lance(source: str, rows: str, table: str, *, keeps_row_ids: bool)
     return {"seconds": time.perf_counter() - began}
 
 
-def upsert(graph: str, source: str) -> dict[str, Any]:
-    """Upsert places into a graph, by threads or by workers as the environment has it."""
-    with _warm("auto" if os.environ.get(THRESHOLD_VARIABLE) != "0" else "spark"):
+def upsert(graph: str, source: str, engine: str) -> dict[str, Any]:
+    """Upsert places into a graph."""
+    with _warm(engine):
         opened = _open(graph)
         began = time.perf_counter()
-        receipt = opened.load(nodes={"Place": source}, mode="merge")
+        receipt = opened.load(nodes={"Place": source}, mode="merge", engine=engine)
         seconds = time.perf_counter() - began
     return {"seconds": seconds, "stages": _stages(receipt)}
 

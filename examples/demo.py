@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 import textwrap
 import time
@@ -25,7 +24,6 @@ from examples.papers.library import Library, centre, doi, handle, make_library
 from omnigraph import Graph, __version__
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import QueryTypeError, RecoveryRequired
-from omnigraph.pipeline.engine import THRESHOLD_VARIABLE
 
 EXAMPLES = Path(__file__).parent
 SCHEMA = EXAMPLES / "papers" / "schema.pg"
@@ -95,10 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def load_lines(graph: Graph, library: Library) -> Iterator[str]:
     """A bulk load: what it did, and where its time went.
 
-    A load of this size would be done by threads before workers have started. This is a tour, so
+    Left to itself, this process would load so much before Spark has started. This is a tour, so
     Spark shows how it loads what does not fit into one machine.
     """
-    os.environ[THRESHOLD_VARIABLE] = "0"
     began = time.perf_counter()
     receipt = graph.load(
         nodes=library.nodes, edges=library.edges, mode="append", engine="spark", actor="demo"

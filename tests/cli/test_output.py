@@ -153,7 +153,9 @@ def test_c_cli_046_piped_writes_have_no_ansi_codes_prompts_or_progress(
 ):
     done = spawn("load", full_graph, "--data", people, "--mode", "merge")
     assert done.code == 0
-    assert done.err == f"omnigraph load → {full_graph} (direct, local)\n"
+    where, engine = done.err.splitlines()
+    assert where == f"omnigraph load → {full_graph} (direct, local)"
+    assert engine.startswith("engine: local (")
     assert "\x1b" not in done.out + done.err
 
 

@@ -117,7 +117,7 @@ def test_c_cli_041_writes_say_where_they_go(run, full_graph: str, people: Path):
     ]:
         done = run(*command)
         assert done.code == 0
-        assert done.err == f"omnigraph {verb} → {full_graph} (direct, local)\n"
+        assert done.err.splitlines()[0] == f"omnigraph {verb} → {full_graph} (direct, local)"
 
 
 def test_c_cli_041_the_echo_knows_remote_places(run, people: Path, no_storage):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,12 @@ def test_a_read_only_handle_refuses_to_write(graph: og.Graph) -> None:
     reader = og.open(graph.uri, mode="read_only")
     with pytest.raises(InputError, match="opened for writing"):
         reader.mutate(ADD, {"n": "a"})
+
+
+@pytest.mark.parametrize("make", [lambda uri: og.init(uri, SCHEMA), og.open])
+def test_no_graph_lives_in_memory(make: Callable[[str], object]) -> None:
+    with pytest.raises(InputError, match="'memory://g' can hold objects, but no tables"):
+        make("memory://g")
 
 
 def test_opening_nothing_says_how_to_create_it(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import omnigraph.spark
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from tests.commit.loading import edge, lines, node
-from tests.pipeline.conftest import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -152,8 +151,6 @@ def test_a_frame_that_cannot_be_made_says_why_at_once(full, spark):
         full.frame("Persn")
     with pytest.raises(InputError, match="has no column 'agee'"):
         full.frame("Person", columns=["agee"])
-    with pytest.raises(InputError, match="a graph in memory has no frames"):
-        omnigraph.init("memory://frames", SCHEMA).frame("Person")
 
 
 # --- why filters are not pushed down ---

@@ -64,6 +64,9 @@ def test_c_sch_047_nothing_is_copied_on_spark(
     assert allowed.snapshot().graph_commit_id == head
     allowed.load(tmp_path / "people.jsonl", mode=mode, engine="local")
     assert allowed.blob("node", "Person", "ada", "photo").read() == b"a picture"
+    pq.write_table(pa.table({"slug": ["bo"], "photo": [uri]}), tmp_path / "people.parquet")
+    allowed.load(nodes={"Person": tmp_path / "people.parquet"}, mode=mode, engine="local")
+    assert allowed.blob("node", "Person", "bo", "photo").read() == b"a picture"
 
 
 def test_an_overwrite_on_spark_keeps_references(

@@ -19,7 +19,6 @@ from omnigraph.errors import (
     NotFound,
 )
 from omnigraph.graph import Graph
-from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
 
@@ -285,26 +284,6 @@ def test_c_pip_011_overwrite_may_not_strand_kept_edges(graph, load, tmp_path):
     load(write(tmp_path / "a.jsonl", *people, edge("Knows", "p1", "p2")))
     with pytest.raises(ConstraintViolation, match="dst 'p2' not found in Person"):
         load(write(tmp_path / "b.jsonl", node("Person", slug="p1")), mode="overwrite")
-
-
-def test_many_problems_of_a_small_input_are_explained_by_workers(
-    graph, load, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
-    monkeypatch.setattr("omnigraph.pipeline.verdict.HERE_CLAIMS", 3)
-    told: list[str] = []
-    real = Jobs.named
-
-    def named(self: Jobs, stage: str, label: str) -> Any:
-        told.append(label)
-        return real(self, stage, label)
-
-    monkeypatch.setattr(Jobs, "named", named)
-    path = write(tmp_path / "a.jsonl", *(edge("Knows", f"p{i}", f"p{i}") for i in range(2)))
-    for mode in ("append", "merge"):
-        with pytest.raises(InputError, match="src 'p1' not found in Person"):
-            load(path, mode=mode)
-    assert told == ["find the records to blame"] * 2
 
 
 # --- dry runs, keys, branches that move ---

@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import shutil
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import choose_engine, file_sources, is_small
+from omnigraph.pipeline.engine import Frame, choose_engine, file_sources
 from omnigraph.pipeline.reading import PieceReader, Reading
-from omnigraph.pipeline.sources import FileSource, Found, Piece, find_files, plan_sources
+from omnigraph.pipeline.sources import FileSource, Piece, find_files, plan_sources
 from tests.commit.loading import catalog, edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -360,48 +361,77 @@ def choice(tmp_path: Path, asked: Any = None, environment: Any = None, **options
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 100)
     files = file_sources([path], options.pop("nodes", None), None)
-    standard: dict[str, Any] = {"has_frames": False, "has_stream": False}
+    standard: dict[str, Any] = {"has_stream": False, "is_spark_named": False}
     return choose_engine(asked, files, environment=environment or {}, **{**standard, **options})
 
 
-def test_small_records_stay_in_process_and_large_ones_go_to_spark(tmp_path):
-    assert str(choice(tmp_path)) == "local (the input has 100 bytes)"
+def frame(bytes: int) -> Frame:
+    return Frame("node:Person", pa.table({"n": pa.array([0] * (bytes // 8), pa.int64())}))
+
+
+FRAME_OF_SPARK = Frame("node:Person", object())
+
+
+def test_small_inputs_stay_in_process_and_large_ones_go_to_spark(tmp_path):
+    small = choice(tmp_path)
+    assert str(small) == "local (100 bytes are loaded before Spark has started)"
     large = choice(tmp_path, environment={"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "99"})
-    assert str(large) == "spark (the input has 100 bytes, more than 99)"
+    assert str(large) == "spark (100 bytes are loaded faster by several processes)"
     assert choice(tmp_path, "local", {"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "1"}).engine == "local"
+    assert (small.is_bulk, large.is_bulk) == (False, True)
 
 
 def test_the_engine_can_be_asked_for(tmp_path):
     assert choice(tmp_path, "spark").engine == "spark"
     assert choice(tmp_path, environment={"OMNIGRAPH_ENGINE": "spark"}).engine == "spark"
+    assert choice(tmp_path, is_spark_named=True).engine == "spark"
+    assert choice(tmp_path, "local", is_spark_named=True).engine == "local"
     with pytest.raises(InputError, match="there is no engine 'flink'"):
         choice(tmp_path, environment={"OMNIGRAPH_ENGINE": "flink"})
     with pytest.raises(InputError, match="not a number of bytes"):
         choice(tmp_path, environment={"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "many"})
 
 
-def test_tables_and_frames_need_spark_and_streams_cannot_have_it(tmp_path):
-    nodes = {"Person": "p.parquet"}
-    assert choice(tmp_path, nodes=nodes).engine == "spark"
-    assert choice(tmp_path, has_frames=True).engine == "spark"
+def test_tables_and_frames_are_bulk_jobs_of_either_engine(tmp_path):
+    (tmp_path / "p.parquet").write_bytes(b"x" * 100)
+    nodes = {"Person": tmp_path / "p.parquet"}
+    for options in ({"nodes": nodes}, {"frames": [frame(800)]}):
+        for asked in ("local", "spark"):
+            chosen = choice(tmp_path, asked, **options)
+            assert (chosen.engine, chosen.is_bulk) == (asked, True)
+        assert choice(tmp_path, **options).engine == "local"
+    assert choice(tmp_path, frames=[FRAME_OF_SPARK]).engine == "spark"
+    with pytest.raises(InputError, match="local engine cannot read a frame of Spark"):
+        choice(tmp_path, "local", frames=[FRAME_OF_SPARK])
+
+
+def test_a_stream_is_loaded_in_process_and_without_tables(tmp_path):
     assert choice(tmp_path, has_stream=True).engine == "local"
-    with pytest.raises(InputError, match="local engine reads graph records only"):
-        choice(tmp_path, "local", nodes=nodes)
-    with pytest.raises(InputError, match="cannot read records from a stream"):
-        choice(tmp_path, "spark", has_stream=True)
+    for asked, frames in (("spark", []), (None, [frame(800)])):
+        with pytest.raises(InputError, match="records from a stream"):
+            choice(tmp_path, asked, frames=frames, has_stream=True)
 
 
-def found(format: Any, size: int) -> Found:
-    return Found("a", format, "node:Person", size, (size, 0))
+@pytest.mark.parametrize(("suffix", "limit"), [("parquet", 400), ("csv", 100), ("jsonl", 100)])
+def test_tables_in_columns_weigh_less(tmp_path, suffix, limit):
+    for size in (limit, limit + 4):
+        path = tmp_path / f"p.{suffix}"
+        path.write_bytes(b"x" * size)
+        files = file_sources([], {"Person": path}, None)
+        assert weighed(files) == ("local" if size == limit else "spark")
 
 
-def test_tables_in_columns_weigh_less_where_threads_are_as_good_as_workers():
-    environment = {"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "100"}
-    for format, limit in (("parquet", 400), ("lance", 400), ("csv", 100), ("records", 100)):
-        for size in (limit, limit + 4):
-            files = [found(format, size)]
-            assert is_small(files, environment, prefers_threads=True) == (size == limit)
-    assert is_small([found("parquet", 100)], environment, prefers_threads=False)
-    assert not is_small([found("parquet", 101)], environment, prefers_threads=False)
-    mixed = [found("parquet", 200), found("csv", 51)]
-    assert not is_small(mixed, environment, prefers_threads=True)
+def test_frames_and_files_are_weighed_together(tmp_path):
+    assert weighed([], [frame(400)]) == "local"
+    assert weighed([], [frame(408)]) == "spark"
+    (tmp_path / "p.csv").write_bytes(b"x" * 60)
+    files = file_sources([], {"Person": tmp_path / "p.csv"}, None)
+    assert weighed(files, [frame(160)]) == "local"
+    assert weighed(files, [frame(168)]) == "spark"
+
+
+def weighed(files: list[FileSource], frames: Sequence[Frame] = ()) -> str:
+    limit = {"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "100"}
+    return choose_engine(
+        None, files, frames, has_stream=False, is_spark_named=False, environment=limit
+    ).engine

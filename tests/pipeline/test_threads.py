@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.pipeline.engine import EngineChoice, choose_engine
 from omnigraph.pipeline.held import HeldRows
 from omnigraph.pipeline.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
@@ -26,12 +28,17 @@ from tests.pipeline.test_upsert import CASES, note, rows
 
 
 @pytest.fixture(autouse=True)
-def no_session(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No load of these tests may find a session, or build one."""
+def by_threads(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads that ask for Spark are run by threads; none may find a session, or build one."""
 
     def build(*_: Any) -> None:
         raise AssertionError("Spark was started")
 
+    def choose(asked: Any, *inputs: Any, **options: Any) -> EngineChoice:
+        choice = choose_engine(asked, *inputs, **options)
+        return replace(choice, engine="local")
+
+    monkeypatch.setattr("omnigraph.pipeline.engine.choose_engine", choose)
     monkeypatch.setattr("omnigraph.pipeline.session._active", lambda: None)
     monkeypatch.setattr("omnigraph.pipeline.session.build_session", build)
     monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
@@ -51,7 +58,7 @@ def test_c_pip_001_threads_give_the_same_tables_ids_and_counts(mode, room, tmp_p
     assert not isinstance(there, Exception), there
     assert exported(local) == exported(bulk)
     assert counts(here) == counts(there)
-    assert there.engine == "spark" and "plan" in [stage.name for stage in there.stages]
+    assert there.engine == "local" and "plan" in [stage.name for stage in there.stages]
     assert len(bulk.list_commits()) == len(local.list_commits()) == 3
 
 
@@ -189,3 +196,14 @@ def test_edges_without_ids_need_no_look_at_those_of_others(tmp_path):
         graph.load(path, mode="append", engine="spark", max_errors=9)
     kinds = {each["kind"] for each in caught.value.details["problems"]}
     assert kinds == {"missing_node", "existing_id"}
+
+
+def test_the_keys_that_one_process_holds_are_bounded(tmp_path, monkeypatch):
+    graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
+    path = tmp_path / "a.csv"
+    path.write_text("slug\na\nb\nc\n")
+    monkeypatch.setattr("omnigraph.pipeline.verdict.HERE_KEYS", 2)
+    with pytest.raises(InputError, match="3 keys have to be held") as caught:
+        graph.load(nodes={"Person": path}, mode="append")
+    assert "spark" in (caught.value.hint or "")
+    assert len(graph.list_commits()) == 1

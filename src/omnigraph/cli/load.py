@@ -334,7 +334,10 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
             receipt = _send(graph, request, progress)
         else:
             with _told_if_interrupted(graph, request.branch, output):
-                receipt = _run(graph, request, actor, output, progress=progress, watch=watch)
+                tell = _engine_teller(output, json=json)
+                receipt = _run(
+                    graph, request, actor, on_engine=tell, progress=progress, watch=watch
+                )
     if json:
         output.json(_document(graph.uri, receipt))
     else:
@@ -393,8 +396,8 @@ def _run(
     graph: Graph,
     request: Request,
     actor: str | None,
-    output: Output,
     *,
+    on_engine: Callable[[EngineChoice], None],
     progress: Callable[[int], None] | None,
     watch: Watch | None,
 ) -> LoadReceipt:
@@ -403,10 +406,6 @@ def _run(
         from omnigraph.pipeline.session import parse_conf
 
         conf = parse_conf(request.spark_conf)
-
-    def tell(choice: EngineChoice) -> None:
-        if choice.engine == "spark" and not output.quiet:
-            output.note(f"engine: {choice}")
 
     return graph.load(
         *request.files,
@@ -428,9 +427,21 @@ def _run(
         ignore_unknown=request.ignore_unknown,
         spark_master=request.spark_master,
         spark_conf=conf,
-        on_engine=tell,
+        on_engine=on_engine,
         watch=watch,
     )
+
+
+def _engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
+    """Who is told which engine loads, and why: on stderr, and as an event with `--json`."""
+
+    def tell(choice: EngineChoice) -> None:
+        if output.quiet:
+            return
+        event = {"event": "engine", "engine": choice.engine, "reason": choice.reason}
+        output.note(dumps(event) if json else f"engine: {choice}")
+
+    return tell
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def init(
     check_graph_policy(policy)
     if actor is not None:
         check_declared_actor(actor, where="the actor of `init`")
-    kernel = Kernel.of(Root.parse(uri))
+    kernel = Kernel.of(_graph_root(uri))
     compiled = compile_schema(schema, domain=kernel.ids.ulid())
     initialize(kernel, compiled, actor_id=actor, force=force)
     return Graph(kernel, policy=policy, external_blobs=external_blobs)
@@ -80,7 +80,7 @@ def open_graph(
     Raises `NotFound` when there is no graph.
     """
     check_graph_policy(policy)
-    kernel = Kernel.of(Root.parse(uri), serve_older=mode == "read_only")
+    kernel = Kernel.of(_graph_root(uri), serve_older=mode == "read_only")
     if mode == "read_only":
         open_for_reading(kernel)
     else:
@@ -93,6 +93,17 @@ def open_graph(
         external_blobs=external_blobs,
         auto_optimize=auto_optimize,
     )
+
+
+def _graph_root(uri: str | os.PathLike[str]) -> Root:
+    """The root that ``uri`` names, if tables can lie there."""
+    root = Root.parse(uri)
+    if root.scheme == "memory":
+        raise InputError(
+            f"'{root.uri}' can hold objects, but no tables: a graph lives in a folder or a bucket",
+            hint="use a folder, for example one of tempfile.TemporaryDirectory()",
+        )
+    return root
 
 
 def doctor(uri: str | os.PathLike[str]) -> Diagnosis:

@@ -137,8 +137,10 @@ class GraphWriting(GraphUpkeep):
         tables. A missing ``branch`` is created from ``from_`` if that is given. See the guide for
         the modes `append`, `merge` and `overwrite`.
 
-        ``engine`` is `auto`, `local` or `spark`; `auto` takes Spark for tables and for files beyond
-        `OMNIGRAPH_SPARK_THRESHOLD_BYTES`, and tells ``on_engine``. ``operation_id`` names the load:
+        ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for what this
+        process would not have loaded before Spark has started (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`),
+        for frames of Spark, and where ``spark`` or ``spark_master`` says that there is one;
+        ``on_engine`` is told which it is, and why. ``operation_id`` names the load:
         repeating it with the same input returns the first receipt. ``message`` is kept with the
         commit. ``dry_run`` says what would be written. ``max_errors`` problems of a bad input are
         shown, and with ``errors_out`` all of them written to a file. ``progress`` is told the bytes
@@ -149,15 +151,17 @@ class GraphWriting(GraphUpkeep):
         self._gate.load(actor, branch or MAIN, from_, self.list_branches)
         message = checked_message(message)
         from omnigraph.commit.records.findings import MAX_ERRORS, Findings
-        from omnigraph.pipeline.engine import choose_engine, file_sources
+        from omnigraph.pipeline.engine import choose_engine, file_sources, named_frames
         from omnigraph.pipeline.sources import find_files, input_digest, record_source
 
         files = file_sources(paths, nodes, edges)
+        held = named_frames(frames, self._kernel.accepted_schema().catalog) if frames else []
         choice = choose_engine(
             engine,
             files,
-            has_frames=bool(frames),
+            held,
             has_stream=data is not None,
+            is_spark_named=spark is not None or spark_master is not None,
             environment=os.environ,
         )
         if on_engine is not None:
@@ -169,7 +173,7 @@ class GraphWriting(GraphUpkeep):
             target = from_  # what the branch would start with
         if from_ is None:
             self._kernel.manifest.branch(target)  # a missing branch is told before reading input
-        if choice.engine == "spark":
+        if choice.is_bulk:
             from omnigraph.pipeline.load import BulkRequest
             from omnigraph.pipeline.run import run_bulk_load
 
@@ -187,14 +191,16 @@ class GraphWriting(GraphUpkeep):
                 max_errors=MAX_ERRORS if max_errors is None else max_errors,
                 errors_out=None if errors_out is None else Path(errors_out),
                 ignore_unknown=ignore_unknown,
-                external=self._external.on_spark(mode),
-                is_spark_asked=choice.is_asked,
+                external=(
+                    self._external if choice.engine == "local" else self._external.on_spark(mode)
+                ),
             )
             receipt = run_bulk_load(
                 self._kernel,
                 self._path,
                 request,
-                frames,
+                held,
+                engine=choice.engine,
                 spark=spark,
                 master=spark_master,
                 conf=spark_conf,

@@ -34,16 +34,6 @@ Ask = Callable[[int], Sequence[Answer]]
 """What one task does, by its number."""
 
 
-def answering(ask: Ask) -> Work:
-    """The function Spark runs over the numbers of tasks."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers_of(batches):
-            yield encoded_answers(number, ask(number))
-
-    return run
-
-
 def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     """The numbers that Spark gives a worker."""
     for batch in batches:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +24,10 @@ from omnigraph.pipeline.counting import CheckJob, CommittedPart
 from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.locating import (
     LOCATED,
+    LOCATED_SCHEMA,
+    NO_PIECE,
     PLACES,
+    PLACES_SCHEMA,
     locate_frame,
     locate_parts,
     locate_records,
@@ -43,6 +44,7 @@ ClaimRow = Mapping[str, Any]
 """A claim on a broken key: its row of `LOCATED`, the counts of the key, and where it is shown."""
 
 _ORDER = ("rule", "key", "piece", "number", "id", "member")
+_ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,70 +82,67 @@ def claims_on_workers(
     return rows
 
 
-def claims_on(broken: Iterable[pa.RecordBatch]) -> int:
-    """How many claims there are on broken keys."""
-    return sum(pc.sum(batch[role]).as_py() or 0 for batch in broken for role in ROLES)
-
-
 def claims_here(jobs: Jobs, job: CheckJob, reading: Reading, plan: Plan) -> Iterator[ClaimRow]:
-    """The same, found by this process."""
-    broken: dict[tuple[int, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(ROLES, 0))
-    for row in _rows(broken_here(jobs, job)):
-        counts = broken[row["rule"], row["key"]]
-        for role in ROLES:
-            counts[role] += row[role]
-    keys = pa.array({key for _, key in broken}, pa.string())
-    committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
+    """The same, found by this process; they stay in Arrow, for there may be millions of them."""
+    broken = pa.Table.from_batches(broken_here(jobs, job)).group_by(["rule", "key"])
+    counts = broken.aggregate([(role, "sum") for role in ROLES])
+    counts = counts.rename_columns(["rule", "key", *ROLES])
+    keys = pc.unique(counts["key"])
     located = locate_parts(job)
     if job.records:
-        found = _chosen(jobs, range(len(job.parts)), located, "key", keys)
-        places = _first_places(jobs, job, {row["id"] for row in found})
+        found = _chosen(jobs, range(len(job.parts)), located, keys)
+        at = _first_places(jobs, job, pc.unique(found["id"]))
+        found = found.join(at, ["table", "id"], join_type="left outer")
+        for name in ("at_piece", "at_number"):
+            at_column = pc.fill_null(found[name], NO_PIECE)
+            found = found.set_column(found.schema.get_field_index(name), name, at_column)
     else:
         records = locate_records(reading, job.plan, plan.tasks)
-        found = [
-            *_chosen(jobs, range(len(plan.tasks)), records, "key", keys),
-            *_chosen(jobs, committed, located, "key", keys),
-        ]
-        places = None
-    claims = []
-    for row in found:
-        counts_of = broken.get((row["rule"], row["key"]))
-        if counts_of is not None:
-            at = (row["piece"], row["number"])
-            if places is not None:
-                at = places.get((row["table"], row["id"]), (-1, -1))
-            claims.append({**row, **counts_of, "at_piece": at[0], "at_number": at[1]})
-    return iter(sorted(claims, key=itemgetter(*_ORDER)))
+        parts = enumerate(job.parts)
+        committed = [number for number, part in parts if isinstance(part, CommittedPart)]
+        found = pa.concat_tables(
+            [
+                _chosen(jobs, range(len(plan.tasks)), records, keys),
+                _chosen(jobs, committed, located, keys),
+            ]
+        )
+        found = found.append_column("at_piece", found["piece"])
+        found = found.append_column("at_number", found["number"])
+    claims = found.join(counts, ["rule", "key"], join_type="inner")
+    ordered = claims.sort_by([(name, "ascending") for name in _ORDER])
+    return (row for batch in ordered.to_batches(_ROWS_AT_ONCE) for row in batch.to_pylist())
 
 
-def _first_places(
-    jobs: Jobs, job: CheckJob, ids: Iterable[str]
-) -> dict[tuple[str, str], tuple[int, int]]:
+def _first_places(jobs: Jobs, job: CheckJob, ids: pa.Array) -> pa.Table:
     """Of an upsert, where the first record of an entity is, by type key and id."""
-    places: dict[tuple[str, str], tuple[int, int]] = {}
-    wanted = pa.array(ids, pa.string())
-    for row in _chosen(jobs, range(len(job.records)), record_places(job), "id", wanted):
-        entity, at = (row["table"], row["id"]), (row["piece"], row["number"])
-        places[entity] = min(at, places.get(entity, at))
-    return places
+    numbers = range(len(job.records))
+    found = _chosen(jobs, numbers, record_places(job), ids, column="id", schema=PLACES_SCHEMA)
+    in_order = found.sort_by([("piece", "ascending"), ("number", "ascending")])
+    first = in_order.group_by(["table", "id"], use_threads=False).aggregate(
+        [("piece", "first"), ("number", "first")]
+    )
+    return first.rename_columns(["table", "id", "at_piece", "at_number"])
 
 
 def _chosen(
-    jobs: Jobs, numbers: Iterable[int], work: Work, column: str, values: pa.Array
-) -> list[dict[str, Any]]:
+    jobs: Jobs,
+    numbers: Sequence[int],
+    work: Work,
+    values: pa.Array,
+    *,
+    column: str = "key",
+    schema: pa.Schema = LOCATED_SCHEMA,
+) -> pa.Table:
     """The rows that some work gives and whose column has one of the values."""
 
-    def run(number: int) -> list[dict[str, Any]]:
-        return _rows(
+    def run(number: int) -> list[pa.RecordBatch]:
+        return [
             batch.filter(pc.is_in(batch[column], value_set=values))
             for batch in work(one_number(number))
-        )
+        ]
 
-    return [row for rows in jobs.each_here("check", numbers, run) for row in rows]
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in batches for row in batch.to_pylist()]
+    found = jobs.each_here("check", numbers, run)
+    return pa.Table.from_batches([batch for batches in found for batch in batches], schema)
 
 
 def _claims(spark: SparkSession, job: CheckJob, reading: Reading, plan: Plan) -> DataFrame:

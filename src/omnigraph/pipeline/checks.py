@@ -13,6 +13,7 @@ from omnigraph.pipeline.counting import (
     check_keys,
     claims_max,
     count_claims,
+    count_keys,
     key_tasks,
 )
 from omnigraph.pipeline.jobs import Jobs
@@ -33,6 +34,15 @@ def broken_here(jobs: Jobs, job: CheckJob) -> list[pa.RecordBatch]:
     # Ends are looked for by a join, which takes all cores by itself.
     tasks = key_tasks(job, slots=1)
     return jobs.batches_here("check", len(tasks), check_keys(job, tasks))
+
+
+def count_broken(jobs: Jobs, job: CheckJob) -> int:
+    """How many keys break a rule, found by workers."""
+    label = f"{len(job.parts)} parts"
+    if claims_max(job) > KEYS_MAX:
+        return jobs.run("check", label, lambda: broken_keys(jobs.spark, job).count())
+    tasks = key_tasks(job, jobs.slots)
+    return sum(jobs.each_on_workers("check", label, len(tasks), count_keys(job, tasks)))
 
 
 def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:

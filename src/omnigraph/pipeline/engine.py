@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.session import SparkWhenNeeded
 
 LoadEngine = Literal["auto", "local", "spark"]
+Engine = Literal["local", "spark"]
 ENGINES: tuple[LoadEngine, ...] = get_args(LoadEngine)
 
 ENGINE_VARIABLE = "OMNIGRAPH_ENGINE"
@@ -36,8 +37,8 @@ THRESHOLD_BYTES = 64 << 20
 
 COLUMNAR: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance")
 COLUMNAR_SHARE = 4
-"""On one machine, tables in columns count for so much less: threads load them as fast as workers
-do, because nothing of it is done in Python."""
+"""Tables in columns count for so much less: nothing of them is read in Python, so that threads of
+one process load them as fast as workers do."""
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -46,65 +47,84 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class EngineChoice:
     """Who runs a load, and the reason in words."""
 
-    engine: Literal["local", "spark"]
+    engine: Engine
     reason: str
-    is_asked: bool = False
-    """Whether somebody named it."""
+    is_bulk: bool
+    """Whether it is a bulk job: workers of Spark run it, or threads of this process."""
 
     def __str__(self) -> str:
         return f"{self.engine} ({self.reason})"
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows of one type that somebody holds in memory, or knows how to compute."""
+
+    table_key: str
+    rows: Any
+    """An Arrow table, or a frame of Spark."""
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether only Spark can read it."""
+        return not isinstance(self.rows, pa.Table)
+
+
 def choose_engine(
     asked: LoadEngine | None,
     files: Sequence[FileSource],
+    frames: Sequence[Frame] = (),
     *,
-    has_frames: bool,
     has_stream: bool,
+    is_spark_named: bool,
     environment: Mapping[str, str],
 ) -> EngineChoice:
-    """The engine for a load; raises `InputError` if the one asked for cannot run it."""
+    """The engine for a load; raises `InputError` if the one asked for cannot run it.
+
+    ``is_spark_named`` says that the caller gave a session, or said where Spark runs.
+    """
     wanted = asked or environment.get(ENGINE_VARIABLE) or "auto"
     if wanted not in ENGINES:
         raise InputError(
             f"there is no engine '{wanted}'", hint=f"the engines are {', '.join(ENGINES)}"
         )
-    is_typed = has_frames or any(source.table_key is not None for source in files)
+    is_typed = bool(frames) or any(source.table_key is not None for source in files)
     if has_stream:
         if wanted == "spark" or is_typed:
             raise InputError(
-                "Spark cannot read records from a stream: workers read files by themselves",
-                hint="write the records to a file, or use the local engine",
+                "records from a stream can neither be loaded by Spark nor together with tables:"
+                " a bulk job reads files, in parts",
+                hint="write the records to a file, or load them on their own with the local engine",
             )
-        return EngineChoice("local", "the records come from a stream")
-    if wanted == "local" and is_typed:
-        raise InputError(
-            "the local engine reads graph records only",
-            hint="use the engine spark for tables and frames",
-        )
-    if wanted != "auto":
-        engine: Literal["local", "spark"] = "spark" if wanted == "spark" else "local"
-        return EngineChoice(engine, "as asked for", is_asked=True)
-    if is_typed:
-        return EngineChoice("spark", "the input has tables; workers start if they are large")
-    size = sum(found.size for source in files for found in find_files(source))
-    threshold = threshold_bytes(environment)
-    if size > threshold:
-        return EngineChoice("spark", f"the input has {size} bytes, more than {threshold}")
-    return EngineChoice("local", f"the input has {size} bytes")
+        return EngineChoice("local", "the records come from a stream", is_bulk=False)
+    needs_spark = any(frame.is_of_spark for frame in frames)
+    if wanted == "local":
+        if needs_spark:
+            raise InputError(
+                "the local engine cannot read a frame of Spark",
+                hint="leave out the engine, or load `frame.toArrow()`",
+            )
+        return EngineChoice("local", "as asked for", is_bulk=is_typed)
+    if wanted == "spark":
+        return EngineChoice("spark", "as asked for", is_bulk=True)
+    if needs_spark:
+        return EngineChoice("spark", "the input is a frame of Spark", is_bulk=True)
+    if is_spark_named:
+        return EngineChoice("spark", "it was said where Spark runs", is_bulk=True)
+    found = [each for source in files for each in find_files(source)]
+    held = sum(frame.rows.nbytes for frame in frames)
+    size = f"{sum(each.size for each in found) + held:,} bytes"
+    if _weight(found, held) > threshold_bytes(environment):
+        return EngineChoice("spark", f"{size} are loaded faster by several processes", is_bulk=True)
+    return EngineChoice("local", f"{size} are loaded before Spark has started", is_bulk=is_typed)
 
 
-def is_small(
-    files: Sequence[Found], environment: Mapping[str, str], *, prefers_threads: bool
-) -> bool:
-    """Whether this process loads files in less time than workers need to start.
-
-    ``prefers_threads`` says that workers would run on this machine, and nobody asked for them:
-    then they have to be the faster ones all in all.
-    """
-    share = COLUMNAR_SHARE if prefers_threads else 1
-    weight = sum(found.size // share if found.format in COLUMNAR else found.size for found in files)
-    return weight <= threshold_bytes(environment)
+def _weight(files: Sequence[Found], held: int) -> int:
+    """What an input counts for, in bytes of text."""
+    columnar = held + sum(found.size for found in files if found.format in COLUMNAR)
+    return columnar // COLUMNAR_SHARE + sum(
+        found.size for found in files if found.format not in COLUMNAR
+    )
 
 
 def threshold_bytes(environment: Mapping[str, str]) -> int:
@@ -134,27 +154,36 @@ def file_sources(
     return sources
 
 
+def named_frames(frames: Mapping[str, Any] | None, catalog: Catalog) -> list[Frame]:
+    """Frames by type: of Spark as they are, all others as Arrow tables."""
+    return [
+        Frame(
+            _table_key(name, catalog),
+            frame if hasattr(frame, "mapInArrow") else _table(frame, name),
+        )
+        for name, frame in (frames or {}).items()
+    ]
+
+
 @contextmanager
 def frame_sources(
-    frames: Mapping[str, Any] | None, catalog: Catalog, session: SparkWhenNeeded
+    frames: Sequence[Frame], session: SparkWhenNeeded | None
 ) -> Iterator[list[Source]]:
-    """Frames by type: of Spark as they are, all others as Arrow tables that workers can read."""
+    """Frames as sources: Arrow tables as files, if whoever loads them can read files of ours."""
     with TemporaryDirectory(prefix="omnigraph-frames-") as directory:
         sources: list[Source] = []
-        for number, (name, frame) in enumerate((frames or {}).items()):
-            key = _table_key(name, catalog)
-            if hasattr(frame, "mapInArrow"):
-                sources.append(FrameSource(key, frame))
-                continue
-            table = _table(frame, name)
-            if session.is_local:
+        for number, frame in enumerate(frames):
+            key, rows = frame.table_key, frame.rows
+            if frame.is_of_spark:
+                sources.append(FrameSource(key, rows))
+            elif session is None or session.is_local:
                 path = Path(directory) / f"{number}.arrow"
-                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
-                    out.write_table(table, max_chunksize=65_536)
+                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
+                    out.write_table(rows, max_chunksize=65_536)
                 shown = f"<frame {key.partition(':')[2]}>"
                 sources.append(FileSource(str(path), key, "arrow", shown))
             else:
-                sources.append(FrameSource(key, session.get().createDataFrame(_signed(table))))
+                sources.append(FrameSource(key, session.get().createDataFrame(_signed(rows))))
         yield sources
 
 

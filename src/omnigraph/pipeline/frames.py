@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.effects.uri import Root
-from omnigraph.errors import InputError
 from omnigraph.pipeline.session import SessionSettings, lasting_session
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ def frame_of(
 
     Raises `InputError` for a type or a column that is not there, before anything is read.
     """
-    if root.scheme == "memory":
-        raise InputError(
-            "a graph in memory has no frames: Spark's workers are other processes",
-            hint="use a graph on disk",
-        )
     options = {"path": root.uri, "type": type}
     given = {
         "columns": None if columns is None else ",".join(columns),

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
-from omnigraph.pipeline.answers import (
-    ANSWERS,
-    Answer,
-    Ask,
-    Work,
-    answering,
-    decoded_answers,
-    one_number,
-)
+from omnigraph.pipeline.answers import Answer, Ask, Work, one_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,28 +66,32 @@ class Watch(Protocol):
 
 
 class Jobs:
-    """The Spark jobs of one operation, and what is done without Spark."""
+    """The jobs of one operation: on Spark, or without a session by threads of this process."""
 
     def __init__(
-        self, session: SparkWhenNeeded, operation_id: str, watch: Watch | None = None
+        self, session: SparkWhenNeeded | None, operation_id: str, watch: Watch | None = None
     ) -> None:
         self._session = session
         self._operation_id = operation_id
         self._watch = watch
-        self.here = False
-        """Whether a job is so small that starting workers would take longer than doing it."""
         self.stopped = threading.Event()
         """Set when one of the threads that work `here` has failed, or somebody pressed Ctrl-C."""
 
     @property
+    def here(self) -> bool:
+        """Whether threads of this process do the work."""
+        return self._session is None
+
+    @property
     def spark(self) -> SparkSession:
         """The session; started now if there is none."""
+        assert self._session is not None, "this operation runs without Spark"
         return self._session.get()
 
     @property
     def slots(self) -> int:
         """How many tasks run at a time."""
-        return self._session.slots
+        return (os.cpu_count() or 1) if self._session is None else self._session.slots
 
     def run(self, stage: str, label: str, action: Callable[[], T]) -> T:
         """The result of ``action``, which may start any number of Spark jobs.
@@ -152,7 +148,7 @@ class Jobs:
                 context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def began(self) -> None:
-        """Start Spark unless it is not needed, and tell where it shows what it does, if it does."""
+        """Start Spark if it does the work, and tell where it shows what it does, if it does."""
         ui = None if self.here else self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
             self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
@@ -165,16 +161,27 @@ class Jobs:
 
         Spark gives each number to a worker, unless all of it is done `here`.
         """
-        if self.here:
-            said = self.each_here(stage, range(count), ask)
-            return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
+        said = (
+            self.each_here(stage, range(count), ask)
+            if self.here
+            else self.each_on_workers(stage, label, count, ask)
+        )
+        return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
 
-        def collect() -> list[Any]:
-            numbers = self.spark.range(0, count, 1, count)
-            rows: list[Any] = numbers.mapInArrow(answering(ask), ANSWERS).collect()
-            return rows
+    def each_on_workers(
+        self, stage: str, label: str, count: int, function: Callable[[int], T]
+    ) -> list[T]:
+        """The results of a function for the numbers below ``count``, by workers, in order.
 
-        return decoded_answers(self.run(stage, label, collect)) if count else []
+        For what is small on both ways: Spark plans nothing and moves no columns, it only hands out
+        numbers, and keeps the result of one successful attempt for each.
+        """
+
+        def collect() -> list[T]:
+            context = self.spark.sparkContext
+            return context.parallelize(range(count), count).map(function).collect()
+
+        return self.run(stage, label, collect) if count else []
 
     def batches_here(self, stage: str, count: int, work: Work) -> list[pa.RecordBatch]:
         """What ``work`` gives for the numbers below ``count``, done by this process."""

@@ -1,4 +1,4 @@
-"""A bulk load: one job on Spark, one commit of the graph.
+"""A bulk load: one job, on Spark or by threads of this process, and one commit of the graph.
 
 =======  ==========================================================================================
 stage    what happens
@@ -16,7 +16,6 @@ is repeated against its new head; what was read and written stays good.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
@@ -38,7 +37,7 @@ from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStag
 from omnigraph.pipeline.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.pipeline.claims import plan_checks
 from omnigraph.pipeline.counting import CheckJob, Part, WrittenPart
-from omnigraph.pipeline.engine import is_small
+from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
 from omnigraph.pipeline.held import HeldRows
@@ -90,21 +89,19 @@ class BulkRequest:
     errors_out: Path | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
-    is_spark_asked: bool = False
-    """Whether the caller named Spark: it is not passed by just because threads are as fast."""
 
 
 def bulk_load(
     kernel: Kernel,
     path: WritePath,
     request: BulkRequest,
-    session: SparkWhenNeeded,
+    session: SparkWhenNeeded | None,
     *,
     ensure_branch: Callable[[], bool],
     drop_branch: Callable[[], None],
     watch: Watch | None = None,
 ) -> LoadReceipt:
-    """Load files and frames of any size as one commit.
+    """Load files and frames as one commit: on Spark, or without a session by threads.
 
     ``ensure_branch`` creates the branch if it is missing and says whether it did; ``drop_branch``
     takes that back if the load fails. Raises `InputError` with the first problems of a bad input.
@@ -125,12 +122,12 @@ class _BulkLoad:
         self,
         kernel: Kernel,
         request: BulkRequest,
-        session: SparkWhenNeeded,
+        session: SparkWhenNeeded | None,
         watch: Watch | None,
     ) -> None:
         self._kernel = kernel
         self._request = request
-        self._session = session
+        self._engine: Engine = "local" if session is None else "spark"
         operation = kernel.ids.operation_id()
         self._operation = operation
         self._jobs = Jobs(session, operation, watch)
@@ -168,7 +165,7 @@ class _BulkLoad:
         self._plan = plan_sources(
             request.sources,
             self._catalog,
-            slots=self._session.slots,
+            slots=self._jobs.slots,
             lines_only=request.grammar == "strict",
         )
         check_headers(
@@ -184,10 +181,6 @@ class _BulkLoad:
                     hint="write the frame to files, or leave out the key",
                 )
             self._digest = input_digest(self._plan.files)
-        prefers_threads = self._session.is_local and not request.is_spark_asked
-        self._jobs.here = not self._plan.frames and is_small(
-            self._plan.files, os.environ, prefers_threads=prefers_threads
-        )
         self._note("plan", len(self._plan.files), started)
         self._jobs.began()
         branch_created = ensure_branch()
@@ -234,7 +227,7 @@ class _BulkLoad:
             outcome.edges,
             request.actor_id,
             commit_info(commit) if commit is not None else None,
-            "spark",
+            self._engine,
             tuple(self._stages.values()),
             request.dry_run,
         )
@@ -260,7 +253,7 @@ class _BulkLoad:
             "mode": request.mode,
             "nodes": [astuple(count) for count in outcome.nodes],
             "edges": [astuple(count) for count in outcome.edges],
-            "engine": "spark",
+            "engine": self._engine,
         }
         if self._digest is not None:
             said["input_digest"] = self._digest

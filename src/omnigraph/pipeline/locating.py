@@ -23,7 +23,22 @@ LOCATED = (
     "rule int, key string, role string, piece int, number long, id string, member string,"
     " table string"
 )
+LOCATED_SCHEMA = pa.schema(
+    {
+        "rule": pa.int32(),
+        "key": pa.string(),
+        "role": pa.string(),
+        "piece": pa.int32(),
+        "number": pa.int64(),
+        "id": pa.string(),
+        "member": pa.string(),
+        "table": pa.string(),
+    }
+)
 PLACES = "table string, id string, piece int, number long"
+PLACES_SCHEMA = pa.schema(
+    {"table": pa.string(), "id": pa.string(), "piece": pa.int32(), "number": pa.int64()}
+)
 NO_PIECE = -1
 """Of what is not a record itself."""
 
@@ -124,8 +139,7 @@ def record_places(
                 for some in PartRows(job, part, (), ID, PIECE, NUMBER).all.to_batches():
                     columns = [_all(part.table_key, some, pa.string()), some[ID]]
                     yield pa.RecordBatch.from_arrays(
-                        [*columns, some[PIECE], some[NUMBER]],
-                        names=["table", "id", "piece", "number"],
+                        [*columns, some[PIECE], some[NUMBER]], schema=PLACES_SCHEMA
                     )
 
     return run
@@ -160,5 +174,5 @@ def located(
                 pa.array([claim.member] * count, pa.string()),
                 pa.array([table_key] * count, pa.string()),
             ],
-            names=["rule", "key", "role", "piece", "number", "id", "member", "table"],
+            schema=LOCATED_SCHEMA,
         )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.write_path import WritePath
-from omnigraph.errors import InputError
 from omnigraph.model.receipts import LoadReceipt
-from omnigraph.pipeline.engine import frame_sources
+from omnigraph.pipeline.engine import Engine, Frame, frame_sources
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load import BulkRequest, bulk_load
 from omnigraph.pipeline.session import SessionSettings, SparkWhenNeeded
@@ -24,8 +24,9 @@ def run_bulk_load(
     kernel: Kernel,
     path: WritePath,
     request: BulkRequest,
-    frames: Mapping[str, Any] | None = None,
+    frames: Sequence[Frame] = (),
     *,
+    engine: Engine,
     ensure_branch: Callable[[], bool],
     drop_branch: Callable[[], None],
     spark: SparkSession | None = None,
@@ -33,17 +34,16 @@ def run_bulk_load(
     conf: Mapping[str, str] | None = None,
     watch: Watch | None = None,
 ) -> LoadReceipt:
-    """Load on Spark, with a session that is found or built if one is needed; see `bulk_load`."""
-    if kernel.root.scheme == "memory":
-        raise InputError(
-            "a graph in memory cannot be loaded on Spark: its workers are other processes",
-            hint="use the local engine, or a graph on disk",
-        )
-    settings = SessionSettings.of(os.environ, master=master, conf=conf)
-    with (
-        SparkWhenNeeded(spark, settings) as session,
-        frame_sources(frames, kernel.accepted_schema().catalog, session) as more,
-    ):
+    """Load with an engine; Spark's session is found, or built when it is needed.
+
+    See `bulk_load`.
+    """
+    with ExitStack() as used:
+        session: SparkWhenNeeded | None = None
+        if engine == "spark":
+            settings = SessionSettings.of(os.environ, master=master, conf=conf)
+            session = used.enter_context(SparkWhenNeeded(spark, settings))
+        more = used.enter_context(frame_sources(frames, session))
         return bulk_load(
             kernel,
             path,

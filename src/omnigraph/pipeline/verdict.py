@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph.commit.records.findings import Findings
+from omnigraph.errors import InputError
 from omnigraph.pipeline.answers import (
     ANSWERS,
     Answer,
@@ -16,11 +17,10 @@ from omnigraph.pipeline.answers import (
 from omnigraph.pipeline.blame import (
     ClaimRow,
     claims_here,
-    claims_on,
     claims_on_workers,
     explained,
 )
-from omnigraph.pipeline.checks import broken_here, broken_keys
+from omnigraph.pipeline.checks import broken_here, count_broken
 from omnigraph.pipeline.counting import CheckJob, claims_max
 from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.reading import Reading
@@ -29,11 +29,8 @@ from omnigraph.pipeline.sources import Plan
 from omnigraph.pipeline.staged import Staged
 from omnigraph.pipeline.staging import decoded_problem, list_problems
 
-HERE_KEYS = 16_000_000
-"""Keys of one rule that this process holds for an input that is small itself."""
-
-HERE_CLAIMS = 500_000
-"""Claims on broken keys that this process looks through: each may become a problem to be told."""
+HERE_KEYS = 64_000_000
+"""Keys of one rule that this process holds, at about 60 bytes each with what finds them."""
 
 
 @dataclass(slots=True)
@@ -45,16 +42,13 @@ class Verdict:
     plan: Plan
     records: RecordPlaces
     findings: Findings
-    _is_blamed_here: bool = False
 
     def broken(self, job: CheckJob) -> int:
         """How many keys break a rule."""
-        if self.jobs.here and claims_max(job) <= HERE_KEYS:
-            found = broken_here(self.jobs, job)
-            self._is_blamed_here = claims_on(found) <= HERE_CLAIMS
-            return sum(batch.num_rows for batch in found)
-        label = f"{len(job.parts)} parts"
-        return self.jobs.run("check", label, lambda: broken_keys(self.jobs.spark, job).count())
+        if self.jobs.here:
+            _require_memory(job)
+            return sum(batch.num_rows for batch in broken_here(self.jobs, job))
+        return count_broken(self.jobs, job)
 
     def explain_records(self, staged: Staged) -> None:
         """Tell what is wrong with single records."""
@@ -88,7 +82,7 @@ class Verdict:
 
     def explain_checks(self, job: CheckJob) -> None:
         """Tell whose fault it is that keys are broken."""
-        if self._is_blamed_here:
+        if self.jobs.here:
             self._blame(claims_here(self.jobs, job, self.reading, self.plan), job)
             return
         with self.jobs.named("check", "find the records to blame"):
@@ -98,3 +92,12 @@ class Verdict:
         for problem in explained(claims, job, self.reading.catalog, self.records.place):
             self.findings.counts[problem.kind] += 1
             self.findings.add(self.records.sort_key(problem.place), problem)
+
+
+def _require_memory(job: CheckJob) -> None:
+    keys = claims_max(job)
+    if keys > HERE_KEYS:
+        raise InputError(
+            f"{keys:,} keys have to be held against each other, more than one process can hold",
+            hint="load with the engine spark",
+        )

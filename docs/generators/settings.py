@@ -17,7 +17,7 @@ from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config, patience
 from omnigraph.engines.local import budget
 from omnigraph.engines.local.settings import TraversalSettings
-from omnigraph.pipeline import engine, launch, session
+from omnigraph.pipeline import class_archive, engine, session
 from omnigraph.server import admission, auth
 from omnigraph.storage import manifest_upkeep
 from omnigraph.upkeep import automatic, concurrency
@@ -244,7 +244,7 @@ SECTIONS = (
                 f"`{session.CONF_PREFIX}spark_executor_memory=2g`",
             ),
             Setting(
-                launch.ARCHIVE_VARIABLE,
+                class_archive.ARCHIVE_VARIABLE,
                 "`off`: keep no archive of Spark's classes in the user's cache. It halves the time "
                 "of a start",
                 code("on"),

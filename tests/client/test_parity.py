@@ -116,7 +116,14 @@ WRITES: dict[str, list[list[str]]] = {
 OWN_WORDS = {"blob get", "blob stat", "load"}
 """Whose errors are told in other words: answers to HEAD have none, and a server knows no files."""
 
-LOCATION_KEYS = {"uri", "created_at", "authored_at", "seconds", "graph_manifest_version"}
+LOCATION_KEYS = {
+    "uri",
+    "file",
+    "created_at",
+    "authored_at",
+    "seconds",
+    "graph_manifest_version",
+}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -135,8 +136,6 @@ def test_a_load_gives_the_same_receipt(remote: RemoteGraph, tmp_path: Path, gram
 
 
 def test_files_are_loaded_plain_and_compressed(remote: RemoteGraph, tmp_path: Path):
-    import gzip
-
     plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
     plain.write_text('{"type": "Person", "data": {"name": "x"}}')
     packed.write_bytes(gzip.compress(b'{"type": "Person", "data": {"name": "y"}}\n'))
@@ -155,7 +154,12 @@ def test_directories_and_patterns_name_the_same_files_as_on_the_storage(
         file = tmp_path / "lake" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'{{"type": "Person", "data": {{"name": "{name}"}}}}\n')
-    for path in ("lake", "lake/*.jsonl", "lake/**/*.jso*", "lake/sub"):
+    (tmp_path / "lake" / "link").symlink_to(tmp_path / "lake" / "sub")
+    (tmp_path / "lake" / "loop").symlink_to(tmp_path / "lake")
+    (tmp_path / "lake" / "g[1].JSONL.GZ").write_bytes(
+        gzip.compress(b'{"type": "Person", "data": {"name": "g"}}\n')
+    )
+    for path in ("lake", "lake/*.jsonl", "lake/**/*.jso*", "lake/sub", "lake/g[1].JSONL.GZ"):
         branches: list[set[str]] = []
         for graph in (local, remote):
             name = f"{len(branches)}-{path.count(chr(42))}-{len(path)}"
@@ -166,6 +170,9 @@ def test_directories_and_patterns_name_the_same_files_as_on_the_storage(
         for graph in (local, remote):
             with pytest.raises(NotFound):
                 graph.load(tmp_path / path, mode="merge")
+    for graph in (local, remote):
+        with pytest.raises(InputError, match=r"a\.jsonl is given twice"):
+            graph.load(tmp_path / "lake/a.jsonl", tmp_path / "lake", mode="merge")
 
 
 def test_an_error_has_the_class_it_has_in_process(remote: RemoteGraph, local: Graph):

@@ -69,7 +69,7 @@ def test_c_wrt_020_c_sch_056_append_of_an_existing_id_is_a_key_conflict(
     with pytest.raises(KeyConflict) as caught:
         load(raw, view=view)
     assert caught.value.details == {"entity_kind": kind, "type_name": type, "entity_id": id}
-    assert str(caught.value.hint).startswith("more.jsonl:2: ")
+    assert str(caught.value).startswith(f"more.jsonl:2: {kind} {type} with id")
 
 
 def test_append_names_the_first_conflict_of_the_input():

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
+    Conflict,
     ConstraintViolation,
     ExpectedVersionMismatch,
     InputError,
@@ -353,6 +354,8 @@ def test_repeating_a_load_with_its_operation_id_returns_the_first_counts(graph: 
     assert again.commit == first.commit
     assert again.nodes == first.nodes
     assert len(ids(graph, "node", "Note")) == 1
+    with pytest.raises(Conflict, match="'load-1' was already used for a load of another input"):
+        graph.load(data=data.replace("x", "y"), mode="append", operation_id="load-1")
 
 
 def test_repeating_a_conditional_write_with_its_operation_id_is_no_lost_race(

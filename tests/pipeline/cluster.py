@@ -18,7 +18,7 @@ from socket import socket
 from typing import Any
 
 from omnigraph.pipeline.java import find_java
-from omnigraph.pipeline.launch import _class_path, _home, _scala_version
+from omnigraph.pipeline.launch import _home, _scala_version, class_path
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 120
@@ -61,7 +61,7 @@ def _running(log: Path, program: str, *arguments: str) -> Iterator[None]:
         "SPARK_SCALA_VERSION": _scala_version(os.environ),
     }
     command = [
-        *(str(java.executable), "-cp", os.pathsep.join(_class_path(os.environ)), "-Xmx256m"),
+        *(str(java.executable), "-cp", os.pathsep.join(class_path(os.environ)), "-Xmx256m"),
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(
             "--add-opens=java.base/java.nio=ALL-UNNAMED",

@@ -14,7 +14,9 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import InputError
+from omnigraph.pipeline import load, sources
 from omnigraph.pipeline.session import SessionSettings, spark_session
+from omnigraph.pipeline.staging import stage_files
 
 CONF = {
     "spark.driver.memory": "512m",
@@ -47,11 +49,16 @@ def main(master: str, folder: Path) -> dict[str, Any]:
         except InputError as error:
             answers["problems"] = error.details["counts"]
         answers["upsert"] = graph.load(folder / "more.jsonl", mode="merge", **options).to_dict()
-        for name, hindered in (("kill", killing), ("speculate", slow)):
+        for name, hinder in (("kill", kill), ("speculate", wait)):
             there = omnigraph.open(folder / f"{name}.omni")
-            work = hindered(str(folder / name))
+            work = hindered_frame(hinder, str(folder / name))
             frame = spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(work, PEOPLE)
             answers[name] = there.load(frames={"Person": frame}, mode="append", **options).to_dict()
+            hinder_files(hinder, str(folder / f"{name}-files"))
+            there = omnigraph.open(folder / f"{name}-files.omni")
+            answers[f"{name}-files"] = there.load(
+                nodes={"Person": folder / "people"}, mode="append", **options
+            ).to_dict()
     return answers
 
 
@@ -66,57 +73,72 @@ def people(batches: Any) -> Iterator[Any]:
             yield pa.RecordBatch.from_arrays([pa.array(slugs), ages], names=["slug", "age"])
 
 
-def killing(marker: str) -> Any:
-    """The executor of the first partition is killed when its rows are on their way."""
+def hindered_frame(hinder: Any, marker: str) -> Any:
+    """People, and something that happens when the rows of the first partition are on their way."""
     rows = people
 
     def run(batches: Any) -> Iterator[Any]:
-        import os
-        import signal
-        from pathlib import Path
-
-        from pyspark import TaskContext
-
-        yield from rows(batches)
-        context = TaskContext.get()
-        assert context is not None
-        if context.partitionId() == 0 and not Path(marker).exists():
-            Path(marker).touch()
-            process = os.getppid()
-            while "java" not in Path(f"/proc/{process}/comm").read_text():
-                process = int(
-                    Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
-                )
-            os.kill(process, signal.SIGKILL)
-
-    return run
-
-
-def slow(marker: str) -> Any:
-    """The first attempt of the first partition waits, its rows written, until a second is done."""
-    rows = people
-
-    def run(batches: Any) -> Iterator[Any]:
-        import time
-        from pathlib import Path
-
         from pyspark import TaskContext
 
         yield from rows(batches)
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() == 0:
-            second = Path(f"{marker}-1")
-            Path(f"{marker}-{context.attemptNumber()}").touch()
-            waits = 0 if context.attemptNumber() else 300
-            for _ in range(waits):
-                if second.exists():
-                    break
-                time.sleep(0.1)
-            # Spark ends it when the second one has come to its end.
-            time.sleep(3 if waits else 0)
+            hinder(marker, context.attemptNumber())
 
     return run
+
+
+def hinder_files(hinder: Any, marker: str) -> None:
+    """The same for files: it happens when those of the first task are written."""
+
+    def hindered(job: Any) -> Any:
+        ask = stage_files(job)
+
+        def run(number: int) -> Any:
+            from pyspark import TaskContext
+
+            said = ask(number)
+            context = TaskContext.get()
+            assert context is not None
+            if number == 0:
+                hinder(marker, context.attemptNumber())
+            return said
+
+        return run
+
+    vars(load).update(stage_files=hindered)
+    sources.TASK_BYTES_MIN = 1
+
+
+def kill(marker: str, _attempt: int) -> None:
+    """The executor is killed, once."""
+    import os
+    import signal
+    from pathlib import Path
+
+    if not Path(marker).exists():
+        Path(marker).touch()
+        process = os.getppid()
+        while "java" not in Path(f"/proc/{process}/comm").read_text():
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(process, signal.SIGKILL)
+
+
+def wait(marker: str, attempt: int) -> None:
+    """The first attempt waits until a second is done."""
+    import time
+    from pathlib import Path
+
+    second = Path(f"{marker}-1")
+    Path(f"{marker}-{attempt}").touch()
+    waits = 0 if attempt else 300
+    for _ in range(waits):
+        if second.exists():
+            break
+        time.sleep(0.1)
+    # Spark ends it when the second one has come to its end.
+    time.sleep(3 if waits else 0)
 
 
 if __name__ == "__main__":

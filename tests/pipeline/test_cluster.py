@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import omnigraph
@@ -37,7 +39,7 @@ class Ran:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One cluster and one driver for all tests: they take their time to start."""
     folder = tmp_path_factory.mktemp("cluster")
-    for name in ("graph", "kill", "speculate"):
+    for name in ("graph", "kill", "kill-files", "speculate", "speculate-files"):
         omnigraph.init(folder / f"{name}.omni", SCHEMA)
     (folder / "good").mkdir()
     for i in range(4):
@@ -48,6 +50,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (folder / "bad.jsonl").write_bytes(lines(*bad))
     more = [node("Person", slug=slug, name="new") for slug in ("p0-0", "p1-1", "fresh")]
     (folder / "more.jsonl").write_bytes(lines(*more))
+    (folder / "people").mkdir()
+    for i in range(PARTITIONS):
+        slugs = pa.table({"slug": [f"p{i}-{j}" for j in range(ROWS)]})
+        pq.write_table(slugs, folder / "people" / f"{i}.parquet")
     with running_cluster(folder) as master:
         done = subprocess.run(
             [sys.executable, "-m", "tests.pipeline.cluster_driver", master, str(folder)],
@@ -84,16 +90,18 @@ def slugs(graph: Graph) -> list[str]:
 EVERYBODY = sorted(f"p{i}-{j}" for i in range(PARTITIONS) for j in range(ROWS))
 
 
-def test_c_pip_013_a_killed_executor_changes_nothing_in_the_result(ran: Ran):
-    assert (ran.folder / "kill").exists(), "no executor was killed"
-    assert sorted(slugs(ran.graph("kill"))) == EVERYBODY
-    assert ran.answers["kill"]["inserted"] == len(EVERYBODY)
+@pytest.mark.parametrize("name", ["kill", "kill-files"])
+def test_c_pip_013_a_killed_executor_changes_nothing_in_the_result(name: str, ran: Ran):
+    assert (ran.folder / name).exists(), "no executor was killed"
+    assert sorted(slugs(ran.graph(name))) == EVERYBODY
+    assert ran.answers[name]["inserted"] == len(EVERYBODY)
 
 
-def test_c_pip_012_of_two_attempts_at_once_only_one_is_committed(ran: Ran):
-    attempts = sorted(path.name for path in ran.folder.glob("speculate-*"))
-    assert attempts == ["speculate-0", "speculate-1"], "no second attempt was made"
-    graph = ran.graph("speculate")
+@pytest.mark.parametrize("name", ["speculate", "speculate-files"])
+def test_c_pip_012_of_two_attempts_at_once_only_one_is_committed(name: str, ran: Ran):
+    attempts = sorted(path.name for path in ran.folder.glob(f"{name}-[01]"))
+    assert attempts == [f"{name}-0", f"{name}-1"], "no second attempt was made"
+    graph = ran.graph(name)
     assert sorted(slugs(graph)) == EVERYBODY
     handle = graph._reader(None, None).handle("node:Person")
     listed = {file.path for each in handle.get_fragments() for file in each.metadata.files}

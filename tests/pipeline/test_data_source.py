@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -61,6 +62,7 @@ def test_every_type_has_a_form_that_spark_knows(full, spark):
     assert (row["age"], int(row["visits"]), row["small"]) == (3, 2**64 - 4, 3)
     assert (row["leaf"], row["tags"]) == ([3.0, 0.5], ["x"])
     assert row["seen"].microsecond == 3000
+    assert row["photo"] == ("managed", 3, None)
 
 
 def test_c_pip_020_columns_and_filter_reach_lance(full, spark):
@@ -68,8 +70,39 @@ def test_c_pip_020_columns_and_filter_reach_lance(full, spark):
     rows = frame(spark, full, **options)
     assert rows.columns == ["id", "age"]
     assert sorted(tuple(row) for row in rows.collect()) == [("p8", 8), ("p9", 9)]
-    with pytest.raises(Exception, match="has no column 'agee'"):
-        frame(spark, full, type="Person", columns="agee")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": "agee"}, "node:Person has no column 'agee'"),
+        ({"columns": "age,age"}, "'age' is named twice"),
+        ({"columns": ""}, "a name is missing"),
+        ({"filter": "agee > 3"}, "'agee > 3' is not a filter for node:Person"),
+        ({"filter": "age >"}, "'age >' is not a filter for node:Person"),
+        ({"brnch": "review"}, "has no option 'brnch'"),
+        ({"type": "Persn"}, "unknown type 'Persn'"),
+        ({"branch": "none"}, "there is no branch `none`"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_when_the_frame_is_made(full, spark, options, message):
+    with pytest.raises(Exception, match=re.escape(message)) as caught:
+        frame(spark, full, **{"type": "Person", **options})
+    assert ".rs:" not in str(caught.value)
+
+
+def test_a_schema_of_the_callers_own_may_leave_out_columns_but_not_change_them(full, spark):
+    def read(schema: str) -> Any:
+        reader = spark.read.format("omnigraph").option("type", "Person").schema(schema)
+        return reader.load(full.uri)
+
+    assert read("slug string").where("slug > 'p7'").count() == 2
+    for schema, message in (
+        ("slug int", "column 'slug' is string, not int"),
+        ("slag string", "the frame has no column 'slag'"),
+    ):
+        with pytest.raises(Exception, match=message):
+            read(schema).collect()
 
 
 def test_c_pip_020_filtering_one_frame_never_changes_another(full, spark):
@@ -115,6 +148,42 @@ def test_c_pip_021_a_write_is_checked_like_a_load(full, spark):
     assert full.list_commits() == before
 
 
+def test_c_pip_021_a_write_has_no_bound_of_rows(graph, spark, monkeypatch):
+    monkeypatch.setenv("OMNIGRAPH_WRITE_ROWS_MAX", "10")
+    frame = spark.range(0, 50, 1, 2).selectExpr("concat('q', id) as slug", "int(id) as age")
+    for mode in ("append", "merge", "overwrite"):
+        written(frame, graph, mode=mode)
+        assert len(ids(graph)) == 50
+
+
+def test_c_pip_021_problems_name_the_partition_and_the_record(full, spark):
+    frame = spark.createDataFrame([("a", 1), ("b", 200), ("a", 2)], "slug string, age int")
+    with pytest.raises(Exception, match="2 problems") as caught:
+        written(frame.coalesce(1), full)
+    assert "<frame>[0]:2: Person.age: @range violation" in str(caught.value)
+    assert "<frame>[0]:3: Person: @unique violation" in str(caught.value)
+
+
+def test_an_empty_frame_that_overwrites_leaves_nothing(full, spark):
+    nobody = spark.createDataFrame([], "slug string")
+    with pytest.raises(Exception, match="Knows"):
+        written(nobody, full, mode="overwrite")
+    full.load(data=b"", mode="overwrite", replace_types=["edge:Knows"])
+    written(nobody, full, mode="overwrite")
+    assert ids(full) == []
+
+
+def test_c_pip_015_a_key_stands_for_the_rows_it_was_used_with(full, spark):
+    rows = [(f"q{i}", i) for i in range(20)]
+    frame = spark.createDataFrame(rows, "slug string, age int")
+    written(frame.repartition(3), full, idempotency_key="nightly")
+    head = full.snapshot().graph_commit_id
+    written(frame.repartition(2).orderBy("age", ascending=False), full, idempotency_key="nightly")
+    assert full.snapshot().graph_commit_id == head
+    with pytest.raises(Exception, match="nightly"):
+        written(spark.createDataFrame(rows[1:], frame.schema), full, idempotency_key="nightly")
+
+
 def test_c_pip_021_a_task_that_fails_commits_nothing(full, spark):
     before = full.list_commits()
 
@@ -147,7 +216,7 @@ def test_a_graph_gives_frames_of_its_types(full, spark):
 
 
 def test_a_frame_that_cannot_be_made_says_why_at_once(full, spark):
-    with pytest.raises(InputError, match="unknown node type 'Persn'"):
+    with pytest.raises(InputError, match="unknown type 'Persn'"):
         full.frame("Persn")
     with pytest.raises(InputError, match="has no column 'agee'"):
         full.frame("Person", columns=["agee"])

@@ -68,7 +68,7 @@ def test_c_pip_019_ten_million_rows_load_with_a_small_heap(tmp_path: Path):
     )
     # Edges need no key of their own, so the same ones can be loaded under many names.
     for number in range(1, FILES):
-        (rides / f"{number}.parquet").symlink_to(rides / "0.parquet")
+        (rides / f"{number}.parquet").hardlink_to(rides / "0.parquet")
     # A process of its own: this one has held much in other tests.
     command = [sys.executable, "-m", "omnigraph.cli", "load", graph.uri, "--mode", "append"]
     command += ["--node", f"Stop={tmp_path / 'stops.parquet'}", "--edge", f"Ride={rides}"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -66,3 +68,6 @@ def test_c_pip_035_a_load_from_s3_into_s3(prefix: str, spark: Any):
     assert merged.to_dict()["inserted"] == 2
     with pytest.raises(NotFound, match="no such file"):
         graph.load(f"{folder}/none.jsonl", mode="append", spark=spark)
+    command = [sys.executable, "-m", "omnigraph.cli", "load", graph.uri, "--mode", "append"]
+    subprocess.run([*command, "--data", f"{folder}/notes.jsonl"], check=True)
+    assert len(b"".join(graph.export()).splitlines()) == 6

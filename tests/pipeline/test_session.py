@@ -89,6 +89,38 @@ def test_c_pip_032_spark_runs_on_the_bundled_java_and_says_nothing(tmp_path):
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_before():
+    script = (
+        "import sys\n"
+        "import pyarrow as pa\n"
+        "from omnigraph.pipeline.session import SessionSettings, build_session\n"
+        "from omnigraph.pipeline.warming import await_workers\n"
+        "s = SessionSettings('local[2,4]', {'spark.driver.memory': '512m'},"
+        " ('-XX:TieredStopAtLevel=1',))\n"
+        "build_session(s).stop()\n"
+        "assert await_workers(60)\n"
+        "spark = build_session(s)\n"
+        "assert await_workers(60)\n"
+        "def imported(batches):\n"
+        "    there = 'omnigraph.pipeline.staging' in sys.modules\n"
+        "    for batch in batches:\n"
+        "        yield pa.RecordBatch.from_pydict({'there': [there] * batch.num_rows})\n"
+        "rows = spark.range(0, 2, 1, 2).mapInArrow(imported, 'there boolean').collect()\n"
+        "assert [row.there for row in rows] == [True, True], rows\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
 # --- settings ---
 
 

@@ -20,7 +20,8 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import Frame, choose_engine, file_sources
+from omnigraph.pipeline.engine import choose_engine
+from omnigraph.pipeline.inputs import Frame, file_sources
 from omnigraph.pipeline.reading import PieceReader, Reading
 from omnigraph.pipeline.sources import FileSource, Piece, find_files, plan_sources
 from tests.commit.loading import catalog, edge, lines, node
@@ -294,27 +295,6 @@ def test_a_parquet_file_without_its_footer_is_named(tmp_path):
         plan_sources([FileSource(str(path), "node:Note")], catalog(), slots=2, lines_only=True)
 
 
-def test_a_csv_is_cut_where_no_cell_is_open(tmp_path, monkeypatch):
-    monkeypatch.setattr("omnigraph.pipeline.sources.WHOLE_BYTES_MAX", 1000)
-    monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", 1 << 20)
-    path = tmp_path / "p.csv"
-    cell = '"a ""quoted""\n' + "x" * 5_000 + '\nlast, line"'
-    path.write_text("slug,name\n" + "".join(f"p{i},{cell}\n" for i in range(1_000)))
-    plan = plan_sources(
-        [FileSource(str(path), "node:Person")], catalog(SCHEMA), slots=1, lines_only=True
-    )
-    pieces = [piece for task in plan.tasks for piece in task.pieces]
-    assert len(pieces) > 2
-    reader = PieceReader(reading())
-    seen = 0
-    for piece in pieces:
-        assert piece.first == seen
-        for rows, problems in reader.read(piece):
-            assert not problems
-            seen += rows.rows.num_rows
-    assert seen == 1_000
-
-
 def test_ranges_of_a_text_hold_every_line_once(tmp_path, monkeypatch):
     monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", 97)
     path = tmp_path / "a.jsonl"
@@ -412,8 +392,10 @@ def test_a_stream_is_loaded_in_process_and_without_tables(tmp_path):
             choice(tmp_path, asked, frames=frames, has_stream=True)
 
 
-@pytest.mark.parametrize(("suffix", "limit"), [("parquet", 400), ("csv", 100), ("jsonl", 100)])
-def test_tables_in_columns_weigh_less(tmp_path, suffix, limit):
+@pytest.mark.parametrize(
+    ("suffix", "limit"), [("parquet", 400), ("csv", 400), ("csv.gz", 100), ("jsonl", 100)]
+)
+def test_tables_that_arrow_reads_weigh_less(tmp_path, suffix, limit):
     for size in (limit, limit + 4):
         path = tmp_path / f"p.{suffix}"
         path.write_bytes(b"x" * size)
@@ -424,8 +406,8 @@ def test_tables_in_columns_weigh_less(tmp_path, suffix, limit):
 def test_frames_and_files_are_weighed_together(tmp_path):
     assert weighed([], [frame(400)]) == "local"
     assert weighed([], [frame(408)]) == "spark"
-    (tmp_path / "p.csv").write_bytes(b"x" * 60)
-    files = file_sources([], {"Person": tmp_path / "p.csv"}, None)
+    (tmp_path / "p.jsonl").write_bytes(b"x" * 60)
+    files = file_sources([], {"Person": tmp_path / "p.jsonl"}, None)
     assert weighed(files, [frame(160)]) == "local"
     assert weighed(files, [frame(168)]) == "spark"
 

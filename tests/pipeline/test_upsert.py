@@ -14,6 +14,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.graph import Graph
+from omnigraph.pipeline import upsert as upsert_stage
 from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
@@ -181,6 +182,14 @@ def story(chance: random.Random, *, careful: bool) -> list[bytes]:
     return [lines(*records()) for _ in range(3)]
 
 
+@pytest.fixture(params=["few", "many"])
+def ids(request, monkeypatch):
+    """How many ids the records are thought to have: those of many are spread over workers."""
+    if request.param == "many":
+        monkeypatch.setattr(upsert_stage, "HELD_IDS", 0)
+
+
+@pytest.mark.usefixtures("ids")
 @pytest.mark.parametrize("seed", range(2))
 def test_c_pip_010_any_row_of_upserts_is_the_same_on_executors(seed, tmp_path, spark):
     steps = story(random.Random(seed), careful=seed % 2 == 0)
@@ -213,6 +222,7 @@ def names_of(graph: Graph, *ids: str) -> list[str]:
     return [person["name"] for person in found if person is not None]
 
 
+@pytest.mark.usefixtures("ids")
 def test_c_pip_010_rows_of_many_fragments_are_replaced_where_they_lie(
     graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

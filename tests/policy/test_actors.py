@@ -29,9 +29,10 @@ def test_blank_ids_are_refused(actor: str):
 
 
 def test_c_pol_040_a_frame_cannot_be_written_by_a_reserved_actor():
-    from omnigraph.pipeline.data_source import _Writer
+    from omnigraph.pipeline.source_options import SourceOptions
+    from omnigraph.pipeline.source_writing import FrameWriter
 
-    where: Any = None  # refused before anything is opened
-    schema: Any = None
+    options = SourceOptions("no graph", "Person", actor="omnigraph:me")
+    schema: Any = None  # refused before anything is opened
     with pytest.raises(InputError, match="the option `actor` is `omnigraph:me`"):
-        _Writer(where, {"actor": "omnigraph:me"}, schema, overwrite=False)
+        FrameWriter(options, schema, overwrite=False)

@@ -47,6 +47,21 @@ def test_the_mode_is_merge_when_left_out(graph: httpx.Client):
     assert graph.post("/load", json={"data": one, "mode": "upsert"}).status_code == 400
 
 
+def test_everything_that_is_wrong_with_an_input_is_told_at_once(graph: httpx.Client):
+    bad = (
+        b'{"type": "Person", "data": {"name": "cy", "age": "old"}}\n'
+        b'{"edge": "LivesIn", "from": "ada", "to": "Nowhere"}\n'
+    )
+    answer = graph.post("/load/ndjson", params={"mode": "append"}, content=bad, headers=NDJSON)
+    assert answer.status_code == 400
+    told = answer.json()["details"]
+    assert told["counts"] == {"bad_value": 1, "missing_node": 1}
+    assert [(each["kind"], each["line"]) for each in told["problems"]] == [
+        ("bad_value", 1),
+        ("missing_node", 2),
+    ]
+
+
 @pytest.mark.parametrize("path", ["/load", "/ingest", "/load/ndjson"])
 def test_c_srv_027_a_missing_branch_without_from_is_404_and_nothing_is_made(
     open_server: Live, graph: httpx.Client, path: str

@@ -115,7 +115,9 @@ def test_indexes_do_not_claim_rows_that_came_after_them(table: LanceDataset, way
     if way == "exchange":
         later = exchanged(table, new, "b")
     else:
-        written = write_rows(TablePlace(table.uri, "append"), SCHEMA, new.to_batches())
+        written = write_rows(
+            TablePlace.of(table, table.uri, replaces=False), SCHEMA, new.to_batches()
+        )
         fragment = table.get_fragment(0)
         left = fragment and fragment.delete_rows([1])
         assert left is not None

@@ -49,6 +49,22 @@ def test_rows_are_readable_before_and_part_of_the_table_after_their_commit(table
     ]
 
 
+def test_ids_take_as_much_room_in_a_table_that_exists_as_in_a_new_one(table, tmp_path):
+    rows = pa.table({"id": [f"{n * 7919 % 100_003:012d}" for n in range(50_000)]})
+    rows = rows.append_column("tags", pa.nulls(50_000, pa.list_(pa.string())))
+    rows = rows.append_column("n", pa.nulls(50_000, pa.int32()))
+    places = [
+        TablePlace.of(table, table.uri, replaces=False),
+        TablePlace(str(tmp_path / "new"), columns=tuple(table.schema.names)),
+    ]
+    sizes = [
+        sum(Path(file).stat().st_size for file in data_files(place, written))
+        for place in places
+        for written in [write_rows(place, rows.schema, rows.to_batches())]
+    ]
+    assert sizes[0] == sizes[1]
+
+
 def test_a_ref_that_does_not_exist_yet_can_be_written_to(table):
     address = f"{table.uri}/tree/gb-1"
     fragments = written(TablePlace.of(table, address, replaces=False))

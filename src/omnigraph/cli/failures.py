@@ -78,8 +78,13 @@ def error_lines(error: OmnigraphError) -> Iterator[Line]:
 
 
 def _envelope(errors: tuple[OmnigraphError, ...]) -> dict[str, Any]:
-    envelopes = [error.envelope() for error in errors]
+    envelopes = [error.envelope() | _problems(error) for error in errors]
     return envelopes[0] | ({"errors": envelopes} if len(envelopes) > 1 else {})
+
+
+def _problems(error: OmnigraphError) -> dict[str, Any]:
+    """Of an input that was looked at as a whole: what is wrong with it, and how often."""
+    return {name: error.details[name] for name in ("problems", "counts") if name in error.details}
 
 
 def _errors_of(failure: Exception) -> tuple[OmnigraphError, ...]:
@@ -137,7 +142,27 @@ def _parameter_problem(
     if type(problem).__name__ == "MissingParameter":
         return UsageError(f"`{name}` needs `{shown}`", hint=help_hint)
     label = parameter.opts[0] if is_option else metavar
+    if wanted := _number_wanted(problem.__cause__):
+        return UsageError(f"`{label}` takes {wanted}", hint=help_hint)
     return UsageError(f"`{label}` was given something else: {problem.message}", hint=help_hint)
+
+
+def _number_wanted(cause: Any) -> str | None:
+    """What a number has to be, and what was given instead; None if it is not about a number."""
+    found = cause.errors()[0] if hasattr(cause, "errors") else {}
+    bounds = found.get("ctx", {})
+    match found.get("type"):
+        case "int_parsing":
+            wanted = "a whole number"
+        case "float_parsing":
+            wanted = "a number"
+        case "greater_than_equal":
+            wanted = f"a number from {bounds['ge']} on"
+        case "less_than_equal":
+            wanted = f"a number up to {bounds['le']}"
+        case _:
+            return None
+    return f"{wanted}, not `{found['input']}`"
 
 
 def _known_flags(context: Any) -> list[str]:

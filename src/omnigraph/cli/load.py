@@ -26,7 +26,8 @@ from omnigraph.cli.options import (
     branch_name,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of
-from omnigraph.model.receipts import LoadMode, LoadReceipt
+from omnigraph.errors import InputError
+from omnigraph.model.receipts import LoadMode, LoadReceipt, checked_key
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -56,6 +57,22 @@ def _mode(value: str) -> str:
             f"`--mode` takes {', '.join(MODES)}, not `{value}`",
             hint=did_you_mean(value, MODES)
             or "append adds, merge updates what is there by key, overwrite replaces all of a type",
+        )
+    return value
+
+
+def _key(value: str | None) -> str | None:
+    try:
+        return checked_key(value, "--idempotency-key")
+    except InputError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+
+
+def _errors_out(value: Path | None) -> Path | None:
+    if value is not None and str(value) == STANDARD_INPUT:
+        raise UsageError(
+            "`--errors-out` takes a file, not `-`",
+            hint="name a file; with `--json` the first problems are printed as well",
         )
     return value
 
@@ -109,7 +126,12 @@ ErrorsMaxOption = Annotated[
 ]
 ErrorsOutOption = Annotated[
     Path | None,
-    typer.Option("--errors-out", metavar="FILE", help="write every problem there as JSON lines"),
+    typer.Option(
+        "--errors-out",
+        metavar="FILE",
+        help="write every problem there as JSON lines",
+        callback=_errors_out,
+    ),
 ]
 IgnoreUnknownFlag = Annotated[
     bool, typer.Option("--ignore-unknown", help="leave out columns that are no properties")
@@ -123,6 +145,7 @@ KeyOption = Annotated[
         "--idempotency-key",
         metavar="KEY",
         help="load this once: with the same key and data, the first receipt is printed again",
+        callback=_key,
     ),
 ]
 MessageOption = Annotated[
@@ -283,9 +306,14 @@ class Request:
     external_blobs: tuple[str, ...] = ()
 
     @property
-    def files(self) -> list[Path]:
-        """The data that lies in files."""
-        return [Path(name) for name in self.data if name != STANDARD_INPUT]
+    def files(self) -> list[str]:
+        """The data that lies in files, here or under `s3://`."""
+        return [name for name in self.data if name != STANDARD_INPUT]
+
+    @property
+    def local_files(self) -> list[Path]:
+        """Those of them that are on this machine."""
+        return [Path(name) for name in self.files if not name.startswith("s3://")]
 
     @property
     def only_stored(self) -> dict[str, bool]:
@@ -316,7 +344,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     output = output_of(ctx)
     if request.data.count(STANDARD_INPUT) > 1:
         raise UsageError("stdin can be read only once", hint="give `--data -` one time")
-    for path in request.files:
+    for path in request.local_files:
         if not (path.is_dir() or has_magic(str(path))):
             require_file(path)
     is_overwrite = request.mode == "overwrite"
@@ -488,10 +516,11 @@ def _progress(
 
     if request.nodes or request.edges or request.engine == "spark":
         return nullcontext()
-    is_known = not request.reads_stdin and all(
-        path.is_file() and path.suffix in PLAIN_SUFFIXES for path in request.files
+    files = request.local_files
+    is_known = len(files) == len(request.data) and all(
+        path.is_file() and path.suffix in PLAIN_SUFFIXES for path in files
     )
-    total = sum(path.stat().st_size for path in request.files) if is_known else None
+    total = sum(path.stat().st_size for path in files) if is_known else None
     return progress_of(output, "loading", total, "bytes")
 
 
@@ -529,6 +558,9 @@ def _lines(receipt: LoadReceipt) -> Iterator[Line]:
 
 
 def _commit_line(receipt: LoadReceipt) -> str:
+    if receipt.dry_run and receipt.commit is not None:
+        earlier = receipt.commit.graph_commit_id
+        return f"this was a dry run: the key was used before, by commit {earlier}"
     if receipt.dry_run:
         return "this was a dry run: nothing was written"
     if receipt.commit is None:

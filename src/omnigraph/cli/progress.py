@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from omnigraph.cli.output import Output
+from omnigraph.cli.output import Output, counted
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.jobs import StageProgress
@@ -92,7 +92,7 @@ def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int],
 
 @contextmanager
 def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
-    """A line per stage of a bulk load: what runs shows its tasks, what is over its rows."""
+    """A line per stage of a bulk load: its rows, and of what runs how many tasks are done."""
     with _bar(output, TextColumn("{task.fields[amount]}")) as bar:
         lines: dict[str, TaskID] = {}
 
@@ -100,14 +100,26 @@ def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
             line = lines.get(progress.stage)
             if line is None:
                 line = lines[progress.stage] = bar.add_task(progress.stage, total=None, amount="")
-            if not progress.finished:
-                total = progress.tasks or None
-                amount = f"{progress.tasks_done}/{progress.tasks} tasks"
-                bar.update(line, completed=progress.tasks_done, total=total, amount=amount)
+            amount = _amount(progress)
+            if progress.finished:
+                bar.update(line, completed=1, total=1, amount=amount)
                 return
-            rows = progress.rows or 0
-            rate = f" {rows / progress.seconds:,.0f}/s" if progress.seconds else ""
-            amount = f"{rows:,} rows{rate}"
-            bar.update(line, completed=1, total=1, amount=amount)
+            total = progress.tasks or None
+            amount = ", ".join(part for part in (amount, _tasks(progress)) if part)
+            bar.update(line, completed=progress.tasks_done, total=total, amount=amount)
 
         yield watch
+
+
+def _amount(progress: StageProgress) -> str:
+    """How much a stage has done, and how fast; nothing where that is not known yet."""
+    if progress.files is not None:
+        return counted(progress.files, "file")
+    if progress.rows is None:
+        return ""
+    rate = f" {progress.rows / progress.seconds:,.0f}/s" if progress.seconds else ""
+    return f"{progress.rows:,} rows{rate}"
+
+
+def _tasks(progress: StageProgress) -> str:
+    return f"{progress.tasks_done}/{progress.tasks} tasks"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from omnigraph.errors import NotFound
+from omnigraph.errors import InputError, NotFound
 
 _BLOCK_BYTES = 1 << 20
 _RECORDS = (".jsonl", ".ndjson", ".json")
-_COMPRESSED = (".gz", ".zst", ".bz2", ".lz4")
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 Data = bytes | str | Iterable[bytes]
 
@@ -25,9 +25,10 @@ def read_records(
 ) -> bytes:
     """All records as one text of lines; files may be compressed, and directories or patterns.
 
-    Raises `NotFound` for what names no file. A server takes one request, so all of it is in memory.
+    Raises `NotFound` for what names no file, and `InputError` for a file that is named twice. A
+    server takes one request, so all of it is in memory.
     """
-    parts = [_content(file) for path in paths for file in _files(Path(path).expanduser())]
+    parts = [_content(file) for file in _all_files(paths)]
     if isinstance(data, str):
         parts.append(data.encode())
     elif isinstance(data, bytes):
@@ -40,10 +41,28 @@ def read_records(
     return b"\n".join(part.removesuffix(b"\n") for part in parts)
 
 
-def _files(path: Path) -> Iterator[Path]:
-    """The files that a path, a directory or a pattern names, as loads on the storage find them."""
+# What follows finds the files that loads on the storage find; there, it is done for tables too.
+
+
+def _all_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        for file in _files(Path(path).expanduser()):
+            if file.resolve() in seen:
+                raise InputError(
+                    f"{file} is given twice",
+                    hint="name each file once; directories and patterns may hold others you name",
+                    details={"file": str(file)},
+                )
+            seen.add(file.resolve())
+            yield file
+
+
+def _files(path: Path) -> list[Path]:
+    """The files that a path, a directory or a pattern names, once each."""
     names = [path]
-    if has_magic(str(path)):
+    # A file may be called like a pattern.
+    if has_magic(str(path)) and not os.path.lexists(path):
         names = [Path(name) for name in sorted(glob(str(path), recursive=True))]  # noqa: PTH207
         if not names:
             raise NotFound(
@@ -51,6 +70,9 @@ def _files(path: Path) -> Iterator[Path]:
                 hint="quote the pattern if your shell should not expand it",
                 details={"file": str(path)},
             )
+        base = next(parent for parent in path.parents if not has_magic(str(parent)))
+        if not _is_note(path.relative_to(base)):
+            names = [name for name in names if not _is_note(name.relative_to(base))]
     found = [file for name in names for file in (_below(name) if name.is_dir() else [name])]
     if not found:
         raise NotFound(
@@ -58,27 +80,41 @@ def _files(path: Path) -> Iterator[Path]:
             hint=f"names end in {', '.join(_RECORDS)}",
             details={"file": str(path)},
         )
-    yield from found
+    shortest: dict[Path, Path] = {}
+    for file in sorted(found, key=lambda file: (len(file.parts), file.is_symlink())):
+        shortest.setdefault(file.resolve(), file)
+    return sorted(shortest.values())
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    for file in sorted(directory.rglob("*")):
-        # As everywhere in a lake: such names are notes of whoever wrote the directory.
-        is_note = any(part.startswith(("_", ".")) for part in file.relative_to(directory).parts)
-        if file.is_file() and not is_note and _has_records(file.name):
-            yield file
+    seen: set[str] = set()
+    for current, folders, names in os.walk(directory, followlinks=True):
+        if os.path.realpath(current) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(current))
+        for file in (Path(current, name) for name in names):
+            if _has_records(file.name) and not _is_note(file.relative_to(directory)):
+                yield file
+
+
+def _is_note(below: Path) -> bool:
+    """As everywhere in a lake: such names are notes of whoever wrote the directory."""
+    return any(part.startswith(("_", ".")) for part in below.parts)
 
 
 def _has_records(name: str) -> bool:
+    name = name.lower()
     for suffix in _COMPRESSED:
         name = name.removesuffix(suffix)
-    return Path(name).suffix.lower() in _RECORDS
+    return name.endswith(_RECORDS)
 
 
 def _content(path: Path) -> bytes:
     if not path.exists():
         raise NotFound(f"there is no file `{path}`", details={"file": str(path)})
     # The name says how it is compressed, as with loads on the storage.
-    with pa.input_stream(str(path), compression="detect", buffer_size=_BLOCK_BYTES) as stream:
+    compression = _COMPRESSED.get(path.suffix.lower())
+    with pa.input_stream(str(path), compression=compression, buffer_size=_BLOCK_BYTES) as stream:
         content: bytes = stream.read()
     return content

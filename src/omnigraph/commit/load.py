@@ -126,9 +126,8 @@ def _refuse_existing(key: str, table: InputTable, view: GraphView) -> None:
     taken = pc.is_in(table.rows[ID], value_set=existing[ID].combine_chunks())
     row = pc.index(taken, True).as_py()
     where = TableKey.parse(key)
-    error = KeyConflict(where.kind, where.type_name, table.rows[ID][row].as_py())
-    error.hint = f"{table.places.of(row)}: use mode merge to update existing entities"
-    raise error
+    entity_id, place = table.rows[ID][row].as_py(), str(table.places.of(row))
+    raise KeyConflict(where.kind, where.type_name, entity_id, place=place)
 
 
 def _existing(key: str, table: InputTable, view: GraphView, columns: Sequence[str]) -> pa.Table:

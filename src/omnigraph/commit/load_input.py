@@ -275,11 +275,11 @@ class _InputReader:
         spans = positions.group_by(ID).aggregate([("row", "min"), ("row", "max")])
         is_keyed = isinstance(type, NodeType) and bool(type.key)
         if is_keyed or self._mode != "merge":
-            repeated = spans.filter(pc.less(spans["row_min"], spans["row_max"]))
-            self._log.extend(
-                _repeated(raw, type, places, span["row_min"], span["row_max"])
-                for span in repeated.sort_by("row_max").to_pylist()
-            )
+            repeated = spans.filter(pc.less(spans["row_min"], spans["row_max"]))[ID]
+            several = positions.filter(pc.is_in(positions[ID], value_set=repeated))
+            rows = several.group_by(ID, use_threads=False).aggregate([("row", "list")])["row_list"]
+            by_second = sorted(rows.to_pylist(), key=lambda each: each[1])
+            self._log.extend(_repeated(raw, type, places, each) for each in by_second)
         return spans["row_max"].combine_chunks().sort()
 
 
@@ -287,24 +287,31 @@ def _number(problem: Problem) -> int:
     return 0 if problem.place is None else problem.place.number
 
 
-def _repeated(raw: pa.Table, type: TableType, places: Places, first: int, last: int) -> Problem:
-    """The problem of two records of one type with the same id."""
-    entity_id = raw[ID][last].as_py()
-    earlier = f"the first record with it is {places.of(first)}"
+def first_of(place: Place, count: int) -> str:
+    """Where the first of several records with one id is, and how many there are."""
+    also = f"; {count:,} records have it" if count > 2 else ""
+    return f"the first record with it is {place}{also}"
+
+
+def _repeated(raw: pa.Table, type: TableType, places: Places, rows: Sequence[int]) -> Problem:
+    """The problem of several records of one type with the same id."""
+    first, second = rows[:2]
+    entity_id = raw[ID][second].as_py()
+    earlier = first_of(places.of(first), len(rows))
     if isinstance(type, NodeType) and type.key:
         # The words of every other broken uniqueness, although both records have one id.
         columns = sorted(type.key)
-        values = [spell(raw[name][last].as_py(), type.properties[name].type) for name in columns]
+        values = [spell(raw[name][second].as_py(), type.properties[name].type) for name in columns]
         message = (
             f"@unique violation on {type.name}.{_listed(columns)}: value '{_listed(values)}'"
             f" held by '{entity_id}' and '{entity_id}'"
         )
-        return Problem("repeated_key", message, places.of(last), type.name, hint=earlier)
+        return Problem("repeated_key", message, places.of(second), type.name, hint=earlier)
     kind = "node" if isinstance(type, NodeType) else "edge"
     return Problem(
         "repeated_id",
         f"{kind} {type.name} repeats id '{entity_id}'",
-        places.of(last),
+        places.of(second),
         type.name,
         ID,
         hint=f"{earlier}; mode merge takes the last one",

@@ -20,7 +20,8 @@ from omnigraph.commit.records.problems import Place, Problem, ProblemKind, Unit
 from omnigraph.commit.records.rows import TypedRows
 from omnigraph.commit.validation import Violation, validate
 from omnigraph.commit.validation.values import broken_values
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.commit.validation.violations import MissingNode
+from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.conflicts import ConflictKind
 
 EXISTING_HINT = "use mode merge to update existing entities"
@@ -70,10 +71,18 @@ def checked_plan(
     for key, ids in existing.items():
         problems += _existing(loaded.tables[key], ids)
     said = {problem.message for problem in problems}
+    stranded: set[tuple[str, str | None, str]] = set()
     for violation in validate(plan.changes, loaded.catalog, view, given=plan.given, collect=True):
         # Values were looked at above, and a key that repeats was told as such.
-        if violation.kind in _KINDS and violation.message not in said:
-            problems += _located(violation, loaded)
+        if violation.kind not in _KINDS or violation.message in said:
+            continue
+        if violation.missing is not None and violation.missing.is_removed:
+            # An edge may start and end at one node, and lacks it once.
+            edge = (violation.type_name, violation.entity_id, violation.missing.entity_id)
+            if edge in stranded:
+                continue
+            stranded.add(edge)
+        problems += _located(violation, loaded)
     for problem in problems:
         findings.note(problem)
     findings.raise_if_any()
@@ -101,9 +110,9 @@ def _located(violation: Violation, loaded: LoadInput) -> list[Problem]:
     """A violation beside its record; none for what a refused record would have prevented."""
     kind = _KINDS[violation.kind]
     member: str | None = None
-    if kind == "missing_node":
-        member = violation.message.partition(" ")[0]
-        if _names_refused(violation, loaded, member):
+    if violation.missing is not None:
+        member = violation.missing.member
+        if _names_refused(violation.missing, loaded):
             return []
     elif kind == "unique":
         columns = violation.message.partition(": ")[0].rpartition(".")[2]
@@ -114,22 +123,28 @@ def _located(violation: Violation, loaded: LoadInput) -> list[Problem]:
     if table is not None and violation.entity_id is not None:
         row = pc.index(table.raw_rows[ID], violation.entity_id).as_py()
         place = table.places.of(row) if row >= 0 else None
+    elif table is not None and violation.degree is not None:
+        place = _first_edge(table, violation.degree.source)
     return [
         Problem(
             kind,
-            violation.message,
+            violation.sentence,
             place,
             violation.type_name,
             member,
-            entity_id=violation.entity_id,
+            violation.hint,
+            violation.entity_id,
         )
     ]
 
 
-def _names_refused(violation: Violation, loaded: LoadInput, member: str) -> bool:
-    edge = loaded.catalog.edges[violation.type_name]
-    node = edge.source if member == SRC else edge.target
-    assert member in (SRC, DST)
-    refused = loaded.refused_ids.get(f"node:{node}")
-    missing = violation.message.partition("'")[2].rpartition("'")[0]
-    return refused is not None and pc.index(refused, missing).as_py() >= 0
+def _first_edge(table: InputTable, source: str) -> Place | None:
+    """Where the first record of an edge with this source is."""
+    ids = table.rows[ID].filter(pc.equal(table.rows[SRC], source))
+    row = pc.index(pc.is_in(table.raw_rows[ID], value_set=ids), True).as_py()
+    return table.places.of(row) if row >= 0 else None
+
+
+def _names_refused(node: MissingNode, loaded: LoadInput) -> bool:
+    refused = loaded.refused_ids.get(f"node:{node.type_name}")
+    return refused is not None and pc.index(refused, node.entity_id).as_py() >= 0

@@ -45,11 +45,17 @@ def refuse_repetition(state: ManifestState, operation_id: str | None, kind: Comm
     for row in state.commits.values():
         if row.operation_id == operation_id:
             if row.kind != kind:
-                raise Conflict(
-                    f"operation id '{operation_id}' was already used for a {row.kind}",
-                    hint="use a new id for each write",
-                )
+                raise key_taken(operation_id, f"a {row.kind}", row)
             raise AlreadyWritten(row)
+
+
+def key_taken(key: str, used_for: str, row: CommitRow) -> Conflict:
+    """The error for an idempotency key that names another write."""
+    return Conflict(
+        f"the idempotency key '{key}' was already used for {used_for}",
+        hint=f"use a new key for each write; this one belongs to commit {row.commit_id}",
+        details={"idempotency_key": key, "graph_commit_id": row.commit_id},
+    )
 
 
 def mutation_receipt(row: CommitRow) -> MutationReceipt:
@@ -79,16 +85,3 @@ def load_receipt(row: CommitRow) -> LoadReceipt:
         commit_info(row),
         said["engine"],
     )
-
-
-def repeated_load(
-    earlier: AlreadyWritten, operation_id: str | None, input_digest: str | None
-) -> LoadReceipt:
-    """The receipt of the first load under an operation id, if it had the same input."""
-    known = (earlier.commit.receipt or {}).get("input_digest")
-    if None not in (known, input_digest) and known != input_digest:
-        raise Conflict(
-            f"operation id '{operation_id}' was already used for another input",
-            hint="use a new id, or key, for each input",
-        )
-    return load_receipt(earlier.commit)

@@ -73,16 +73,30 @@ class KeyConflict(Conflict):
     code = "key_conflict"
     detail_key = "key_conflict"
 
-    def __init__(self, entity_kind: str, type_name: str, entity_id: str | None = None) -> None:
+    def __init__(
+        self,
+        entity_kind: str,
+        type_name: str,
+        entity_id: str | None = None,
+        *,
+        place: str | None = None,
+        message: str | None = None,
+    ) -> None:
         details = {"entity_kind": entity_kind, "type_name": type_name}
         if entity_id is not None:
             details["entity_id"] = entity_id
         shown = f" with id '{entity_id}'" if entity_id is not None else ""
+        where = f"{place}: " if place is not None else ""
         super().__init__(
-            f"{entity_kind} {type_name}{shown} already exists",
+            message or f"{where}{entity_kind} {type_name}{shown} already exists",
             hint="use mode merge to update existing entities",
             details=details,
         )
+
+    def wire_detail(self) -> dict[str, Any]:
+        """Which entity; what else an input has that brought it is told beside it."""
+        told = ("entity_kind", "type_name", "entity_id")
+        return {"key_conflict": {name: self.details[name] for name in told if name in self.details}}
 
 
 class RowLevelCasContention(Conflict):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +14,7 @@ from omnigraph.branching.branches import create_branch, delete_branch
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.load_records import load_records
+from omnigraph.commit.load_request import LoadBranch, LoadRequest
 from omnigraph.commit.messages import checked_message
 from omnigraph.commit.mutate import mutate
 from omnigraph.commit.records.blobs import ExternalBlobs
@@ -21,7 +24,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import WritePath
 from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.errors import InputError, WrongVerb
+from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.gate import WriteGate
 from omnigraph.graph.upkeep import GraphUpkeep
 from omnigraph.model.receipts import (
@@ -29,16 +32,20 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MutationReceipt,
     check_load_mode,
+    checked_key,
 )
 from omnigraph.policy import Policy
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.source import Source
+from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.engine import EngineChoice, LoadEngine, Paths
+    from omnigraph.pipeline.engine import EngineChoice, LoadEngine
+    from omnigraph.pipeline.inputs import Frame, Paths
     from omnigraph.pipeline.jobs import Watch
+    from omnigraph.pipeline.sources import FileSource
 
 Written = TypeVar("Written")
 
@@ -84,6 +91,7 @@ class GraphWriting(GraphUpkeep):
         """
         self._gate.change("mutate", actor, branch or MAIN)
         message = checked_message(message)
+        operation_id = checked_key(operation_id)
         return self._with_newest_schema(
             "mutation",
             lambda: mutate(
@@ -133,9 +141,10 @@ class GraphWriting(GraphUpkeep):
 
         ``paths`` are JSONL files, directories or patterns with graph records; ``data`` are records
         themselves and may arrive in blocks. ``nodes`` and ``edges`` map type names to Parquet, CSV,
-        ORC, Avro, JSON, Arrow or Lance files, ``frames`` to Spark, pandas or Polars frames or Arrow
-        tables. A missing ``branch`` is created from ``from_`` if that is given. See the guide for
-        the modes `append`, `merge` and `overwrite`.
+        ORC, Avro, JSON, Arrow or Lance files, ``frames`` to Spark, pandas or Polars frames, Arrow
+        tables, or anything else with `__arrow_c_stream__`. A missing ``branch`` is created from
+        ``from_`` if that is given. See the guide for the modes `append`, `merge` and `overwrite`;
+        ``replace_types`` are types that an overwrite empties if it has no records of them.
 
         ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for what this
         process would not have loaded before Spark has started (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`),
@@ -144,18 +153,20 @@ class GraphWriting(GraphUpkeep):
         repeating it with the same input returns the first receipt. ``message`` is kept with the
         commit. ``dry_run`` says what would be written. ``max_errors`` problems of a bad input are
         shown, and with ``errors_out`` all of them written to a file. ``progress`` is told the bytes
-        of each block that was read in process, ``watch`` how the stages of a load on Spark come
-        along.
+        of each block of records that was read in process, ``watch`` how the stages of all other
+        loads come along.
         """
-        check_load_mode(mode)
-        self._gate.load(actor, branch or MAIN, from_, self.list_branches)
-        message = checked_message(message)
-        from omnigraph.commit.records.findings import MAX_ERRORS, Findings
-        from omnigraph.pipeline.engine import choose_engine, file_sources, named_frames
-        from omnigraph.pipeline.sources import find_files, input_digest, record_source
+        from omnigraph.pipeline import inputs
+        from omnigraph.pipeline.engine import choose_engine
 
-        files = file_sources(paths, nodes, edges)
-        held = named_frames(frames, self._kernel.accepted_schema().catalog) if frames else []
+        check_load_mode(mode)
+        target = branch or MAIN
+        self._gate.load(actor, target, from_, self.list_branches)
+        files = inputs.file_sources(paths, nodes, edges)
+        held: Sequence[Frame] = ()
+        if frames is not None:
+            catalog = self._kernel.accepted_schema().catalog
+            held = inputs.named_frames(frames, catalog, ignore_unknown=ignore_unknown)
         choice = choose_engine(
             engine,
             files,
@@ -164,87 +175,48 @@ class GraphWriting(GraphUpkeep):
             is_spark_named=spark is not None or spark_master is not None,
             environment=os.environ,
         )
+        request = LoadRequest(
+            target,
+            mode,
+            grammar,
+            starts_from=self._start_of(target, from_),
+            replace_types=self._replaced_types(replace_types, mode),
+            base_branch=from_,
+            actor_id=actor,
+            operation_id=checked_key(operation_id),
+            message=checked_message(message),
+            dry_run=dry_run,
+            max_errors=inputs.checked_max_errors(max_errors),
+            errors_out=inputs.checked_errors_out(errors_out, files, self.uri),
+            ignore_unknown=ignore_unknown,
+            external=(
+                self._external if choice.engine == "local" else self._external.on_spark(mode)
+            ),
+        )
         if on_engine is not None:
             on_engine(choice)
-        if errors_out is not None:
-            Path(errors_out).write_bytes(b"")  # what an earlier load found is not true any more
-        target = branch or MAIN
-        if dry_run and from_ is not None and target not in self.list_branches():
-            target = from_  # what the branch would start with
-        if from_ is None:
-            self._kernel.manifest.branch(target)  # a missing branch is told before reading input
-        if choice.is_bulk:
-            from omnigraph.pipeline.load import BulkRequest
-            from omnigraph.pipeline.run import run_bulk_load
+        made = LoadBranch(
+            partial(self._ensure_branch, target, from_, actor),
+            partial(self._drop_branch, target),
+        )
+        if not choice.is_bulk:
+            return self._load_records(files, data, request, made, progress)
+        from omnigraph.pipeline.run import run_bulk_load
 
-            request = BulkRequest(
-                files,
-                target,
-                mode,
-                grammar,
-                replace_types=tuple(replace_types),
-                base_branch=from_,
-                actor_id=actor,
-                operation_id=operation_id,
-                message=message,
-                dry_run=dry_run,
-                max_errors=MAX_ERRORS if max_errors is None else max_errors,
-                errors_out=None if errors_out is None else Path(errors_out),
-                ignore_unknown=ignore_unknown,
-                external=(
-                    self._external if choice.engine == "local" else self._external.on_spark(mode)
-                ),
-            )
-            receipt = run_bulk_load(
-                self._kernel,
-                self._path,
-                request,
-                held,
-                engine=choice.engine,
-                spark=spark,
-                master=spark_master,
-                conf=spark_conf,
-                ensure_branch=partial(self._ensure_branch, target, from_, actor),
-                drop_branch=partial(delete_branch, self._kernel, target),
-                watch=watch,
-            )
-            return self._counted(receipt)
-        found = [each for source in files for each in find_files(source)]
-        sources = [record_source(each) for each in found]
-        if isinstance(data, bytes | str):
-            sources.append(RecordSource.of(data))
-        elif data is not None:
-            sources.append(RecordSource.stream(data))
-        if progress is not None:
-            sources = [_watched(source, progress) for source in sources]
-        findings: Findings | None = None
-        if max_errors is not None or errors_out is not None:
-            findings = Findings(
-                MAX_ERRORS if max_errors is None else max_errors,
-                None if errors_out is None else Path(errors_out),
-            )
-        work = partial(
-            load_records,
+        receipt = run_bulk_load(
             self._kernel,
             self._path,
-            sources,
-            branch=target,
-            mode=mode,
-            grammar=grammar,
-            limits=self._limits,
-            external=self._external,
-            replace_types=replace_types,
-            base_branch=from_,
-            ensure_branch=partial(self._ensure_branch, target, from_, actor),
-            actor_id=actor,
-            operation_id=operation_id,
-            message=message,
-            input_digest=input_digest(found) if operation_id and data is None else None,
-            dry_run=dry_run,
-            findings=findings,
+            files,
+            request,
+            made,
+            frames=held,
+            engine=choice.engine,
+            spark=spark,
+            master=spark_master,
+            conf=spark_conf,
+            watch=watch,
         )
-        is_stream = data is not None and not isinstance(data, bytes | str)
-        return self._with_newest_schema("load", work, repeatable=not is_stream)
+        return self._counted(receipt)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -258,13 +230,76 @@ class GraphWriting(GraphUpkeep):
             )
         return plan
 
-    def _ensure_branch(self, name: str, from_: str | None, actor: str | None) -> bool:
-        """Create a missing branch if the caller said from where; whether it was created."""
+    def _load_records(
+        self,
+        files: Sequence[FileSource],
+        data: bytes | str | Iterable[bytes] | None,
+        request: LoadRequest,
+        branch: LoadBranch,
+        progress: Callable[[int], None] | None,
+    ) -> LoadReceipt:
+        """Load graph records in this process."""
+        from omnigraph.pipeline.sources import find_all, input_digest, record_source
+
+        found = find_all(files)
+        sources = [record_source(each) for each in found]
+        is_stream = data is not None and not isinstance(data, bytes | str)
+        if isinstance(data, bytes | str):
+            sources.append(RecordSource.of(data))
+        elif data is not None:
+            sources.append(RecordSource.stream(data))
+        if progress is not None:
+            sources = [_watched(source, progress) for source in sources]
+        if request.operation_id is not None and not is_stream:
+            digest = input_digest(found)
+            if isinstance(data, bytes | str):
+                digest += sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+            request = replace(request, input_digest=digest)
+        request.forget_problems()
+        work = partial(
+            load_records,
+            self._kernel,
+            self._path,
+            sources,
+            request,
+            branch,
+            limits=self._limits,
+        )
+        return self._with_newest_schema("load", work, repeatable=not is_stream)
+
+    def _replaced_types(self, given: Iterable[str], mode: LoadMode) -> tuple[str, ...]:
+        if not given:
+            return ()
+        from omnigraph.pipeline.inputs import replaced_types
+
+        return replaced_types(given, mode, self._kernel.accepted_schema().catalog)
+
+    def _start_of(self, name: str, from_: str | None) -> str | None:
+        """The branch a missing one is to be made from; raises `NotFound` if there is none.
+
+        None for a branch that exists. Told before any input is read.
+        """
+        if name == MAIN or name in (known := self.list_branches()):
+            return None
+        if from_ is None:
+            raise NotFound(
+                f"there is no branch `{name}`",
+                hint=did_you_mean(name, known)
+                or 'add `--from main` (from_="main" in Python) to create it',
+            )
+        self._kernel.manifest.branch(from_)
+        return from_
+
+    def _ensure_branch(self, name: str, from_: str | None, actor: str | None) -> str | None:
+        """Create a missing branch if the caller said from where; the commit it starts with."""
         if from_ is None or name in self.list_branches():
-            return False
+            return None
         self._gate.branch_create("load", actor, from_, name)
-        create_branch(self._kernel, name, from_, actor_id=actor)
-        return True
+        return create_branch(self._kernel, name, from_, actor_id=actor).source_commit_id
+
+    def _drop_branch(self, name: str, start: str) -> None:
+        """Delete a branch that was made for a load, unless somebody has written to it since."""
+        delete_branch(self._kernel, name, expected_head=start)
 
     def _with_newest_schema(
         self, operation: str, write: Callable[[], Written], *, repeatable: bool = True

@@ -7,13 +7,12 @@ Arrow can convert without a loss is converted in one go. Any other column become
 
 from __future__ import annotations
 
-import datetime as dt
-import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,20 +22,24 @@ from omnigraph.model.temporal import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.model.types import Scalar, ValueType
 
 _DAY_MS = 86_400_000
-_PER_MS = {"us": 1_000, "ns": 1_000_000}
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TO_MS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
+"""What a number of each unit is multiplied with and divided by."""
+_EXTENSION_NAME = b"ARROW:extension:name"
 
 
 def column_from_arrow(column: pa.Array, type: ValueType, *, name: str, strict: bool) -> pa.Array:
     """The column of property ``name`` holding ``column``; raises as `column_from_json` does."""
     clean = _clean(_plain(column), type, null_items=not strict)
     if clean is None or (clean.null_count and not type.nullable):
-        return column_from_json(json_values(column), type, name=name, strict=strict)
+        return column_from_json(json_values(column, type), type, name=name, strict=strict)
     return clean
 
 
 def accepts(type: ValueType, given: pa.DataType) -> bool:
     """Whether a column of type ``given`` can hold values of ``type`` at all."""
+    if isinstance(given, pa.BaseExtensionType):
+        plain = _plain_type(given)
+        return plain is not None and accepts(type, plain)
     if pa.types.is_dictionary(given):
         given = given.value_type
     if pa.types.is_null(given):
@@ -49,6 +52,37 @@ def accepts(type: ValueType, given: pa.DataType) -> bool:
     if _is_text(given):
         return type.scalar in _FROM_TEXT
     return any(fits(given) for fits in _FROM[type.scalar])
+
+
+def declared_type(column: pa.Field) -> pa.DataType:
+    """The type a column was given by whoever wrote it.
+
+    An extension type that this process has not heard of looks like the type it is stored in, with
+    a note beside it. Months that are stored as numbers are no numbers for that.
+    """
+    name = (column.metadata or {}).get(_EXTENSION_NAME)
+    if name is not None and not isinstance(column.type, pa.BaseExtensionType):
+        return pa.opaque(column.type, name.decode(errors="replace"), "unknown")
+    if _is_list(column.type):
+        item = column.type.value_field
+        declared = declared_type(item)
+        return column.type if declared == item.type else pa.list_(item.with_type(declared))
+    return column.type
+
+
+def _plain_type(extension: pa.BaseExtensionType) -> pa.DataType | None:
+    """What the values of an extension type are to us; None for one without a meaning here."""
+    match extension:
+        case pa.UuidType():
+            return pa.string()
+        case pa.Bool8Type():
+            return pa.bool_()
+        case pa.JsonType():
+            return extension.storage_type
+        case pa.FixedShapeTensorType() if len(extension.shape) == 1:
+            return extension.storage_type
+        case _:
+            return None
 
 
 def _is_text(type: pa.DataType) -> bool:
@@ -95,13 +129,27 @@ _FROM: dict[Scalar, tuple[Any, ...]] = {
 
 
 def _plain(column: pa.Array) -> pa.Array:
+    """The same values in a type that is no dictionary, no view of texts and no extension."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if isinstance(column, pa.ExtensionArray):
+        column = _unwrapped(column)
+    if pa.types.is_string_view(column.type):
+        # Arrow can neither take nor filter them.
+        column = column.cast(pa.string())
+    elif _is_list(column.type) and pa.types.is_string_view(column.type.value_type):
+        column = column.cast(pa.list_(pa.string()))
     return column
+
+
+def _unwrapped(column: pa.ExtensionArray) -> pa.Array:
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([value and str(value) for value in column.to_pylist()], pa.string())
+    plain = _plain_type(column.type)
+    assert plain is not None, f"{column.type} was not refused"
+    return column.storage.cast(plain)
 
 
 def _clean(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array | None:
@@ -121,7 +169,7 @@ def _clean(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array |
 def _scalars(column: pa.Array, scalar: Scalar) -> pa.Array | None:
     given = column.type
     if not any(fits(given) for fits in _FROM[scalar]):
-        return column.cast(pa.string()) if scalar is Scalar.STRING and _is_text(given) else None
+        return _texts(column) if scalar is Scalar.STRING and _is_text(given) else None
     if scalar is Scalar.BOOL:
         return column
     if scalar.is_integer:
@@ -129,12 +177,28 @@ def _scalars(column: pa.Array, scalar: Scalar) -> pa.Array | None:
     if scalar.is_float:
         return _floats(column, scalar)
     if scalar is Scalar.DATE:
+        if pa.types.is_date32(given):
+            return _bounded(column.view(pa.int32()), DAYS_MIN, DAYS_MAX, pa.date32())
         days = column if pa.types.is_integer(given) else _floor_div(_epoch_ms(column), _DAY_MS)
         return _bounded(days.cast(pa.int32()), DAYS_MIN, DAYS_MAX, pa.date32())
     if scalar is Scalar.DATETIME:
         ms = column if pa.types.is_integer(given) else _epoch_ms(column)
         return _bounded(ms.cast(pa.int64()), MS_MIN, MS_MAX, TIMESTAMP)
     return _blobs(column)
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    texts = column.cast(pa.string())
+    if texts.null_count and not _is_sound(_without_nulls(texts)):
+        # Arrow does not mind what lies beneath a null, tables do.
+        texts = texts.take(pa.array(range(len(texts))))
+    return texts
+
+
+def _without_nulls(texts: pa.StringArray) -> pa.StringArray:
+    """The same array, in which nulls are the texts that lie beneath them."""
+    _, offsets, data = texts.buffers()
+    return pa.StringArray.from_buffers(len(texts), offsets, data, offset=texts.offset)
 
 
 def _floats(column: pa.Array, scalar: Scalar) -> pa.Array | None:
@@ -152,9 +216,10 @@ def _epoch_ms(column: pa.Array) -> pa.Array:
     numbers = column.view(pa.int64())
     if pa.types.is_date64(given):
         return numbers
-    if given.unit == "s":
-        return pc.multiply_checked(numbers, 1000)
-    return _floor_div(numbers, _PER_MS[given.unit]) if given.unit in _PER_MS else numbers
+    times, over = _TO_MS[given.unit]
+    if times > 1:
+        return pc.multiply_checked(numbers, times)
+    return _floor_div(numbers, over) if over > 1 else numbers
 
 
 def _floor_div(numbers: pa.Array, divisor: int) -> pa.Array:
@@ -176,6 +241,9 @@ def _lists(column: pa.Array, type: ValueType, *, null_items: bool) -> pa.Array |
     items = _clean(_plain(column.flatten()), type.item, null_items=False)
     if items is None or (items.null_count and not null_items):
         return None
+    if not len(items):
+        # What is left of a slice still points behind its first letter, which Lance refuses.
+        items = pa.nulls(0, items.type)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(column) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -216,54 +284,95 @@ def _blobs(column: pa.Array) -> pa.Array:
     )
 
 
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def sound_texts(column: pa.Array) -> tuple[pa.Array, Sequence[int]]:
+    """``column`` with nulls for values that hold a text which is not UTF-8, and their positions.
+
+    Arrow takes the bytes of a text on trust. A table would be unreadable with them.
+    """
+    column = _plain(column)
+    if not _holds_texts(column.type) or _is_sound(column):
+        return column, ()
+    bad = _unsound_positions(column)
+    kept = np.arange(len(column))
+    is_bad = np.isin(kept, bad)
+    # Taken and not masked: beneath a null the bytes would still be there.
+    return column.take(pa.array(kept, mask=is_bad)), bad
+
+
+def _holds_texts(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type) or _is_list(type):
+        return _holds_texts(type.value_type)
+    return _is_text(type)
+
+
+def _is_sound(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _unsound_positions(column: pa.Array) -> list[int]:
+    column = _plain(column)
+    if _is_list(column.type):
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        rows = np.repeat(np.arange(len(column)), lengths)
+        return sorted({int(rows[i]) for i in _unsound_positions(column.flatten())})
+    values = column.cast(pa.large_binary()).to_pylist()
+    return [i for i, value in enumerate(values) if value is not None and not _is_utf8(value)]
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 # --- value by value -------------------------------------------------------------------------------
 
 
-def json_values(column: pa.Array) -> list[object]:
-    """The values of a column as JSON would give them, for `model.values` to judge."""
-    return [_json_value(value) for value in _plain(column).to_pylist()]
+def json_values(column: pa.Array, type: ValueType) -> list[object]:
+    """The values of a column as JSON would give them to ``type``, for `model.values` to judge."""
+    column = _plain(column)
+    if pa.types.is_temporal(column.type):
+        return _epoch_values(column, type.scalar)
+    if _is_list(column.type):
+        items = json_values(column.flatten(), type.item if type.is_list else type)
+        return _regrouped(items, column)
+    return [_json_value(value) for value in column.to_pylist()]
+
+
+def _epoch_values(column: pa.Array, scalar: Scalar) -> list[object]:
+    """Moments as days or milliseconds, of any size: Python has no objects beyond its years."""
+    in_days = pa.types.is_date32(column.type)
+    times, over = (_DAY_MS, 1) if in_days else _TO_MS[getattr(column.type, "unit", "ms")]
+    if scalar is Scalar.DATE:
+        over *= _DAY_MS
+    numbers = column.view(pa.int32() if in_days else pa.int64()).to_pylist()
+    return [None if number is None else number * times // over for number in numbers]
+
+
+def _regrouped(items: Sequence[object], lists: pa.Array) -> list[object]:
+    """Items as lists again, null where ``lists`` is."""
+    grouped: list[object] = []
+    end = 0
+    for length in pc.list_value_length(lists).to_pylist():
+        start, end = end, end + (length or 0)
+        grouped.append(None if length is None else list(items[start:end]))
+    return grouped
 
 
 def _json_value(value: object) -> object:
     match value:
-        case dt.datetime():
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
-            return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
-        case dt.date():
-            return (value - _EPOCH.date()).days
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
-        case list() | tuple():
-            return [_json_value(item) for item in value]
+        case UUID():
+            return str(value)
         case _:
             return value
-
-
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_WORDS = {"true": True, "false": False}
-
-
-def values_from_text(texts: pa.Array, type: ValueType) -> list[object]:
-    """The JSON values that the cells of a text file stand for, null for a null cell.
-
-    A cell that does not look like a value of ``type`` stays a text, and will be refused as one.
-    """
-    cells = _plain(texts).to_pylist()
-    if type.is_list or type.is_vector:
-        return [None if cell is None else _array(cell) for cell in cells]
-    scalar = type.scalar
-    if scalar is Scalar.BOOL:
-        return [_WORDS.get(cell.lower(), cell) if cell is not None else None for cell in cells]
-    if scalar.is_integer:
-        return [int(cell) if cell and _INTEGER.fullmatch(cell) else cell for cell in cells]
-    if scalar.is_float:
-        return [float(cell) if cell and _NUMBER.fullmatch(cell) else cell for cell in cells]
-    return list(cells)
-
-
-def _array(cell: str) -> object:
-    try:
-        return orjson.loads(cell)
-    except orjson.JSONDecodeError:
-        return cell

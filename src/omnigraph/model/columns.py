@@ -72,6 +72,8 @@ def _clean_column(
     values: Sequence[object], type: ValueType, *, null_items: bool
 ) -> pa.Array | None:
     """The whole column at once, or None if any value needs a closer look."""
+    if len(values) and values[0] is None and values.count(None) == len(values):
+        return pa.nulls(len(values), arrow_type(type)) if type.nullable else None
     if type.is_blob:
         return None
     try:
@@ -108,12 +110,12 @@ def _scalars(values: Sequence[object], scalar: Scalar) -> pa.Array | None:
             return _floats(values, scalar, has_integers=int in kinds)
     elif scalar is Scalar.DATE:
         if kinds <= {str}:
-            return _within(pa.array(values, pa.string()).cast(pa.date32()), DAYS_MIN, DAYS_MAX)
+            return dates_from_texts(pa.array(values, pa.string()))
         if kinds <= {int}:
             return _within(pa.array(values, pa.int32()).cast(pa.date32()), DAYS_MIN, DAYS_MAX)
     elif scalar is Scalar.DATETIME:
         if kinds <= {str}:
-            return _datetimes(pa.array(values, pa.string()))
+            return datetimes_from_texts(pa.array(values, pa.string()))
         if kinds <= {int}:
             return _within(pa.array(values, pa.int64()).cast(TIMESTAMP), MS_MIN, MS_MAX)
     return None
@@ -133,7 +135,13 @@ _UNZONED = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?$"
 _BEYOND_MS = r"(\.\d{3})\d+"
 
 
-def _datetimes(texts: pa.StringArray) -> pa.Array | None:
+def dates_from_texts(texts: pa.StringArray) -> pa.Array | None:
+    """The dates of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
+    return _within(texts.cast(pa.date32()), DAYS_MIN, DAYS_MAX)
+
+
+def datetimes_from_texts(texts: pa.StringArray) -> pa.Array | None:
+    """The instants of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
     if _all_match(texts, _ZONED):
         parsed = TIMESTAMP
     elif _all_match(texts, _UNZONED):

@@ -19,6 +19,9 @@ CommitKind = Literal[
 ]
 """What a commit was made by; `maintenance` promises unchanged content."""
 
+KEY_CHARACTERS_MAX = 200
+"""Of an idempotency key."""
+
 
 def check_load_mode(mode: str) -> None:
     """Raise `InputError` for anything but a `LoadMode`: a misspelt one must not mean another."""
@@ -28,6 +31,30 @@ def check_load_mode(mode: str) -> None:
             hint="append adds, merge updates what is there by key, overwrite replaces all of a "
             "type",
         )
+
+
+def checked_key(key: object, name: str = "operation_id") -> str | None:
+    """An idempotency key as commits keep it; None for none.
+
+    Raises `InputError` calling it ``name`` if it is no text, blank or too long.
+    """
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise InputError(
+            f"`{name}` is a text, not {type(key).__name__}", hint="name the write, or leave it out"
+        )
+    if not key.strip():
+        raise InputError(
+            f"`{name}` is empty",
+            hint="give every write a name of its own, or leave it out; is a variable unset?",
+        )
+    if len(key) > KEY_CHARACTERS_MAX:
+        raise InputError(
+            f"`{name}` has {len(key)} characters, at most {KEY_CHARACTERS_MAX} are kept",
+            hint="a name, a date or a digest will do",
+        )
+    return key
 
 
 @dataclass(frozen=True, slots=True)

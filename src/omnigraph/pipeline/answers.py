@@ -1,7 +1,8 @@
-"""What tasks say: few words about many rows, as rows of a kind and a JSON text.
+"""What tasks say: few words about many rows.
 
-A record within an answer travels as the list of its fields. Within one process an answer is handed
-on as it is, and may hold what has no JSON form.
+From a task that was given a number, an answer comes as it is. From one that was given rows of a
+frame it comes as rows itself, of a kind and a JSON text, in which a record is the list of its
+fields. Within one process an answer may also hold what does not travel at all.
 """
 
 from __future__ import annotations

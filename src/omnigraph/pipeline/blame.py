@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.load_input import first_of
 from omnigraph.commit.load_problems import EXISTING_HINT
 from omnigraph.commit.records.problems import Place, Problem
+from omnigraph.commit.validation.violations import (
+    STRANDED_HINT,
+    TOO_FEW_HINT,
+    TOO_MANY_HINT,
+    MissingNode,
+    stranded,
+)
 from omnigraph.pipeline.answers import Work, one_number
 from omnigraph.pipeline.checks import broken_here, broken_keys
 from omnigraph.pipeline.claims import ROLES, Rule
@@ -61,6 +69,11 @@ class Located:
     new: int
     at: tuple[int, int]
     """The piece and number that stand for it in messages: of an upsert, its first record's."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether no record of the input stands for it."""
+        return self.at[0] < 0
 
 
 # --- claims on broken keys, in the order of rules, keys and records -------------------------------
@@ -242,6 +255,16 @@ def _located(row: Any) -> Located:
     )
 
 
+def _once_each(ends: Sequence[Located]) -> Iterator[Located]:
+    """The edges that lack a node; one that stays and starts and ends there lacks it once."""
+    seen: set[tuple[str, str]] = set()
+    for end in sorted(ends, key=lambda end: end.member, reverse=True):
+        edge = (end.member.partition(".")[0], end.entity_id)
+        if not end.is_committed or edge not in seen:
+            yield end
+        seen.add(edge)
+
+
 def listed(parts: Sequence[str]) -> str:
     """Names or values as messages show them: several in brackets."""
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
@@ -266,7 +289,7 @@ class _Explainer:
         """What is said about the key; ``claims`` come in the order of the input."""
         records = [claim for claim in claims if claim.role == "new"]
         if self.rule.kind == "degree":
-            yield self._degree(claims[0].new + claims[0].old)
+            yield self._degree(claims)
         elif self.rule.kind == "unique":
             yield from self._taken(records, [claim for claim in claims if claim.role == "old"])
         else:
@@ -276,10 +299,10 @@ class _Explainer:
         ends = [claim for claim in claims if claim.role == "end"]
         is_known = bool(records) or any(claim.role == "old" for claim in claims)
         if ends and not is_known:
-            yield from map(self._dangling, ends)
+            yield from map(self._dangling, _once_each(ends))
         given = [claim for claim in claims if claim.role == "raw"] or records
         if len(given) > 1:
-            yield self._repeated(given[0], given[-1])
+            yield self._repeated(given)
         elif records and self.rule.refuses_existing and records[0].old:
             kind = "edge" if isinstance(self._type, EdgeType) else "node"
             yield self._problem(
@@ -292,32 +315,38 @@ class _Explainer:
 
     def _dangling(self, end: Located) -> Problem:
         edge, _, column = end.member.partition(".")
+        message = f"{column} '{self._key}' not found in {self._type.name}"
+        hint = "add the node, or leave out the edge"
+        if end.is_committed:
+            node = MissingNode(column, self._type.name, self._key)
+            message, hint = stranded(edge, end.entity_id, node), STRANDED_HINT
         return self._problem(
             "missing_node",
-            f"{column} '{self._key}' not found in {self._type.name}",
+            message,
             end,
-            "add the node, or leave out the edge",
+            hint,
             type_name=edge,
             member=column,
         )
 
-    def _repeated(self, first: Located, last: Located) -> Problem:
-        earlier = f"the first record with it is {self._place_of(first.piece, first.number)}"
-        last = replace(last, at=(last.piece, last.number))
+    def _repeated(self, given: Sequence[Located]) -> Problem:
+        first, second = given[:2]
+        earlier = first_of(self._place_of(first.piece, first.number), len(given))
+        second = replace(second, at=(second.piece, second.number))
         if isinstance(self._type, NodeType) and self._type.key:
             names = sorted(self._type.key)
             return self._problem(
                 "repeated_key",
                 f"@unique violation on {self._type.name}.{listed(names)}: value"
                 f" '{self._shown(self._type.key, names)}' held by '{self._key}' and '{self._key}'",
-                last,
+                second,
                 earlier,
             )
         kind = "node" if isinstance(self._type, NodeType) else "edge"
         return self._problem(
             "repeated_id",
             f"{kind} {self._type.name} repeats id '{self._key}'",
-            last,
+            second,
             f"{earlier}; mode merge takes the last one",
             member="id",
         )
@@ -357,16 +386,20 @@ class _Explainer:
             member=columns[0] if len(columns) == 1 else None,
         )
 
-    def _degree(self, count: int) -> Problem:
+    def _degree(self, claims: Sequence[Located]) -> Problem:
         limits = self.rule.cardinality
         assert limits is not None
-        bound = f"min {limits.minimum}" if count < limits.minimum else f"max {limits.maximum}"
+        count = claims[0].new + claims[0].old
+        too_few = count < limits.minimum
+        bound = f"min {limits.minimum}" if too_few else f"max {limits.maximum}"
         message = f"source '{self._key}' has {count} edges ({bound})"
+        written = [claim.at for claim in claims if claim.role == "new" and not claim.is_committed]
         return Problem(
             "cardinality",
             f"@card violation on edge {self._type.name}: {message}",
-            None,
+            self._place_of(*min(written)) if written else None,
             self._type.name,
+            hint=TOO_FEW_HINT if too_few else TOO_MANY_HINT,
             entity_id=self._key,
         )
 
@@ -398,4 +431,4 @@ class _Explainer:
         )
 
     def _at(self, claim: Located) -> Place | None:
-        return None if claim.at[0] < 0 else self._place_of(*claim.at)
+        return None if claim.is_committed else self._place_of(*claim.at)

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from omnigraph.pipeline.claims import ROLES, Rule
-from omnigraph.pipeline.counting import (
-    CLAIMS,
-    CheckJob,
-    check_keys,
-    claims_max,
-    count_claims,
-    count_keys,
-    key_tasks,
-)
+from omnigraph.pipeline.counting import CLAIMS, CheckJob, claims_max, count_claims
 from omnigraph.pipeline.jobs import Jobs
+from omnigraph.pipeline.keys import check_shares, count_in_shares, shares_of, whole_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,15 +18,11 @@ if TYPE_CHECKING:
 KEYS_MAX = 16_000_000
 """Keys of one rule that one worker holds, at about 60 bytes each with what finds them."""
 
-KEYS_FEW = 100_000
-"""Keys up to which a worker checks one rule after another."""
-
 
 def broken_here(jobs: Jobs, job: CheckJob) -> list[pa.RecordBatch]:
     """Every key that breaks a rule, with its counts, found by this process."""
-    # Ends are looked for by a join, which takes all cores by itself.
-    tasks = key_tasks(job, slots=1)
-    return jobs.batches_here("check", len(tasks), check_keys(job, tasks))
+    shares = whole_rules(job)
+    return jobs.batches_here("check", len(shares), check_shares(job, shares))
 
 
 def count_broken(jobs: Jobs, job: CheckJob) -> int:
@@ -41,22 +30,18 @@ def count_broken(jobs: Jobs, job: CheckJob) -> int:
     label = f"{len(job.parts)} parts"
     if claims_max(job) > KEYS_MAX:
         return jobs.run("check", label, lambda: broken_keys(jobs.spark, job).count())
-    tasks = key_tasks(job, jobs.slots)
-    return sum(jobs.each_on_workers("check", label, len(tasks), count_keys(job, tasks)))
+    shares = shares_of(job, jobs.slots)
+    return sum(jobs.each_on_workers("check", label, len(shares), count_in_shares(job, shares)))
 
 
 def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:
     """Every key that breaks a rule, with its counts; evaluated when somebody asks."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    keys = claims_max(job)
-    if keys <= KEYS_MAX:
-        slots = spark.sparkContext.defaultParallelism
-        tasks = key_tasks(job, slots)
-        # Few keys are checked sooner than a task is started.
-        partitions = min(len(tasks), slots) if keys <= KEYS_FEW else len(tasks)
-        numbers = spark.range(0, len(tasks), 1, partitions)
-        return numbers.mapInArrow(check_keys(job, tasks), CLAIMS)
+    if claims_max(job) <= KEYS_MAX:
+        shares = shares_of(job, spark.sparkContext.defaultParallelism)
+        numbers = spark.range(0, len(shares), 1, len(shares))
+        return numbers.mapInArrow(check_shares(job, shares), CLAIMS)
     parts = len(job.parts) + 1
     claims = spark.range(0, parts, 1, parts).mapInArrow(count_claims(job), CLAIMS)
     counted = claims.groupBy("rule", "key").agg(*(F.sum(role).alias(role) for role in ROLES))

@@ -1,31 +1,14 @@
-"""Which engine runs a load, and why; and the way from what a caller names to sources."""
+"""Which engine runs a load, and why."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Literal, get_args
 
-import pyarrow as pa
-
-from omnigraph.commit.records.hints import name_hint
 from omnigraph.errors import InputError
-from omnigraph.pipeline.sources import (
-    FileSource,
-    Format,
-    Found,
-    FrameSource,
-    Source,
-    find_files,
-)
-from omnigraph.schema.catalog import Catalog
-
-if TYPE_CHECKING:
-    from omnigraph.pipeline.session import SparkWhenNeeded
+from omnigraph.pipeline.inputs import Frame
+from omnigraph.pipeline.sources import FileSource, Format, Found, find_files
 
 LoadEngine = Literal["auto", "local", "spark"]
 Engine = Literal["local", "spark"]
@@ -35,12 +18,10 @@ ENGINE_VARIABLE = "OMNIGRAPH_ENGINE"
 THRESHOLD_VARIABLE = "OMNIGRAPH_SPARK_THRESHOLD_BYTES"
 THRESHOLD_BYTES = 64 << 20
 
-COLUMNAR: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance")
-COLUMNAR_SHARE = 4
-"""Tables in columns count for so much less: nothing of them is read in Python, so that threads of
-one process load them as fast as workers do."""
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+BY_ARROW: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance", "csv")
+BY_ARROW_SHARE = 4
+"""Tables that Arrow reads count for so much less: nothing of them is read under Python's lock, so
+that threads of one process load them as fast as workers do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +35,6 @@ class EngineChoice:
 
     def __str__(self) -> str:
         return f"{self.engine} ({self.reason})"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Rows of one type that somebody holds in memory, or knows how to compute."""
-
-    table_key: str
-    rows: Any
-    """An Arrow table, or a frame of Spark."""
-
-    @property
-    def is_of_spark(self) -> bool:
-        """Whether only Spark can read it."""
-        return not isinstance(self.rows, pa.Table)
 
 
 def choose_engine(
@@ -120,11 +87,10 @@ def choose_engine(
 
 
 def _weight(files: Sequence[Found], held: int) -> int:
-    """What an input counts for, in bytes of text."""
-    columnar = held + sum(found.size for found in files if found.format in COLUMNAR)
-    return columnar // COLUMNAR_SHARE + sum(
-        found.size for found in files if found.format not in COLUMNAR
-    )
+    """What an input counts for, in bytes that Python reads."""
+    by_arrow = [each for each in files if each.format in BY_ARROW and not each.is_compressed]
+    light = held + sum(each.size for each in by_arrow)
+    return light // BY_ARROW_SHARE + sum(each.size for each in files if each not in by_arrow)
 
 
 def threshold_bytes(environment: Mapping[str, str]) -> int:
@@ -138,98 +104,3 @@ def threshold_bytes(environment: Mapping[str, str]) -> int:
             hint=f"unset {THRESHOLD_VARIABLE}",
         )
     return int(text)
-
-
-def file_sources(
-    paths: Sequence[str | os.PathLike[str]],
-    nodes: Mapping[str, Paths] | None,
-    edges: Mapping[str, Paths] | None,
-) -> list[FileSource]:
-    """The files a caller names: graph records, and tables by type."""
-    sources = [FileSource(os.fspath(path)) for path in paths]
-    for kind, named in (("node", nodes or {}), ("edge", edges or {})):
-        for name, given in named.items():
-            several = [given] if isinstance(given, str | os.PathLike) else given
-            sources.extend(FileSource(os.fspath(path), f"{kind}:{name}") for path in several)
-    return sources
-
-
-def named_frames(frames: Mapping[str, Any] | None, catalog: Catalog) -> list[Frame]:
-    """Frames by type: of Spark as they are, all others as Arrow tables."""
-    return [
-        Frame(
-            _table_key(name, catalog),
-            frame if hasattr(frame, "mapInArrow") else _table(frame, name),
-        )
-        for name, frame in (frames or {}).items()
-    ]
-
-
-@contextmanager
-def frame_sources(
-    frames: Sequence[Frame], session: SparkWhenNeeded | None
-) -> Iterator[list[Source]]:
-    """Frames as sources: Arrow tables as files, if whoever loads them can read files of ours."""
-    with TemporaryDirectory(prefix="omnigraph-frames-") as directory:
-        sources: list[Source] = []
-        for number, frame in enumerate(frames):
-            key, rows = frame.table_key, frame.rows
-            if frame.is_of_spark:
-                sources.append(FrameSource(key, rows))
-            elif session is None or session.is_local:
-                path = Path(directory) / f"{number}.arrow"
-                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
-                    out.write_table(rows, max_chunksize=65_536)
-                shown = f"<frame {key.partition(':')[2]}>"
-                sources.append(FileSource(str(path), key, "arrow", shown))
-            else:
-                sources.append(FrameSource(key, session.get().createDataFrame(_signed(rows))))
-        yield sources
-
-
-def _table_key(name: str, catalog: Catalog) -> str:
-    """The type a frame is for: a node type's name, an edge type's, or a table key."""
-    if ":" in name:
-        return name
-    edge = catalog.edge_named(name)
-    if name in catalog.nodes and edge is not None:
-        raise InputError(
-            f"'{name}' is a node type and an edge type",
-            hint=f"say node:{name} or edge:{edge.name}",
-        )
-    if name in catalog.nodes:
-        return f"node:{name}"
-    if edge is not None:
-        return edge.table_key
-    known = [*catalog.nodes, *catalog.edges]
-    raise InputError(f"unknown type '{name}'", hint=name_hint(name, known, "types"))
-
-
-def _table(frame: Any, name: str) -> pa.Table:
-    if isinstance(frame, pa.Table):
-        return frame
-    if isinstance(frame, pa.RecordBatch):
-        return pa.Table.from_batches([frame])
-    if hasattr(frame, "to_arrow"):  # Polars
-        return frame.to_arrow()
-    if type(frame).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    raise InputError(
-        f"the frame for '{name}' is a {type(frame).__name__}",
-        hint="give a Spark, pandas or Polars frame, or an Arrow table",
-    )
-
-
-def _signed(table: pa.Table) -> pa.Table:
-    """Unsigned columns in types that Spark has."""
-    wider = {
-        pa.uint8(): pa.int16(),
-        pa.uint16(): pa.int32(),
-        pa.uint32(): pa.int64(),
-        pa.uint64(): pa.decimal128(20, 0),
-    }
-    for index, column in enumerate(table.schema):
-        if column.type in wider:
-            converted = table.column(index).cast(wider[column.type])
-            table = table.set_column(index, column.name, converted)
-    return table

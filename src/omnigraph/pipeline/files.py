@@ -7,11 +7,11 @@ they run, never as part of a path or a plan.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from glob import glob, has_magic
-from pathlib import Path
+from glob import has_magic
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,22 @@ from pyarrow import fs
 from omnigraph.effects.s3_environment import s3_options
 
 S3 = "s3://"
+DATASET_FOLDER = "_versions"
+"""What every Lance dataset has, whatever it is called."""
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 Stamp = tuple[int, int]
 """Size and time of last change in nanoseconds: another stamp means another content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file below a directory, or a dataset, which is a directory and one thing nevertheless."""
+
+    path: str
+    below: str
+    """The part of the path below the directory."""
+    is_dataset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +72,15 @@ class Files:
         kind = self._s3().get_file_info(path.removeprefix(S3)).type
         return bool(kind == fs.FileType.Directory)
 
+    def is_dataset(self, path: str) -> bool:
+        """Whether a directory is a Lance dataset."""
+        return self.is_directory(f"{path.rstrip('/')}/{DATASET_FOLDER}")
+
     def below(self, path: str) -> Iterator[tuple[str, str]]:
         """Every file below a directory: its path, and the part of it below the directory."""
         if not path.startswith(S3):
-            for child in sorted(Path(path).rglob("*")):
-                if child.is_file():
-                    yield str(child), child.relative_to(path).as_posix()
+            for child in sorted(map(Path, _local_files(path))):
+                yield str(child), child.relative_to(path).as_posix()
             return
         inside = path.removeprefix(S3).rstrip("/")
         found = self._s3().get_file_info(fs.FileSelector(inside, recursive=True))
@@ -73,15 +88,40 @@ class Files:
             if info.is_file:
                 yield S3 + info.path, info.path.removeprefix(f"{inside}/")
 
+    def entries(self, path: str) -> Iterator[Entry]:
+        """Every file below a directory, and in place of the files of a dataset the dataset."""
+        listing = list(self.below(path))
+        inner = f"/{DATASET_FOLDER}/"
+        datasets = {below.partition(inner)[0] for _, below in listing if inner in below}
+        seen: set[str] = set()
+        for child, below in listing:
+            parents = map(str, reversed(PurePosixPath(below).parents))
+            dataset = next((parent for parent in parents if parent in datasets), None)
+            if dataset is None:
+                yield Entry(child, below)
+            elif dataset not in seen:
+                seen.add(dataset)
+                yield Entry(child.removesuffix(below) + dataset, dataset, is_dataset=True)
+
+    def is_pattern(self, path: str) -> bool:
+        """Whether a path stands for others; a file may be called like a pattern."""
+        if not has_magic(path):
+            return False
+        if not path.startswith(S3):
+            return not os.path.lexists(path)
+        return self.stat(path) is None and not self.is_directory(path)
+
     def matching(self, pattern: str) -> list[str]:
-        """The paths a pattern stands for, sorted; a path without one stands for itself."""
-        if not has_magic(pattern):
-            return [pattern]
-        if not pattern.startswith(S3):
-            return sorted(glob(pattern, recursive=True))  # noqa: PTH207 - of absolute ones too
-        first = min(pattern.find(magic) for magic in "*?[" if magic in pattern)
-        fixed = pattern[:first].rpartition("/")[0]
-        return [path for path, _ in self.below(fixed) if fnmatchcase(path, pattern)]
+        """What a pattern stands for, sorted: files, datasets, and directories if it ends there."""
+        if not pattern.startswith(S3) and "**" not in pattern:
+            return sorted(_expanded(pattern))
+        base = pattern_base(pattern)
+        wanted = PurePosixPath(below_base(pattern, base)).parts
+        return [
+            entry.path
+            for entry in self.entries(base or ".")
+            if _matches(PurePosixPath(entry.below).parts, wanted)
+        ]
 
     def open(self, path: str) -> Any:
         """The bytes of a file, at any place."""
@@ -89,11 +129,22 @@ class Files:
             return pa.OSFile(path, "rb")
         return self._s3().open_input_file(path.removeprefix(S3))
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder for new files; on S3 there is nothing to make."""
+        if not path.startswith(S3):
+            Path(path).mkdir(parents=True)
+
+    def create(self, path: str) -> Any:
+        """A new file to write to, in a folder that is there."""
+        if not path.startswith(S3):
+            return pa.OSFile(path, "wb")
+        return self._s3().open_output_stream(path.removeprefix(S3))
+
     def stream(self, path: str) -> Any:
         """The bytes of a file from its beginning, unpacked if its name says so."""
+        compression = COMPRESSED.get(Path(path).suffix.lower())
         if not path.startswith(S3):
-            return pa.input_stream(path, compression="detect")
-        compression = COMPRESSED.get(Path(path).suffix)
+            return pa.input_stream(path, compression=compression)
         stream = self._s3().open_input_stream(path.removeprefix(S3), compression=None)
         return stream if compression is None else pa.CompressedInputStream(stream, compression)
 
@@ -109,3 +160,68 @@ class Files:
             endpoint_override=host or None,
             scheme=scheme or "https",
         )
+
+
+def pattern_base(pattern: str) -> str:
+    """The directory that a pattern looks below; empty for the current one."""
+    first = min(pattern.find(magic) for magic in "*?[" if magic in pattern)
+    directory, slash, _ = pattern[:first].rpartition("/")
+    return directory or slash
+
+
+def below_base(path: str, base: str) -> str:
+    """The part of a path below the base of its pattern."""
+    return path.removeprefix(base).lstrip("/")
+
+
+def _local_files(directory: str) -> Iterator[str]:
+    """Every file below a directory. Links are followed, to each directory once."""
+    seen: set[str] = set()
+    plain, linked = [directory], list[str]()
+    while plain or linked:
+        # Linked ones last: a file is called by its own path if that is among those looked at.
+        current = plain.pop() if plain else linked.pop(0)
+        real = os.path.realpath(current)
+        if real in seen:
+            continue
+        seen.add(real)
+        with os.scandir(current) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    (linked if entry.is_symlink() else plain).append(entry.path)
+                # A link to nothing is a file that is missing.
+                elif entry.is_file() or entry.is_symlink():
+                    yield entry.path
+
+
+def _expanded(pattern: str) -> list[str]:
+    """What is there of a local pattern; unlike `glob`, it fails where it may not look."""
+    base = pattern_base(pattern)
+    found = [base]
+    for wanted in below_base(pattern, base).split("/"):
+        found = [path for directory in found for path in _children(directory, wanted)]
+    return found
+
+
+def _children(directory: str, wanted: str) -> list[str]:
+    """What in a directory is called as a part of a pattern wants it."""
+    if not has_magic(wanted):
+        path = os.path.join(directory, wanted)  # noqa: PTH118 - keeps how it was written
+        return [path] if os.path.lexists(path) else []
+    if not os.path.isdir(directory or "."):  # noqa: PTH112 - of the current one, too
+        return []
+    asks_for_hidden = wanted.startswith(".")
+    return [
+        os.path.join(directory, name)  # noqa: PTH118
+        for name in os.listdir(directory or ".")  # noqa: PTH208
+        if fnmatchcase(name, wanted) and (asks_for_hidden or not name.startswith("."))
+    ]
+
+
+def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the parts of a path, or of a directory it lies in, are those of a pattern."""
+    if not wanted:
+        return True
+    if wanted[0] == "**":
+        return _matches(parts, wanted[1:]) or (bool(parts) and _matches(parts[1:], wanted))
+    return bool(parts) and fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.effects.uri import Root
-from omnigraph.pipeline.session import SessionSettings, lasting_session
+from omnigraph.pipeline.session import SessionSettings, lasting_session, require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,20 +25,22 @@ def frame_of(
 ) -> DataFrame:
     """The rows of a type, pinned now; ``columns`` and ``where`` reach storage.
 
-    Raises `InputError` for a type or a column that is not there, before anything is read.
+    Raises `InputError` for a type or a column that is not there, before a session is started.
     """
+    require_pyspark()
+    from omnigraph.pipeline.data_source import OmnigraphSource, register
+
     options = {"path": root.uri, "type": type}
+    names = [columns] if isinstance(columns, str) else columns
     given = {
-        "columns": None if columns is None else ",".join(columns),
+        "columns": None if names is None else ",".join(names),
         "filter": where,
         "branch": branch,
         "snapshot": snapshot,
     }
     options |= {name: value for name, value in given.items() if value is not None}
-    session = lasting_session(spark, SessionSettings.of(os.environ))
-    from omnigraph.pipeline.data_source import OmnigraphSource, register
-
     # Spark would wrap what is wrong with the options in a traceback of its own.
     OmnigraphSource(options).schema()
+    session = lasting_session(spark, SessionSettings.of(os.environ))
     register(session)
     return session.read.format(OmnigraphSource.name()).options(**options).load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.pipeline.answers import Answer, Ask, Work, one_number
+from omnigraph.pipeline.interrupts import interrupts_first
+from omnigraph.pipeline.tally import RowTally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +38,10 @@ class StageProgress:
     tasks: int
     seconds: float
     rows: int | None = None
-    """Known when the stage is over."""
+    """Known when the stage is over, and of stage read by threads all along."""
     finished: bool = False
+    files: int | None = None
+    """How many were found, of stage plan, which looks at no rows."""
     ui: str | None = None
     """Where Spark shows what it does; told once, before its first job, if it does."""
 
@@ -46,11 +50,13 @@ class StageProgress:
         if self.ui is not None:
             return {"event": "session", "ui": self.ui}
         rate = None if self.rows is None or not self.seconds else round(self.rows / self.seconds)
+        files = {} if self.files is None else {"files": self.files}
         return {
             "event": "finished" if self.finished else "progress",
             "stage": self.stage,
             "tasks_done": self.tasks_done,
             "tasks": self.tasks,
+            **files,
             "rows": self.rows,
             "rows_per_second": rate,
             "seconds": round(self.seconds, 3),
@@ -74,6 +80,10 @@ class Jobs:
         self._session = session
         self._operation_id = operation_id
         self._watch = watch
+        self._tasks: dict[str, int] = {}
+        """Of each stage that has run."""
+        self.tally = RowTally()
+        """Of the threads that work `here`, in the stage that runs."""
         self.stopped = threading.Event()
         """Set when one of the threads that work `here` has failed, or somebody pressed Ctrl-C."""
 
@@ -118,10 +128,11 @@ class Jobs:
         thread.start()
         seen: dict[int, tuple[int, int]] = {}
         try:
-            while thread.is_alive():
-                thread.join(POLL_SECONDS)
-                if self._watch is not None:
-                    self._look(group, stage, started, seen)
+            with interrupts_first():
+                while thread.is_alive():
+                    thread.join(POLL_SECONDS)
+                    if self._watch is not None:
+                        self._look(group, stage, started, seen)
         except BaseException:
             # The session stays usable; what workers wrote so far stays invisible.
             with suppress(Exception):
@@ -138,7 +149,8 @@ class Jobs:
         context = self.spark.sparkContext
         context.setJobGroup(self._group(stage), _description(stage, label), interruptOnCancel=True)
         try:
-            yield
+            with interrupts_first():
+                yield
         except BaseException:
             with suppress(Exception):
                 context.cancelJobGroup(self._group(stage))
@@ -191,9 +203,12 @@ class Jobs:
     def each_here(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
         """The results of a function for some items, by threads of this process, in order."""
         self.stopped.clear()
+        self.tally.clear()
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             try:
-                return list(threads.map(function, items))
+                futures = [threads.submit(function, item) for item in items]
+                self._follow(stage, futures)
+                return [future.result() for future in futures]
             except BaseException as error:
                 self.stopped.set()
                 threads.shutdown(wait=False, cancel_futures=True)
@@ -201,10 +216,27 @@ class Jobs:
                     raise
                 raise _translated(error, stage) from error
 
-    def finished(self, stage: str, rows: int, seconds: float) -> None:
-        """Tell that a stage is over."""
+    def _follow(self, stage: str, futures: list[Future[T]]) -> None:
+        """Tell how far threads have come, until they are done or one has failed."""
+        if self._watch is None:
+            return
+        started = perf_counter()
+        before, waiting = self._tasks.get(stage, 0), set(futures)
+        self._tasks[stage] = tasks = before + len(futures)
+        while waiting:
+            done, waiting = wait(waiting, POLL_SECONDS, FIRST_EXCEPTION)
+            rows = self.tally.rows if stage == "read" else None
+            seconds = perf_counter() - started
+            self._watch(StageProgress(stage, tasks - len(waiting), tasks, seconds, rows))
+            for future in done:
+                future.result()
+
+    def finished(self, stage: str, rows: int, seconds: float, files: int | None = None) -> None:
+        """Tell that a stage is over; ``files`` of one that looks at files, and not at rows."""
         if self._watch is not None:
-            self._watch(StageProgress(stage, 0, 0, seconds, rows, finished=True))
+            tasks = self._tasks.get(stage, 0)
+            shown = rows if files is None else None
+            self._watch(StageProgress(stage, tasks, tasks, seconds, shown, True, files))
 
     def _look(
         self, group: str, stage: str, started: float, seen: dict[int, tuple[int, int]]
@@ -221,7 +253,7 @@ class Jobs:
                     seen[number] = (known.numCompletedTasks, known.numTasks)
         assert self._watch is not None
         tasks_done = sum(finished for finished, _ in seen.values())
-        tasks = sum(total for _, total in seen.values())
+        self._tasks[stage] = tasks = sum(total for _, total in seen.values())
         self._watch(StageProgress(stage, tasks_done, tasks, perf_counter() - started))
 
 
@@ -236,12 +268,29 @@ def _translated(error: BaseException, stage: str) -> BaseException:
         return error
     if isinstance(error, ConnectionError):
         return StorageError("Spark stopped while the load was running", hint="repeat the load")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines
-    reason = (reasons or [type(error).__name__])[-1]
+    reason = _reason(str(error)) or type(error).__name__
     failure = StorageError(
         f"the load failed in stage {stage}: {reason[:500]}",
         hint="nothing was written; see the cause, and repeat the load",
     )
     failure.__cause__ = error
     return failure
+
+
+_WORKER_SAYS = "An exception was thrown from the Python worker:"
+_TRACEBACK = "Traceback (most recent call last):"
+_WORKER_DIED = "Python worker exited unexpectedly"
+
+
+def _reason(text: str) -> str:
+    """The line of a failure of Spark that says why."""
+    if _WORKER_DIED in text:
+        return "a Python worker died each time it was started, maybe for want of memory"
+    _, is_said, said = text.rpartition(_TRACEBACK if _TRACEBACK in text else _WORKER_SAYS)
+    if is_said:
+        # The lines of a traceback are indented; the error follows them.
+        own = [line for line in said.splitlines() if line.strip() and not line.startswith(" ")]
+        return own[0].strip() if own else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines
+    return reasons[-1] if reasons else ""

@@ -1,14 +1,13 @@
 """Starting Spark's JVM without scripts: silent, and gone when this process is gone.
 
 The usual start runs a shell script and a second JVM that only prints the command of the first. Here
-the command is written down, all output goes to a file, and the classes Spark needs are kept in an
-archive of the user's cache, which halves the time of every start but the first.
+the command is written down, all output goes to a file, and the classes Spark needs come from an
+archive if there is one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import struct
@@ -18,17 +17,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
-
 from omnigraph.errors import InputError, StorageError
+from omnigraph.pipeline.class_archive import ClassArchive, archive_for, recording
 from omnigraph.pipeline.java import Java
-
-ARCHIVE_VARIABLE = "OMNIGRAPH_SPARK_ARCHIVE"
-"""`off` keeps Spark from making and using an archive of its classes."""
+from omnigraph.pipeline.java_failures import reason_of
 
 START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 20
+RECORD_SECONDS_MAX = 600
+"""Writing an archive takes a JVM ten seconds, and longer where it has to stand back."""
 
 # What Spark and Arrow reach into, by the Java module system's own spelling.
 _OPENED = (
@@ -36,6 +36,8 @@ _OPENED = (
     *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
     *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
 )
+
+_CONNECTION = "connection"
 
 _LOG4J = """\
 rootLogger.level = error
@@ -47,20 +49,20 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c: %m%n%ex
 """
 
-# Runs the JVM, and only if it ended well keeps the archive it wrote while ending.
-_KEEP_ARCHIVE = 'new="$1"; kept="$2"; shift 2; "$@" && mv -f "$new" "$kept" || rm -f "$new"'
-
 
 @dataclass(slots=True)
 class Jvm:
     """A running JVM with Spark in it."""
 
     process: subprocess.Popen[bytes]
-    port: int
-    secret: str
     directory: Path
     """Scratch of this JVM: its log, and what Spark spills."""
-    makes_archive: bool
+    port: int = 0
+    secret: str = ""
+    lacks: ClassArchive | None = None
+    """The archive that would have made its start shorter, if it was not there."""
+    records: Path | None = None
+    """Where it writes such an archive when it ends, if it does."""
 
     @property
     def log(self) -> Path:
@@ -72,22 +74,29 @@ class Jvm:
         """Whether it still runs."""
         return self.process.poll() is None
 
-    def stop(self) -> None:
-        """End it; an archive is finished in the background."""
+    def stop(self) -> bool:
+        """End it; whether it ended by itself, and well."""
+        self._hang_up()
+        patience = STOP_SECONDS_MAX if self.records is None else RECORD_SECONDS_MAX
+        try:
+            return self.process.wait(patience) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once, if it still runs, and remove what it left."""
+        self.process.kill()
+        self.process.wait()
+        self._hang_up()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _hang_up(self) -> None:
         if self.process.stdin is not None:
             # The JVM reads until its input ends, so it also goes when this process is killed.
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        if self.makes_archive:
-            # It takes its time, and we do not: nobody is to wait for it, or to warn of it.
-            self.process.returncode = 0
-        else:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(20)
-            if self.is_alive:
-                self.process.kill()
-                self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def start_jvm(
@@ -96,21 +105,28 @@ def start_jvm(
     *,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    records: Path | None = None,
 ) -> Jvm:
-    """Start Spark's JVM with a configuration; raises `StorageError` with its last words."""
+    """Start Spark's JVM with a configuration; `await_jvm` says when it can be used.
+
+    ``records`` is where it writes an archive of its classes when it ends, instead of using one.
+    """
     settings = dict(os.environ if environment is None else environment)
+    libraries = class_path(settings)
+    memory = conf["spark.driver.memory"]
+    archive = archive_for(java, libraries, memory=memory, options=options, environment=settings)
+    use = [] if archive is None or records is not None else archive.use()
+    lacks = None if use or records is not None else archive
     directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
     (directory / "log4j2.properties").write_text(_LOG4J)
-    archive = _archive(java, options, settings)
-    makes_archive = archive is not None and not archive.exists()
-    new_archive = None if archive is None else archive.with_suffix(f".{os.getpid()}")
     command = [
         str(java.executable),
         "-cp",
-        os.pathsep.join(_class_path(settings)),
-        f"-Xmx{conf['spark.driver.memory']}",
+        os.pathsep.join(libraries),
+        f"-Xmx{memory}",
         "-XX:+IgnoreUnrecognizedVMOptions",
-        *_archive_flags(java, archive, new_archive if makes_archive else None),
+        *use,
+        *([] if records is None else recording(java, records)),
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
         "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
         "--sun-misc-unsafe-memory-access=allow",
@@ -126,9 +142,6 @@ def start_jvm(
         f"spark.local.dir={directory}",
         "pyspark-shell",
     ]
-    if makes_archive:
-        command = ["/bin/sh", "-c", _KEEP_ARCHIVE, "sh", str(new_archive), str(archive), *command]
-    connection = directory / "connection"
     with (directory / "spark.log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -137,7 +150,7 @@ def start_jvm(
             stderr=log,
             env={
                 **settings,
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(directory / _CONNECTION),
                 "SPARK_CONNECT_MODE": "0",
                 "SPARK_HOME": _home_for(conf, settings, directory),
                 "JAVA_HOME": str(java.executable.resolve().parents[1]),
@@ -149,24 +162,18 @@ def start_jvm(
             # Ctrl-C is for us to handle: the JVM would drop the connection we cancel through.
             process_group=0,
         )
-    jvm = Jvm(process, 0, "", directory, makes_archive)
-    try:
-        _await(jvm, connection)
-    except BaseException:
-        process.kill()
-        process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    return jvm
+    return Jvm(process, directory, lacks=lacks, records=records)
 
 
-def _await(jvm: Jvm, connection: Path) -> None:
+def await_jvm(jvm: Jvm) -> None:
+    """Wait until a JVM that was started can be used; raises `StorageError` with its reason."""
+    connection = jvm.directory / _CONNECTION
     deadline = time.monotonic() + START_SECONDS_MAX
     while not connection.exists():
         if not jvm.is_alive or time.monotonic() > deadline:
-            words = jvm.log.read_text(errors="replace").strip().splitlines()[-5:]
+            said = reason_of(jvm.log.read_text(errors="replace"))
             raise StorageError(
-                "Spark did not start: " + (" ".join(words) or "its JVM said nothing"),
+                f"Spark did not start: {said or 'its JVM said nothing'}",
                 hint="check JAVA_HOME and the Spark settings",
             )
         time.sleep(0.02)
@@ -177,8 +184,11 @@ def _await(jvm: Jvm, connection: Path) -> None:
 
 
 def _home() -> Path:
-    assert pyspark.__file__ is not None
-    return Path(pyspark.__file__).parent
+    # Importing it takes as long as the JVM needs to come up, and can be done meanwhile.
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 def _home_for(conf: Mapping[str, str], settings: Mapping[str, str], directory: Path) -> str:
@@ -195,11 +205,12 @@ def _home_for(conf: Mapping[str, str], settings: Mapping[str, str], directory: P
 
 
 def _scala_version(environment: Mapping[str, str]) -> str:
-    core = next(name for name in map(Path, _class_path(environment)) if "spark-core_" in name.name)
+    core = next(name for name in map(Path, class_path(environment)) if "spark-core_" in name.name)
     return core.name.removeprefix("spark-core_").partition("-")[0]
 
 
-def _class_path(environment: Mapping[str, str]) -> list[str]:
+def class_path(environment: Mapping[str, str]) -> list[str]:
+    """Spark's libraries, in the order they are searched."""
     home = Path(environment["SPARK_HOME"]) if "SPARK_HOME" in environment else _home()
     jars = sorted((home / "jars").glob("*.jar"))
     if not jars:
@@ -210,33 +221,3 @@ def _class_path(environment: Mapping[str, str]) -> list[str]:
     jars.sort(key=lambda jar: not jar.name.startswith("slf4j-api"))
     configured = [environment[name] for name in ("HADOOP_CONF_DIR",) if environment.get(name)]
     return [*configured, *map(str, jars)]
-
-
-# --- class archive --------------------------------------------------------------------------------
-
-
-def _archive(java: Java, options: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """Where the class archive of this very runtime and class path lies, or will."""
-    if environment.get(ARCHIVE_VARIABLE, "").lower() in ("off", "0", "no"):
-        return None
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    directory = Path(base) / "omnigraph" / "spark"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    # Archives are refused with another collector or compiler, so the options count too.
-    key = "\n".join([java.build, str(java.executable), *_class_path(environment), *options])
-    return directory / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.archive"
-
-
-def _archive_flags(java: Java, archive: Path | None, new: Path | None) -> list[str]:
-    if archive is None:
-        return []
-    # From 25 on archives hold more, and need no archive of the runtime's own classes below them.
-    use, make = (
-        ("-XX:AOTCache", "-XX:AOTCacheOutput")
-        if java.major >= 25
-        else ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit")
-    )
-    return [f"{use}={archive}"] if new is None else [f"{make}={new}"]

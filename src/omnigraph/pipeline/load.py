@@ -16,31 +16,27 @@ is repeated against its new head; what was read and written stays good.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.receipts import AlreadyWritten, commit_info, repeated_load
-from omnigraph.commit.records.blobs import NOT_ON_SPARK, ExternalBlobs
-from omnigraph.commit.records.findings import MAX_ERRORS, Findings
-from omnigraph.commit.records.problems import Grammar
+from omnigraph.commit.load_request import LoadBranch, LoadRequest
+from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Intent
-from omnigraph.errors import InputError, OmnigraphError, ReadSetChanged, RecoveryRequired
-from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
+from omnigraph.errors import InputError, ReadSetChanged
+from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
 from omnigraph.pipeline.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.pipeline.claims import plan_checks
-from omnigraph.pipeline.counting import CheckJob, Part, WrittenPart
+from omnigraph.pipeline.counting import CheckJob, CommittedPart, Part, WrittenPart
 from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.headers import check_headers
 from omnigraph.pipeline.held import HeldRows
+from omnigraph.pipeline.ids_ahead import IdsAhead
 from omnigraph.pipeline.jobs import Jobs, Watch
 from omnigraph.pipeline.minting import Minting
 from omnigraph.pipeline.reading import Reading
@@ -58,55 +54,33 @@ from omnigraph.pipeline.staged import Staged, renames_of, taken
 from omnigraph.pipeline.staging import StageJob, stage_files, stage_frame
 from omnigraph.pipeline.upsert import Upsert, committed_parts
 from omnigraph.pipeline.verdict import Verdict
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, NodeType
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import load_scratch_name
+from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.session import SparkWhenNeeded
 
 
-@dataclass(frozen=True, slots=True)
-class BulkRequest:
-    """One bulk load, as it was asked for."""
-
-    sources: Sequence[Source]
-    branch: str
-    mode: LoadMode
-    grammar: Grammar = "strict"
-    replace_types: Sequence[str] = ()
-    base_branch: str | None = None
-    actor_id: str | None = None
-    expected_head: str | None = None
-    operation_id: str | None = None
-    """The idempotency key: a second load with it returns the receipt of the first."""
-    message: str | None = None
-    """Kept with the commit."""
-    dry_run: bool = False
-    max_errors: int = MAX_ERRORS
-    errors_out: Path | None = None
-    ignore_unknown: bool = False
-    external: ExternalBlobs = NOT_ON_SPARK
-
-
 def bulk_load(
     kernel: Kernel,
     path: WritePath,
-    request: BulkRequest,
-    session: SparkWhenNeeded | None,
+    sources: Sequence[Source],
+    request: LoadRequest,
+    branch: LoadBranch,
     *,
-    ensure_branch: Callable[[], bool],
-    drop_branch: Callable[[], None],
+    session: SparkWhenNeeded | None,
     watch: Watch | None = None,
 ) -> LoadReceipt:
     """Load files and frames as one commit: on Spark, or without a session by threads.
 
-    ``ensure_branch`` creates the branch if it is missing and says whether it did; ``drop_branch``
-    takes that back if the load fails. Raises `InputError` with the first problems of a bad input.
+    ``branch`` is made once the input has been found, and taken back if the load fails. Raises
+    `InputError` with the first problems of a bad input.
     """
-    return _BulkLoad(kernel, request, session, watch).run(path, ensure_branch, drop_branch)
+    return _BulkLoad(kernel, sources, request, session, watch).run(path, branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +95,13 @@ class _BulkLoad:
     def __init__(
         self,
         kernel: Kernel,
-        request: BulkRequest,
+        sources: Sequence[Source],
+        request: LoadRequest,
         session: SparkWhenNeeded | None,
         watch: Watch | None,
     ) -> None:
         self._kernel = kernel
+        self._sources = sources
         self._request = request
         self._engine: Engine = "local" if session is None else "spark"
         operation = kernel.ids.operation_id()
@@ -139,9 +115,7 @@ class _BulkLoad:
             request.mode,
             Minting(operation),
             request.ignore_unknown,
-            Files.of_environment(
-                [each.path for each in request.sources if isinstance(each, FileSource)]
-            ),
+            Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
             external=request.external,
         )
         self._stages: dict[str, LoadStage] = {}
@@ -151,19 +125,29 @@ class _BulkLoad:
         self._held = HeldRows()
         self._records = RecordPlaces.of(self._plan, request.grammar, {})
         self._upsert: Upsert | None = None
-        self._digest: str | None = None
+        self._ahead = IdsAhead(self._storage_options or None)
 
-    def run(
-        self,
-        path: WritePath,
-        ensure_branch: Callable[[], bool],
-        drop_branch: Callable[[], None],
-    ) -> LoadReceipt:
+    def run(self, path: WritePath, branch: LoadBranch) -> LoadReceipt:
         """Stages plan to commit."""
+        self._find_input()
+        try:
+            self._request.refuse_repetition(self._kernel)
+            self._jobs.began()
+            if self._request.dry_run:
+                return self._tried()
+            with branch.made() as is_new:
+                return self._written(path, branch_created=is_new)
+        except AlreadyWritten as earlier:
+            return self._request.repeated(earlier)
+        finally:
+            self._kernel.store.delete_prefix(self._scratch)
+
+    def _find_input(self) -> None:
+        """Stage plan: what is to be read, which columns it has, and what tells it from another."""
         started = perf_counter()
         request = self._request
         self._plan = plan_sources(
-            request.sources,
+            self._sources,
             self._catalog,
             slots=self._jobs.slots,
             lines_only=request.grammar == "strict",
@@ -180,56 +164,42 @@ class _BulkLoad:
                     "an idempotency key needs an input that can be read twice, and frames cannot",
                     hint="write the frame to files, or leave out the key",
                 )
-            self._digest = input_digest(self._plan.files)
-        self._note("plan", len(self._plan.files), started)
-        self._jobs.began()
-        branch_created = ensure_branch()
-        try:
-            return self._run(path, branch_created)
-        except AlreadyWritten as earlier:
-            return repeated_load(earlier, request.operation_id, self._digest)
-        except RecoveryRequired:
-            raise
-        except BaseException:
-            if branch_created:
-                with suppress(OmnigraphError):
-                    drop_branch()
-            raise
-        finally:
-            self._kernel.store.delete_prefix(self._scratch)
+            digest = request.input_digest or input_digest(self._plan.files)
+            self._request = replace(request, input_digest=digest)
+        request.forget_problems()
+        self._note("plan", 0, started, files=len(self._plan.files))
 
-    def _run(self, path: WritePath, branch_created: bool) -> LoadReceipt:
-        request = self._request
-        if request.dry_run:
-            manifest = Recoverer(self._kernel).barrier(request.branch)
-            capture = self._kernel.capture(manifest, self._accepted.schema_hash)
-            outcome, commit = self._prepare(capture, self._catalog).result, None
-        else:
-            started = perf_counter()
-            written = path.write(
-                request.branch,
-                self._prepare,
-                kind="load",
-                accepted=self._accepted,
-                may_prepare_again=request.mode != "overwrite",
-                expected_head=request.expected_head,
-                operation_id=request.operation_id,
-            )
-            outcome, commit = written.result, written.commit
-            before = sum(stage.seconds for name, stage in self._stages.items() if name != "plan")
-            self._note("commit", self._rows, started + before)
-        return LoadReceipt(
+    def _tried(self) -> LoadReceipt:
+        """A dry run: everything up to the commit."""
+        manifest = Recoverer(self._kernel).barrier(self._request.seen_branch)
+        capture = self._kernel.capture(manifest, self._accepted.schema_hash)
+        return self._receipt(self._prepare(capture, self._catalog).result, None)
+
+    def _written(self, path: WritePath, *, branch_created: bool) -> LoadReceipt:
+        request, started = self._request, perf_counter()
+        written = path.write(
             request.branch,
-            request.base_branch,
-            branch_created and not request.dry_run,
-            request.mode,
+            self._prepare,
+            kind="load",
+            accepted=self._accepted,
+            may_prepare_again=request.mode != "overwrite",
+            expected_head=request.expected_head,
+            operation_id=request.operation_id,
+        )
+        before = sum(stage.seconds for name, stage in self._stages.items() if name != "plan")
+        self._note("commit", self._rows, started + before)
+        return self._receipt(written.result, written.commit, branch_created=branch_created)
+
+    def _receipt(
+        self, outcome: _Outcome, commit: CommitRow | None, *, branch_created: bool = False
+    ) -> LoadReceipt:
+        return self._request.receipt(
             outcome.nodes,
             outcome.edges,
-            request.actor_id,
-            commit_info(commit) if commit is not None else None,
             self._engine,
-            tuple(self._stages.values()),
-            request.dry_run,
+            commit=commit,
+            branch_created=branch_created,
+            stages=tuple(self._stages.values()),
         )
 
     # --- preparing, once per attempt ---
@@ -247,32 +217,14 @@ class _BulkLoad:
         except KeyboardInterrupt:
             self._discard(staged)
             raise
-        request = self._request
-        said: dict[str, Any] = {
-            "base_branch": request.base_branch,
-            "mode": request.mode,
-            "nodes": [astuple(count) for count in outcome.nodes],
-            "edges": [astuple(count) for count in outcome.edges],
-            "engine": self._engine,
-        }
-        if self._digest is not None:
-            said["input_digest"] = self._digest
-        intent = Intent(
-            "Load",
-            "load",
-            request.actor_id,
-            request.expected_head,
-            request.operation_id,
-            said,
-            message=request.message,
-        )
+        intent = self._request.intent(outcome.nodes, outcome.edges, self._engine)
         return Prepared(changes, outcome, intent)
 
     def _changes(self, staged: Staged) -> tuple[ChangeSet, _Outcome]:
         kind: ChangeKind = "append" if self._request.mode == "append" else "replace"
         counts: dict[str, LoadedType] = {}
         changes: dict[str, TableChange] = {}
-        for key in sorted({*staged.fragments, *self._request.replace_types}):
+        for key in sorted({*staged.fragments, *self._replaced_by_name}):
             type = type_of(key, self._catalog)
             fragments = tuple(staged.fragments.get(key, ()))
             rows = staged.rows(key)
@@ -292,6 +244,7 @@ class _BulkLoad:
             self._places,
             self._final_place,
             self._delete,
+            self._ahead,
             self._kernel.root.join(self._scratch),
             self._storage_options,
         )
@@ -308,6 +261,8 @@ class _BulkLoad:
             return self._staged
         started = perf_counter()
         self._places = {key: self._place(capture, key) for key in self._type_keys()}
+        if self._request.mode == "merge" and self._jobs.here:
+            self._ahead.start(self._sought_parts(capture))
         staged = self._read()
         if staged.renamed:
             # Edges may name nodes by their older ids, and may have been read before the nodes.
@@ -318,6 +273,13 @@ class _BulkLoad:
         self._note("read", self._rows, started)
         return staged
 
+    def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
+        """The committed rows of types whose records have ids for certain: those of their keys."""
+        for key in sorted(self._named_types):
+            type = type_of(key, self._catalog)
+            if isinstance(type, NodeType) and type.key and not capture.reader.is_empty(key):
+                yield from committed_parts(capture, key)
+
     def _read(self) -> Staged:
         self._held = HeldRows()
         job = self._stage_job(self._plan.tasks)
@@ -325,14 +287,25 @@ class _BulkLoad:
 
     def _type_keys(self) -> list[str]:
         """The types that records may be of."""
-        named = {found.table_key for found in self._plan.files}
-        if None in named:
+        if any(found.table_key is None for found in self._plan.files):
             return [
                 *(node.table_key for node in self._catalog.nodes.values()),
                 *(edge.table_key for edge in self._catalog.edges.values()),
             ]
-        keys = {str(key) for key in named} | {frame.table_key for frame in self._plan.frames}
-        return sorted(type_of(key, self._catalog).table_key for key in keys)
+        return sorted(self._named_types)
+
+    @property
+    def _named_types(self) -> set[str]:
+        """The types that files and frames were named for."""
+        keys = {found.table_key for found in self._plan.files if found.table_key is not None}
+        keys |= {frame.table_key for frame in self._plan.frames}
+        return {type_of(key, self._catalog).table_key for key in keys}
+
+    @property
+    def _replaced_by_name(self) -> set[str]:
+        """The types that an overwrite replaces even if it has no rows of them."""
+        named = self._named_types if self._request.mode == "overwrite" else set()
+        return {*self._request.replace_types, *named}
 
     def _place(self, capture: Capture, key: str) -> TablePlace:
         if self._uses_scratch:
@@ -371,6 +344,7 @@ class _BulkLoad:
             self._storage_options,
             with_places=self._uses_scratch,
             held=self._held if self._jobs.here and self._uses_scratch else None,
+            tally=self._jobs.tally if self._jobs.here else None,
             stopped=self._jobs.stopped if self._jobs.here else None,
         )
 
@@ -434,7 +408,7 @@ class _BulkLoad:
     def _check(self, job: CheckJob | None, staged: Staged) -> None:
         """Stop here if anything is wrong with the input, alone or together with the graph."""
         started = perf_counter()
-        findings = Findings(self._request.max_errors, self._request.errors_out)
+        findings = self._request.findings()
         verdict = Verdict(self._jobs, self._reading, self._plan, self._records, findings)
         broken = 0 if job is None else verdict.broken(job)
         self._note("check", self._rows, started)
@@ -465,7 +439,7 @@ class _BulkLoad:
     def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
         mode = self._request.mode
         written = sorted({*staged.fragments, *staged.refused})
-        replaced = sorted({*written, *self._request.replace_types}) if mode == "overwrite" else []
+        replaced = sorted({*written, *self._replaced_by_name}) if mode == "overwrite" else []
         plan = plan_checks(
             self._catalog,
             mode,
@@ -497,11 +471,11 @@ class _BulkLoad:
 
     # --- stages ---
 
-    def _note(self, stage: str, rows: int, started: float) -> None:
+    def _note(self, stage: str, rows: int, started: float, *, files: int | None = None) -> None:
         known = self._stages.get(stage)
         seconds = perf_counter() - started + (known.seconds if known is not None else 0.0)
         self._stages[stage] = LoadStage(stage, rows, seconds)
-        self._jobs.finished(stage, rows, seconds)
+        self._jobs.finished(stage, rows, seconds, files)
 
 
 def _outcome(counts: Mapping[str, LoadedType]) -> _Outcome:

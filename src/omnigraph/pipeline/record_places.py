@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.commit.records.problems import Grammar, Place, unit_of
+from omnigraph.commit.records.problems import Grammar, Place, Unit, unit_of
 from omnigraph.pipeline.sources import Piece, Plan
 
 
@@ -29,8 +29,7 @@ class RecordPlaces:
         so_far: dict[str, int] = {}
         for task in plan.tasks:
             for piece in task.pieces:
-                is_counted = piece.is_range and piece.format in ("records", "json")
-                firsts[piece.index] = so_far.get(piece.path, 0) if is_counted else piece.first
+                firsts[piece.index] = so_far.get(piece.path, 0) if piece.is_range else piece.first
                 so_far[piece.path] = so_far.get(piece.path, 0) + records.get(piece.index, 0)
         pieces = plan.pieces
         order = {piece.shown: number for number, piece in reversed(pieces.items())}
@@ -46,7 +45,7 @@ class RecordPlaces:
         if known is None:
             name, partition = self._frame(piece)
             return Place(f"{name}[{partition}]", number, "record")
-        unit = unit_of(self.grammar) if known.format == "records" else "record"
+        unit = _unit(known, self.grammar)
         return Place(known.shown, self.first(piece) + number, unit)
 
     def sort_key(self, place: Place | None, piece: int = sys.maxsize) -> tuple[int, int]:
@@ -63,3 +62,9 @@ class RecordPlaces:
                 return source.name, piece - first
             first += partitions
         raise IndexError(piece)
+
+
+def _unit(piece: Piece, grammar: Grammar) -> Unit:
+    if piece.format == "records":
+        return unit_of(grammar)
+    return "line" if piece.format == "json" else "record"

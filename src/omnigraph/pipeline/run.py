@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.load_request import LoadBranch, LoadRequest
 from omnigraph.commit.write_path import WritePath
 from omnigraph.model.receipts import LoadReceipt
-from omnigraph.pipeline.engine import Engine, Frame, frame_sources
+from omnigraph.pipeline.engine import Engine
+from omnigraph.pipeline.inputs import Frame, frame_sources
 from omnigraph.pipeline.jobs import Watch
-from omnigraph.pipeline.load import BulkRequest, bulk_load
+from omnigraph.pipeline.load import bulk_load
 from omnigraph.pipeline.session import SessionSettings, SparkWhenNeeded
+from omnigraph.pipeline.sources import FileSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
 def run_bulk_load(
     kernel: Kernel,
     path: WritePath,
-    request: BulkRequest,
-    frames: Sequence[Frame] = (),
+    files: Sequence[FileSource],
+    request: LoadRequest,
+    branch: LoadBranch,
     *,
+    frames: Sequence[Frame] = (),
     engine: Engine,
-    ensure_branch: Callable[[], bool],
-    drop_branch: Callable[[], None],
     spark: SparkSession | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -45,11 +47,5 @@ def run_bulk_load(
             session = used.enter_context(SparkWhenNeeded(spark, settings))
         more = used.enter_context(frame_sources(frames, session))
         return bulk_load(
-            kernel,
-            path,
-            replace(request, sources=[*request.sources, *more]),
-            session,
-            ensure_branch=ensure_branch,
-            drop_branch=drop_branch,
-            watch=watch,
+            kernel, path, [*files, *more], request, branch, session=session, watch=watch
         )

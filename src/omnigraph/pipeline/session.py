@@ -10,6 +10,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
+import socket
 import sys
 import threading
 import warnings
@@ -19,13 +21,19 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.errors import InputError
-from omnigraph.pipeline.java import find_java
+from omnigraph.errors import InputError, StorageError
+from omnigraph.pipeline.class_archive import make_in_background
+from omnigraph.pipeline.interrupts import interrupts_first, own_interrupts
+from omnigraph.pipeline.java import Java, find_java
+from omnigraph.pipeline.java_failures import reason_of
+from omnigraph.pipeline.launch import Jvm, await_jvm, start_jvm
+from omnigraph.pipeline.master import require_master
+from omnigraph.pipeline.warming import start_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
 
-    from omnigraph.pipeline.launch import Jvm
+    from pyspark.sql import SparkSession
 
 MASTER_VARIABLE = "OMNIGRAPH_SPARK_MASTER"
 CONF_PREFIX = "OMNIGRAPH_SPARK_CONF_"
@@ -43,8 +51,17 @@ _DEFAULTS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+    # As Spark sets them for functions over frames: with the same for those over numbers, both run
+    # in the same workers, and say in one line what went wrong.
+    "spark.executorEnv.SPARK_HIDE_TRACEBACK": "1",
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
 }
-_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A task begins 40 ms sooner than over TCP, which waits before it confirms small packets.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +87,10 @@ class SessionSettings:
             for name, value in environment.items()
             if name.startswith(CONF_PREFIX)
         }
-        chosen = master or environment.get(MASTER_VARIABLE) or DEFAULT_MASTER
-        return cls(_retrying(chosen), {**from_environment, **(conf or {})})
+        chosen_conf = {**from_environment, **(conf or {})}
+        named = chosen_conf.pop("spark.master", None)
+        chosen = master or named or environment.get(MASTER_VARIABLE) or DEFAULT_MASTER
+        return cls(_retrying(chosen), chosen_conf)
 
     @property
     def is_local(self) -> bool:
@@ -90,7 +109,7 @@ def _retrying(master: str) -> str:
     """A local master with four attempts per task, unless it says how many."""
     if master == "local":
         return "local[1,4]"
-    if master.startswith("local[") and master.endswith("]") and "," not in master:
+    if re.fullmatch(r"local\[(\*|\d+)\]", master):
         return f"{master[:-1]},4]"
     return master
 
@@ -206,23 +225,21 @@ _lock = threading.Lock()
 _jvm: Jvm | None = None
 
 
-def build_session(settings: SessionSettings) -> SparkSession:
-    """A new session; whoever builds it stops it."""
+def build_session(settings: SessionSettings, *, records: Path | None = None) -> SparkSession:
+    """A new session; whoever builds it stops it.
+
+    ``records`` has the JVM, if it is started here, write an archive of its classes when it ends.
+    """
     if settings.master.startswith("sc://"):
         raise _no_connect(f"master '{settings.master}'")
-    if find_spec("pyspark") is None:
-        raise InputError(
-            "bulk jobs need PySpark, which is not installed",
-            hint="pip install 'omnigraph[spark]'",
-        )
+    require_pyspark()
     java = find_java(os.environ)
+    require_master(settings.master)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     conf = settings.complete()
     with _lock:
-        _ensure_jvm(java, settings, conf)
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.builder.config(map={**conf}).getOrCreate()
+        _ensure_jvm(java, settings, conf, records)
+        session = _started(settings, conf)
     if not settings.is_local:
         try:
             require_same_versions(session)
@@ -232,27 +249,96 @@ def build_session(settings: SessionSettings) -> SparkSession:
     return session
 
 
-def _ensure_jvm(java: Any, settings: SessionSettings, conf: Mapping[str, str]) -> None:
+def require_pyspark() -> None:
+    """Raise `InputError` if PySpark is not installed; it is not imported for that."""
+    if find_spec("pyspark") is None:
+        raise InputError(
+            "bulk jobs need PySpark, which is not installed",
+            hint="pip install 'omnigraph[spark]'",
+        )
+
+
+def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession:
+    """A session in the JVM that runs; what is wrong with the settings shows here."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    context: SparkContext | None = None
+    try:
+        with interrupts_first(), own_interrupts():
+            context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items()]))
+            if settings.is_local:
+                # Setting up SQL takes as long again, in which the workers come up.
+                start_workers(context)
+            return SparkSession.builder.config(map={**conf}).getOrCreate()
+    except BaseException as error:
+        if context is not None:
+            with suppress(Exception):
+                context.stop()
+        elif isinstance(error, KeyboardInterrupt):
+            # It is still busy with a context that nobody waits for, and has room for one.
+            end_jvm(at_once=True)
+        if isinstance(error, (Py4JError, PySparkException, ConnectionError)):
+            raise StorageError(
+                f"Spark did not start on {settings.master}: {reason_of(str(error))}",
+                hint="check the Spark settings, and the log of the master if it is another machine",
+            ) from error
+        raise
+
+
+def _ensure_jvm(
+    java: Java, settings: SessionSettings, conf: Mapping[str, str], records: Path | None
+) -> None:
     """Start the JVM of this process, unless it runs already."""
     global _jvm  # noqa: PLW0603 - PySpark itself knows one JVM per process
     if _jvm is not None and _jvm.is_alive:
         return
-    from pyspark import SparkContext
-
-    from omnigraph.pipeline.launch import start_jvm
-
     # Workers would otherwise run whatever `python3` is first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    started = start_jvm(java, conf, options=settings.jvm_options)
+    started = start_jvm(java, conf, options=settings.jvm_options, records=records)
+    try:
+        # Meanwhile, for the JVM takes longer.
+        from pyspark import SparkContext
+
+        await_jvm(started)
+    except BaseException:
+        started.kill()
+        raise
     context: Any = SparkContext
     context._gateway = context._jvm = None
-    atexit.register(_end, started)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(started.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = started.secret
+    if _jvm is None:
+        atexit.register(_leave)
+    else:
+        _jvm.kill()
     _jvm = started
 
 
-def _end(jvm: Jvm) -> None:
+def _leave() -> None:
+    """End the JVM with this process, and have the next start find what this one did not."""
+    lacks = None if _jvm is None else _jvm.lacks
+    end_jvm()
+    if lacks is not None:
+        make_in_background(lacks)
+
+
+def end_jvm(*, at_once: bool = False) -> bool:
+    """End the JVM of this process, if there is one; whether it ended by itself, and well."""
+    global _jvm
+    ending, _jvm = _jvm, None
+    if ending is None:
+        return False
+    _let_go()
+    if at_once:
+        ending.kill()
+        return False
+    return ending.stop()
+
+
+def _let_go() -> None:
     """Leave quietly: objects that are collected later would look for a JVM that is gone."""
     from pyspark import SparkContext
 
@@ -265,7 +351,6 @@ def _end(jvm: Jvm) -> None:
     if gateway is not None:
         with suppress(Exception):
             gateway.shutdown()
-    jvm.stop()
 
 
 # --- versions -------------------------------------------------------------------------------------

@@ -8,14 +8,16 @@ footers only.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,8 +25,10 @@ from omnigraph.commit.records.envelope import TableType
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.errors import InputError, NotFound
-from omnigraph.pipeline.files import COMPRESSED, S3, Files, Stamp
+from omnigraph.pipeline.csv_quotes import RowTooLong, delimiter_of, row_blocks
+from omnigraph.pipeline.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
 from omnigraph.pipeline.minting import PIECES_MAX
+from omnigraph.pipeline.partitions import FolderValues, folder_values
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -46,6 +50,13 @@ _SUFFIXES: dict[str, Format] = {
     ".arrow": "arrow",
     ".feather": "arrow",
 }
+
+_TEXTS: tuple[Format, ...] = ("records", "json", "csv")
+"""Of these alone, a file without a byte is one without rows."""
+_LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_LISTED_MAX = 5
+_BUILD_PLACE = re.compile(r",? *\S+\.rs:\d+(:\d+)?")
+"""Where an error arose in the source text of Lance, which says nothing to its readers."""
 
 TASK_BYTES_MIN = 4 << 20
 TASK_BYTES_MAX = 128 << 20
@@ -105,6 +116,8 @@ class Piece:
     stamp: Stamp | None = None
     """Size and time of the file when the load began."""
     name: str | None = None
+    folder_values: FolderValues = ()
+    """Columns that are in the names of the file's folders."""
 
     @property
     def shown(self) -> str:
@@ -135,6 +148,7 @@ class Found:
     size: int
     stamp: Stamp
     name: str | None = None
+    folder_values: FolderValues = ()
 
     @property
     def shown(self) -> str:
@@ -144,7 +158,13 @@ class Found:
     @property
     def is_compressed(self) -> bool:
         """Whether its name says so."""
-        return self.path.endswith(tuple(COMPRESSED))
+        return self.path.lower().endswith(tuple(COMPRESSED))
+
+    @property
+    def identity(self) -> tuple[str, str | None]:
+        """The same for two paths that lead to one file, for rows of one type."""
+        is_remote = self.path.startswith(S3)
+        return self.path if is_remote else os.path.realpath(self.path), self.table_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +197,10 @@ def plan_sources(
     `NotFound` and `InputError` naming the path or type that is not there.
     """
     frames = tuple(each for each in sources if isinstance(each, FrameSource))
-    files: list[Found] = []
     for source in sources:
         if source.table_key is not None:
             type_of(source.table_key, catalog)
-        if isinstance(source, FileSource):
-            files.extend(find_files(source))
+    files = find_all(each for each in sources if isinstance(each, FileSource))
     total = sum(found.size for found in files)
     aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
     cut = [
@@ -221,40 +239,90 @@ def unknown_type(table_key: str, catalog: Catalog) -> InputError:
 # --- finding files --------------------------------------------------------------------------------
 
 
+def find_all(sources: Iterable[FileSource]) -> list[Found]:
+    """The files of several sources; raises `InputError` for one that is among them twice."""
+    seen: dict[object, Found] = {}
+    for source in sources:
+        for found in find_files(source):
+            first = seen.setdefault(found.identity, found)
+            if first is not found:
+                also = "" if first.shown == found.shown else f", also as {found.shown}"
+                raise InputError(
+                    f"{first.shown} is given twice{also}",
+                    hint="name each file once; directories and patterns may hold others you name",
+                    details={"file": first.shown},
+                )
+    return list(seen.values())
+
+
 def find_files(source: FileSource, files: Files | None = None) -> list[Found]:
-    """The files a path, a directory or a pattern names, in the order of their names."""
+    """The files a path, a directory or a pattern names, once each, in the order of their names."""
     files = files or Files.of_environment([source.path])
     path = source.path
     if not path.startswith(S3):
         path = str(Path(path).expanduser())
-    names = files.matching(path)
-    if not names:
-        raise NotFound(
-            f"no file matches {source.path}",
-            hint="quote the pattern if your shell should not expand it",
-            details={"file": source.path},
-        )
-    found = [each for name in names for each in _found(name, source, files)]
+    try:
+        found = [
+            each
+            for name, below in _named(path, files)
+            for each in _found(name, below, source, files)
+        ]
+    except OSError as error:
+        # Below a directory, it is not the directory that cannot be read.
+        raise corrupt(error.filename or source.path, error) from error
     if not found:
         raise NotFound(
             f"there is nothing to load in {source.path}",
             hint=f"names end in {', '.join(_SUFFIXES)}",
             details={"file": source.path},
         )
-    return found
+    return _once(found)
 
 
-def _found(path: str, source: FileSource, files: Files) -> Iterator[Found]:
+def _named(path: str, files: Files) -> Iterator[tuple[str, str]]:
+    """The paths that a path or a pattern stands for, and the part of each below the pattern."""
+    if not files.is_pattern(path):
+        yield path, ""
+        return
+    base = pattern_base(path)
+    names = [(name, below_base(name, base)) for name in files.matching(path)]
+    if not names:
+        raise NotFound(
+            f"no file matches {path}",
+            hint="quote the pattern if your shell should not expand it",
+            details={"file": path},
+        )
+    asks_for_notes = _is_note(below_base(path, base))
+    yield from (each for each in names if asks_for_notes or not _is_note(each[1]))
+
+
+def _is_note(below: str) -> bool:
+    """As everywhere in a lake: such names are notes of whoever wrote the directory."""
+    return any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts)
+
+
+def _once(found: list[Found]) -> list[Found]:
+    """Each file by its shortest path, where links lead to it in several ways."""
+    chosen: dict[object, Found] = {}
+    for each in sorted(found, key=_detour):
+        chosen.setdefault((each.identity, each.folder_values), each)
+    kept = set(map(id, chosen.values()))
+    return [each for each in found if id(each) in kept]
+
+
+def _detour(found: Found) -> tuple[int, bool]:
+    is_link = not found.path.startswith(S3) and Path(found.path).is_symlink()
+    return found.path.count("/"), is_link
+
+
+def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
     name = PurePosixPath(path).name
     format = source.format or format_of(name, source.table_key)
-    if format != "lance" and files.is_directory(path):
-        for child, below in files.below(path):
-            # As everywhere in a lake: such names are notes of whoever wrote the directory.
-            if any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts):
-                continue
-            known = source.format or format_of(PurePosixPath(child).name, source.table_key)
-            if known is not None:
-                yield _file(child, known, source, files)
+    if files.is_directory(path):
+        if format == "lance" or files.is_dataset(path):
+            yield _file(path, "lance", below, source, files)
+        else:
+            yield from _directory(path, below, source, files)
         return
     if format is None and source.table_key is None:
         # Graph records need no particular name, as on the command line they never did.
@@ -262,46 +330,94 @@ def _found(path: str, source: FileSource, files: Files) -> Iterator[Found]:
     if format is None:
         raise InputError(
             f"{path} does not say what it is",
-            hint=f"names end in {', '.join(_SUFFIXES)}, or name a format",
+            hint=f"names end in {', '.join(_SUFFIXES)}",
             details={"file": path},
         )
-    yield _file(path, format, source, files)
+    yield _file(path, format, below, source, files)
+
+
+def _directory(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
+    unknown: list[str] = []
+    for entry in files.entries(path):
+        if _is_note(entry.below):
+            _refuse_log(path, entry.below)
+            continue
+        format = source.format or format_of(entry.path, source.table_key)
+        if entry.is_dataset:
+            format = "lance"
+        if format is None:
+            unknown.append(entry.below)
+        else:
+            yield _file(entry.path, format, f"{below}/{entry.below}", source, files)
+    # Graph records lie beside schemas and queries; of a table, every file counts.
+    if unknown and source.table_key is not None:
+        several = len(unknown) > 1
+        more = ", …" if len(unknown) > _LISTED_MAX else ""
+        raise InputError(
+            f"{len(unknown)} {'files' if several else 'file'} in {path} "
+            f"{'do' if several else 'does'} not say what {'they are' if several else 'it is'}: "
+            f"{', '.join(unknown[:_LISTED_MAX])}{more}",
+            hint=f"names end in {', '.join(_SUFFIXES)}; name the files you mean with a pattern, "
+            f"such as '{path}/*.csv', or start the names of others with _",
+            details={"file": path},
+        )
+
+
+def _refuse_log(path: str, below: str) -> None:
+    """Refuse a table whose files are not all of it: a log says which of them still count."""
+    for part in PurePosixPath(below).parts:
+        if part in _LOGS:
+            raise InputError(
+                f"{path} holds a {_LOGS[part]} table, whose files may have rows that were deleted",
+                hint="read the table with Spark or Polars, and load the frame",
+                details={"file": path},
+            )
 
 
 def format_of(name: str, table_key: str | None) -> Format | None:
     """What the name of a file says about its content."""
+    name = name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    format = _SUFFIXES.get(Path(name).suffix.lower())
+    format = _SUFFIXES.get(PurePosixPath(name).suffix)
     return "json" if format == "records" and table_key is not None else format
 
 
-def _file(path: str, format: Format, source: FileSource, files: Files) -> Found:
+def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> Found:
     table_key = source.table_key
     if (table_key is None) != (format == "records"):
         raise InputError(
             f"{path} holds rows of one type, and it is not said which"
             if table_key is None
             else f"{path} holds graph records, which name their types themselves",
-            hint=f"--node Type={path} or --edge Type={path}"
+            hint=f"--node Type={path} or --edge Type={path} (nodes= and edges= in Python)"
             if table_key is None
             else f"--data {path}",
             details={"file": path},
         )
-    if format == "lance":
-        # A version of a dataset is pinned by its number, whoever goes on writing to it.
-        sizes = [files.stat(child) for child, _ in files.below(path)]
-        stamp: Stamp | None = (sum(size[0] for size in sizes if size), 0)
-    else:
-        try:
-            stamp = files.stat(path)
-        except OSError as error:
-            raise corrupt(path, error) from error
+    stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
     if stamp is None:
         raise NotFound(f"no such file: {path}", details={"file": path})
     # Workers have directories of their own; messages show what the user wrote.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
-    return Found(absolute, format, table_key, stamp[0], stamp, source.name or path)
+    found = Found(absolute, format, table_key, stamp[0], stamp, source.name or path)
+    if not found.size and (found.is_compressed or format not in _TEXTS):
+        # A writer that was stopped leaves such files.
+        raise corrupt(path, ValueError("it has no bytes at all"))
+    if table_key is None:
+        return found
+    folders = PurePosixPath(below).parts[:-1]
+    return replace(found, folder_values=folder_values(folders, path))
+
+
+def _dataset_stamp(path: str, files: Files) -> Stamp | None:
+    """The size of a dataset, which has no time: a version of it is pinned by its number."""
+    if not files.is_directory(path):
+        if files.stat(path) is not None:
+            raise corrupt(path, ValueError("it is no dataset, which is a directory"))
+        return None
+    sizes = [files.stat(child) for child, _ in files.below(path)]
+    return sum(size[0] for size in sizes if size), 0
 
 
 def input_digest(inputs: Sequence[Found]) -> str:
@@ -309,25 +425,31 @@ def input_digest(inputs: Sequence[Found]) -> str:
     digest = hashlib.sha256()
     for found in inputs:
         digest.update(f"{found.format}:{found.table_key}:{found.size}\n".encode())
+        if found.folder_values:
+            digest.update(f"{found.folder_values}\n".encode())
         files = Files.of_environment([found.path])
         is_folder = files.is_directory(found.path)
         paths = [path for path, _ in files.below(found.path)] if is_folder else [found.path]
         for path in paths:
-            with files.open(path) as stream:
-                while block := stream.read(1 << 20):
-                    digest.update(block)
+            try:
+                with files.open(path) as stream:
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise corrupt(found.shown, error) from error
     return digest.hexdigest()
 
 
 def record_source(found: Found) -> RecordSource:
     """A file of graph records for a load in process."""
-    if not found.path.startswith(S3):
-        return RecordSource(found.shown, RecordSource.file(found.path).blocks)
 
     def blocks() -> Iterator[bytes]:
-        with Files.of_environment([found.path]).stream(found.path) as stream:
-            while block := stream.read(1 << 20):
-                yield block
+        try:
+            with Files.of_environment([found.path]).stream(found.path) as stream:
+                while block := stream.read(1 << 20):
+                    yield block
+        except OSError as error:
+            raise corrupt(found.shown, error) from error
 
     return RecordSource(found.shown, blocks)
 
@@ -337,7 +459,22 @@ def record_source(found: Found) -> RecordSource:
 
 def _pieces(found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
     stamp = None if found.format == "lance" else found.stamp
-    whole = Piece(0, found.path, found.format, found.table_key, stamp=stamp, name=found.name)
+    whole = Piece(
+        0,
+        found.path,
+        found.format,
+        found.table_key,
+        stamp=stamp,
+        name=found.name,
+        folder_values=found.folder_values,
+    )
+    try:
+        yield from _cut(whole, found, aim, lines_only=lines_only)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise corrupt(whole.shown, error) from error
+
+
+def _cut(whole: Piece, found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
     if found.is_compressed:
         yield whole
     elif found.format == "parquet":
@@ -359,41 +496,26 @@ def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
 
 
 def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
-    """Ranges that begin outside of quotes: a quoted cell may hold line breaks.
-
-    A place lies within quotes if there is an odd number of them before it.
-    """
-    start = first = rows = quotes = 0
-    with Files.of_environment([whole.path]).open(whole.path) as stream:
-        while block := stream.read(1 << 20):
-            position = stream.tell() - len(block)
-            ends = _row_ends(block, quotes)
-            cut = position + int(ends[-1]) + 1 if len(ends) else start
-            rows += len(ends)
-            quotes += block.count(b'"')
-            if cut - start >= aim and cut < size:
-                yield replace(whole, start=start, end=cut, first=first)
-                # The header is a row of the file, but no record.
-                start, first = cut, rows - 1
-    yield replace(whole, start=start, end=size, first=first)
-
-
-def _row_ends(block: bytes, quotes_before: int) -> npt.NDArray[np.int64]:
-    """Where rows end in a block: at line breaks outside of quotes."""
-    raw = np.frombuffer(block, np.uint8)
-    breaks = np.flatnonzero(raw == ord("\n"))
-    quotes = np.flatnonzero(raw == ord('"'))
-    before = quotes_before + np.searchsorted(quotes, breaks)
-    ends: npt.NDArray[np.int64] = breaks[before % 2 == 0]
-    return ends
+    """Ranges of whole rows: not every line break ends one."""
+    start = end = 0
+    step = min(aim, 1 << 20)
+    with (
+        Files.of_environment([whole.path]).open(whole.path) as stream,
+        # Whoever reads that row has more to say about it.
+        suppress(RowTooLong),
+    ):
+        blocks = iter(lambda: stream.read(step), b"")
+        for block in row_blocks(blocks, delimiter_of(whole.path), step):
+            if end - start >= aim:
+                yield replace(whole, start=start, end=end)
+                start = end
+            end += len(block.raw)
+    yield replace(whole, start=start, end=size)
 
 
 def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
-    try:
-        with Files.of_environment([whole.path]).open(whole.path) as stream:
-            footer = pq.read_metadata(stream)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise corrupt(whole.path, error) from error
+    with Files.of_environment([whole.path]).open(whole.path) as stream:
+        footer = pq.read_metadata(stream)
     parts: list[int] = []
     held = first = rows = 0
     for number in range(footer.num_row_groups):
@@ -415,7 +537,7 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
         options = dict(Files.of_environment([whole.path]).s3) or None
         dataset = lance.dataset(whole.path, storage_options=options)
     except (OSError, ValueError) as error:
-        raise corrupt(whole.path, error) from error
+        raise corrupt(whole.shown, error) from error
     # Pinned to the version seen now: numbers of fragments mean nothing without it.
     pinned = replace(whole, start=dataset.version)
     first = 0
@@ -425,8 +547,14 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
 
 
 def corrupt(path: str, error: Exception) -> InputError:
-    """The error for a file that is not what its name says."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    """The error for a file that may not be read, or is not what its name says."""
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
+        return InputError(
+            f"{path} cannot be read: permission denied",
+            hint=f"`ls -ld {path}` shows who may read it",
+            details={"file": path},
+        )
+    reason = _BUILD_PLACE.sub("", (str(error).splitlines() or [type(error).__name__])[0])
     return InputError(
         f"{path} cannot be read: {reason}",
         hint="check that the file is complete and that its name says what it is",
@@ -435,7 +563,7 @@ def corrupt(path: str, error: Exception) -> InputError:
 
 
 def _tasks(cut: Iterable[tuple[Found, list[Piece]]], aim: int) -> Iterator[Task]:
-    """Pieces in tasks of about ``aim`` bytes.
+    """Pieces in tasks of at most ``aim`` bytes, unless one has more: the last may not take long.
 
     The ranges of a text have tasks of their own: if it turns out that it cannot be read in ranges,
     what they wrote has to be told from the rest.
@@ -452,10 +580,10 @@ def _tasks(cut: Iterable[tuple[Found, list[Piece]]], aim: int) -> Iterator[Task]
                 yield Task(index, (numbered,))
                 index += 1
                 continue
-            held.append(numbered)
-            held_bytes += size
-            if held_bytes >= aim:
+            if held and held_bytes + size > aim:
                 yield Task(index, tuple(held))
                 index, held, held_bytes = index + 1, [], 0
+            held.append(numbered)
+            held_bytes += size
     if held:
         yield Task(index, tuple(held))

@@ -19,6 +19,7 @@ from omnigraph.pipeline.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.pipeline.claims import plan_checks
 from omnigraph.pipeline.counting import CheckJob, CommittedPart, Part, WrittenPart
 from omnigraph.pipeline.held import HeldRows
+from omnigraph.pipeline.ids_ahead import IdsAhead
 from omnigraph.pipeline.jobs import Jobs
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import type_of
@@ -28,22 +29,26 @@ from omnigraph.pipeline.upserting import (
     DeleteTask,
     Matching,
     UpsertJob,
-    committed_ids,
     decoded_stretches,
     delete_rows,
     list_ids,
     match_ids,
+    match_parts,
     replace_rows,
 )
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.written import TablePlace, fragment_rows
 from omnigraph.storage.written_upserts import Stretch
 
-SHARE_IDS = 1_000_000
-"""Ids that one worker matches, at about 100 bytes each."""
+HELD_IDS = 1_000_000
+"""Records whose ids every worker holds, against parts of the committed rows. The ids of more are
+spread over workers, together with those of committed rows."""
 
-PART_ROWS = 1_000_000
-"""Committed rows that one task reads."""
+SHARE_IDS = 1_000_000
+"""Ids that one worker matches then, at about 100 bytes each."""
+
+PART_ROWS = 250_000
+"""Committed rows that one task reads at least, unless there are no more."""
 
 
 def committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
@@ -91,6 +96,8 @@ class Upsert:
     """Where rows of a type are to be written."""
     discard: Callable[[TablePlace, Sequence[str]], None]
     """Removes written rows that nobody will commit."""
+    ahead: IdsAhead
+    """Ids of committed rows, for threads of this process."""
     scratch: str
     storage_options: dict[str, str]
     _replaced: dict[str, _Replaced] = field(default_factory=dict)
@@ -194,7 +201,7 @@ class Upsert:
                 records = beside.submit(Matching.of, job, key)
 
                 def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
-                    ids = committed_ids(job, part)  # while the records are still put together
+                    ids = self.ahead.take(part)  # while the records are still put together
                     records.result().meet(ids)
 
                 self.jobs.each_here("match", parts, meet)
@@ -203,6 +210,9 @@ class Upsert:
     def _match_on_workers(self, job: UpsertJob) -> list[Answer]:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
+        label = f"{ids} ids of {', '.join(job.tables)}"
+        if sum(part.rows for part in job.records) <= HELD_IDS:
+            return self.jobs.answers("match", label, *match_parts(job))
         shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
 
         def collect() -> list[Any]:
@@ -215,7 +225,6 @@ class Upsert:
             )
             return rows
 
-        label = f"{ids} ids of {', '.join(job.tables)}"
         return decoded_answers(self.jobs.run("match", label, collect))
 
     # --- check ---
@@ -309,7 +318,7 @@ class Upsert:
 
     def _is_forked(self, known: _Replaced) -> bool:
         """Whether the branch has a copy of the table: its fragments can be written to already."""
-        return known.place.mode == "append"
+        return known.place.mode == "overwrite"
 
     def _delete_tasks(self) -> list[DeleteTask]:
         slots = self.jobs.slots

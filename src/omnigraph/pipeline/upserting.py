@@ -1,8 +1,8 @@
 """An upsert, in workers.
 
 =======  ==========================================================================================
-match    the ids of records meet those of committed rows, a share of them in each worker: of records
-         with one id the last one counts, and it is new or takes the place of a row
+match    the ids of records meet those of committed rows, all of them in each worker or a share: of
+         records with one id the last one counts, and it is new or takes the place of a row
 replace  each worker takes some of the records, leaves out those that change nothing, writes the
          others, and notes which committed rows they replace
 delete   each worker marks the replaced rows of some fragments
@@ -31,6 +31,7 @@ from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import ID
 from omnigraph.pipeline.answers import Answer, Ask, Work, encoded_answers, numbers_of
 from omnigraph.pipeline.counting import CommittedPart, WrittenPart
+from omnigraph.pipeline.fingerprints import Prints, WantedTexts, fingerprints
 from omnigraph.pipeline.reading import Reading
 from omnigraph.pipeline.sources import type_of
 from omnigraph.pipeline.staging import NUMBER, PIECE
@@ -101,37 +102,25 @@ def list_ids(job: UpsertJob) -> Work:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers_of(batches):
             if number < len(job.records):
-                yield from _record_ids(job, number)
+                yield from _listed_records(job, number)
             else:
-                yield from _committed_ids(job, job.committed[number - len(job.records)])
+                yield from _listed_committed(job, job.committed[number - len(job.records)])
 
     return run
 
 
-def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
-    part = job.records[number]
-    first = 0
-    for batch in part.batches([ID, PIECE, NUMBER], job.options):
-        # Ids that were minted for this load are nobody else's.
-        given = pc.invert(pc.starts_with(batch[ID], job.reading.minting.prefix))
-        rows = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
-        first += batch.num_rows
-        own = pa.record_batch([batch[ID], rows, batch[PIECE], batch[NUMBER]], list("irpn"))
-        own = own.filter(given)
-        count = own.num_rows
+def _listed_records(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
+    table = job.tables.index(job.records[number].table_key)
+    for batch in _record_ids(job, number):
+        count = batch.num_rows
         nowhere = pa.repeat(pa.scalar(_NOBODY, pa.int64()), count)
-        yield _ids(
-            [
-                pa.repeat(pa.scalar(job.tables.index(part.table_key), pa.int32()), count),
-                own["i"],
-                pa.repeat(pa.scalar(number, pa.int32()), count),
-                *(own["r"], own["p"], own["n"], nowhere, nowhere),
-            ]
-        )
+        tables = pa.repeat(pa.scalar(table, pa.int32()), count)
+        key, *places = batch.columns
+        yield _ids([tables, key, *places, nowhere, nowhere])
 
 
-def _committed_ids(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
-    for batch in _committed_batches(job, part):
+def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
+    for batch in _committed_batches(part, job.options):
         count = batch.num_rows
         nothing = pa.repeat(pa.scalar(_NOBODY, pa.int32()), count)
         yield _ids(
@@ -145,13 +134,29 @@ def _committed_ids(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBat
         )
 
 
-def _committed_batches(job: UpsertJob, part: CommittedPart) -> Iterable[pa.RecordBatch]:
+def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
+    """The ids that records of a part were given, and whose they are."""
+    first = 0
+    for batch in job.records[number].batches([ID, PIECE, NUMBER], job.options):
+        parts = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
+        rows = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
+        first += batch.num_rows
+        columns = [batch[ID], parts, rows, batch[PIECE], batch[NUMBER]]
+        own = pa.RecordBatch.from_arrays(columns, schema=_RECORDS_SCHEMA)
+        # Ids that were minted for this load are nobody else's.
+        minted = pc.starts_with(batch[ID], job.reading.minting.prefix)
+        yield own.filter(pc.invert(minted)) if pc.any(minted).as_py() else own
+
+
+def _committed_batches(
+    part: CommittedPart, storage_options: dict[str, str] | None
+) -> Iterable[pa.RecordBatch]:
     return committed_batches(
         part.address,
         part.version,
         part.fragment_ids,
         [ID],
-        storage_options=job.options,
+        storage_options=storage_options,
         with_places=True,
     )
 
@@ -176,7 +181,10 @@ def match_ids(job: UpsertJob) -> Work:
                 for held in (records, committed)
             ]
             matching = Matching(job, job.tables[number], own[0])
-            matching.meet(own[1])
+            matching.meet(
+                CommittedIds.of(batch["key"], batch["row_id"], batch["address"])
+                for batch in own[1].to_batches()
+            )
             answers += matching.answers()
         if answers:
             yield encoded_answers(-1, answers)
@@ -202,31 +210,62 @@ def _parted(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
     return found[0], found[1]
 
 
-_IDS_SCHEMA = pa.schema(
+_RECORDS_SCHEMA = pa.schema(
     [
-        ("table", pa.int32()),
         ("key", pa.string()),
         ("part", pa.int32()),
         ("row", pa.int32()),
         ("piece", pa.int32()),
         ("number", pa.int64()),
-        ("row_id", pa.int64()),
-        ("address", pa.int64()),
     ]
 )
 
+_IDS_SCHEMA = pa.schema(
+    [("table", pa.int32()), *_RECORDS_SCHEMA, ("row_id", pa.int64()), ("address", pa.int64())]
+)
 
-_PLACED = ["key", "row_id", "address"]
+
+@dataclass(frozen=True, slots=True)
+class CommittedIds:
+    """The ids of some committed rows, and where these are."""
+
+    ids: pa.StringArray
+    prints: Prints
+    row_ids: npt.NDArray[Any]
+    addresses: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, ids: pa.StringArray, row_ids: pa.Array, addresses: pa.Array) -> CommittedIds:
+        """What `Matching` holds records against."""
+        return cls(ids, fingerprints(ids), row_ids.to_numpy(), addresses.to_numpy())
 
 
-def committed_ids(job: UpsertJob, part: CommittedPart) -> pa.Table:
-    """The ids of some committed rows, with their row ids and addresses, for `Matching`."""
-    batches = [
-        pa.record_batch([batch[ID], batch[ROW_ID], batch[ROW_ADDRESS]], names=_PLACED)
-        for batch in _committed_batches(job, part)
+def committed_ids(
+    part: CommittedPart, storage_options: dict[str, str] | None
+) -> list[CommittedIds]:
+    """The ids of a part of the committed rows."""
+    return [
+        CommittedIds.of(batch[ID], batch[ROW_ID], batch[ROW_ADDRESS])
+        for batch in _committed_batches(part, storage_options)
     ]
-    schema = pa.schema([("key", pa.string()), ("row_id", pa.uint64()), ("address", pa.uint64())])
-    return pa.Table.from_batches(batches, schema)
+
+
+def match_parts(job: UpsertJob) -> tuple[int, Ask]:
+    """Tasks for records that are so few that each worker holds all of one type, and what they do.
+
+    A worker takes a part of the committed rows, or none for a type that has none.
+    """
+    bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
+
+    def ask(number: int) -> list[Answer]:
+        if number >= len(job.committed):
+            return list(Matching.of(job, bare[number - len(job.committed)]).answers())
+        part = job.committed[number]
+        matching = Matching.of(job, part.table_key)
+        matching.meet(committed_ids(part, job.options))
+        return list(matching.answers())
+
+    return len(job.committed) + len(bare), ask
 
 
 class Matching:
@@ -236,10 +275,14 @@ class Matching:
         self._job = job
         self._table_key = table_key
         self._parts, self._rows = _numbers(records, "part"), _numbers(records, "row")
-        keys = records["key"].combine_chunks().dictionary_encode()
-        self._codes: Numbers = keys.indices.to_numpy(zero_copy_only=False)
-        count = len(keys.dictionary)
-        self._keys = pa.table({"key": keys.dictionary, "code": np.arange(count)})
+        keys = records["key"].combine_chunks()
+        self._wanted = WantedTexts(keys)
+        self._codes: Numbers = np.arange(len(keys))
+        if not self._wanted.are_apart:
+            encoded = keys.dictionary_encode()
+            self._wanted = WantedTexts(encoded.dictionary)
+            self._codes = encoded.indices.to_numpy(zero_copy_only=False)
+        count = len(self._wanted)
         self._is_last = np.ones(len(self._codes), np.bool_)
         if count < len(self._codes):
             order = np.lexsort((_numbers(records, "number"), _numbers(records, "piece")))
@@ -254,35 +297,33 @@ class Matching:
         """The records of a type as this process has them."""
         parts = [n for n, part in enumerate(job.records) if part.table_key == table_key]
         listed = [batch for number in parts for batch in _record_ids(job, number)]
-        return cls(job, table_key, pa.Table.from_batches(listed, _IDS_SCHEMA))
+        return cls(job, table_key, pa.Table.from_batches(listed, _RECORDS_SCHEMA))
 
-    def meet(self, committed: pa.Table) -> None:
+    def meet(self, committed: Iterable[CommittedIds]) -> None:
         """Look for the records among ids of committed rows; no id comes twice.
 
         Several threads may do so, each with other rows.
         """
-        found = committed.select(_PLACED).join(self._keys, "key", join_type="inner")
-        codes = _numbers(found, "code")
-        self._row_ids[codes] = _numbers(found, "row_id")
-        self._addresses[codes] = _numbers(found, "address")
+        for each in committed:
+            at, codes = self._wanted.among(each.ids, each.prints)
+            self._row_ids[codes] = each.row_ids[at]
+            self._addresses[codes] = each.addresses[at]
 
     def answers(self) -> Iterator[Answer]:
         """Where the matches of each part of the records lie, and how many were folded."""
         addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
-        by_part = np.lexsort((self._rows, self._parts))
-        matches: dict[str, Numbers] = {
-            "row": self._rows[by_part].astype(np.int64),
-            "row_id": self._row_ids[self._codes][by_part],
-            "address": addresses[by_part],
-        }
-        stretches = write_stretches(
-            self._job.aside("matches"),
-            matches,
-            self._parts[by_part],
-            storage_options=self._job.options,
-        )
-        for part, where in stretches.items():
-            yield Answer("matches", {"part": part, "stretches": where})
+        chosen = np.flatnonzero(addresses != NEW)
+        chosen = chosen[np.argsort(self._parts[chosen], kind="stable")]
+        if len(chosen):
+            matches: dict[str, Numbers] = {
+                "row": self._rows[chosen].astype(np.int64),
+                "row_id": self._row_ids[self._codes[chosen]],
+                "address": addresses[chosen],
+            }
+            place, parts = self._job.aside("matches"), self._parts[chosen]
+            stretches = write_stretches(place, matches, parts, storage_options=self._job.options)
+            for part, where in stretches.items():
+                yield Answer("matches", {"part": part, "stretches": where})
         folded = int(np.count_nonzero(~self._is_last))
         if folded:
             yield Answer("folded", {"table": self._table_key, "records": folded})
@@ -337,13 +378,13 @@ class _Replacing:
         new = np.flatnonzero(self._addresses == NEW)
         known = np.flatnonzero(self._addresses >= 0)
         # Neighbours in the table are read together, and a run of row ids takes little room.
-        known = known[np.argsort(self._row_ids[known])]
+        known = known[np.argsort(self._row_ids[known], kind="stable")]  # often in order already
         with ThreadPoolExecutor(1) as beside:
             inserting = beside.submit(self._write, self._taken(new))
-            updated = self._write(self._changed(known))
-        inserted = inserting.result()
-        replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
-        for fragment in (*with_row_ids(updated, self._row_ids[replaced]), *inserted):
+            written = self._write(self._changed(known))
+            replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
+            updated = with_row_ids(written, self._row_ids[replaced])
+        for fragment in (*updated, *inserting.result()):
             yield Answer("fragment", {"table": self._key, "fragment": fragment})
         yield from self._deleted(np.sort(self._addresses[replaced]))
         yield Answer(
@@ -359,8 +400,7 @@ class _Replacing:
 
     def _taken(self, at: Numbers) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(at), _WINDOW_ROWS):
-            rows = self._rows.take(pa.array(at[start : start + _WINDOW_ROWS]))
-            yield from rows.to_batches()
+            yield from _rows_at(self._rows, at[start : start + _WINDOW_ROWS]).to_batches()
 
     def _changed(self, known: Numbers) -> Iterator[pa.RecordBatch]:
         """The records that differ from the committed rows they meet, noted in ``_updated``."""
@@ -381,7 +421,7 @@ class _Replacing:
                 self._unchanged += int(np.count_nonzero(equal))
                 at = at[~equal]
             self._updated.append(at)
-            yield from self._rows.take(pa.array(at)).to_batches()
+            yield from _rows_at(self._rows, at).to_batches()
 
     def _same(
         self,
@@ -402,7 +442,7 @@ class _Replacing:
             return maybe
         of = at[chosen]
         committed = rows_by_place(dataset, self._row_ids[of], self._addresses[of], names)
-        own = self._rows.select(names).take(pa.array(of))
+        own = _rows_at(self._rows.select(names), of)
         equal = [same_values(own[name], committed[name]) for name in names]
         found = np.zeros(len(at), np.bool_)
         found[chosen[np.logical_and.reduce(equal)]] = True
@@ -424,6 +464,13 @@ class _Replacing:
         for fragment_id, where in stretches.items():
             said = {"table": self._key, "fragment": fragment_id, "stretches": where}
             yield Answer("deletions", said)
+
+
+def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
+    """Some rows of a table; those that lie beside each other are not copied."""
+    if len(at) and at[-1] - at[0] == len(at) - 1 and bool((np.diff(at) == 1).all()):
+        return rows.slice(int(at[0]), len(at))
+    return rows.take(pa.array(at))
 
 
 # --- delete ---------------------------------------------------------------------------------------

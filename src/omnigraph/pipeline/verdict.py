@@ -77,8 +77,9 @@ class Verdict:
 
     def _list(self, answers: Iterable[Answer]) -> None:
         for said in answers:
-            first = self.records.first(said.payload["piece"])
-            self.findings.list([decoded_problem(said.payload, first)])
+            piece = said.payload["piece"]
+            problem = decoded_problem(said.payload, self.records.first(piece))
+            self.findings.list(self.records.sort_key(problem.place, piece), problem)
 
     def explain_checks(self, job: CheckJob) -> None:
         """Tell whose fault it is that keys are broken."""

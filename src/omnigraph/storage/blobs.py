@@ -28,7 +28,7 @@ from omnigraph.storage.positions import addresses_at
 from omnigraph.storage.row_places import stage_in_place_of
 from omnigraph.storage.tables import ID, rows_where_in, take
 
-_EXTERNAL = 3
+EXTERNAL = 3
 """The descriptor kind of a value that is only a URI."""
 
 
@@ -64,7 +64,7 @@ def values_at(
     for address, descriptor in zip(addresses, described, strict=True):
         if descriptor is None:
             yield None
-        elif descriptor["kind"] == _EXTERNAL:
+        elif descriptor["kind"] == EXTERNAL:
             yield BlobUri(descriptor["blob_uri"])
         else:
             yield _opened(handle, column, addresses=[address]).readall()
@@ -107,7 +107,7 @@ def _payloads(
 
 
 def _is_managed(descriptor: Mapping[str, Any] | None) -> bool:
-    return descriptor is not None and descriptor["kind"] != _EXTERNAL
+    return descriptor is not None and descriptor["kind"] != EXTERNAL
 
 
 def _stored(
@@ -115,7 +115,7 @@ def _stored(
 ) -> dict[str, Any] | None:
     if descriptor is None:
         return None
-    if descriptor["kind"] == _EXTERNAL:
+    if descriptor["kind"] == EXTERNAL:
         return {"data": None, "uri": descriptor["blob_uri"]}
     return {"data": next(payloads), "uri": None}
 
@@ -200,7 +200,7 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
         descriptor, address = row[column], row[ROW_ADDRESS]
         if descriptor is None:
             return BlobCell(None)
-        if descriptor["kind"] == _EXTERNAL:
+        if descriptor["kind"] == EXTERNAL:
             return BlobCell(BlobUri(descriptor["blob_uri"]))
         tag = _tag(handle, column, address >> FRAGMENT_SHIFT, descriptor)
         return BlobCell(ManagedBlob(descriptor["size"], tag, handle, column, address))

@@ -25,7 +25,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from omnigraph.effects.io_counters import count
 from omnigraph.errors import StorageError
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.written import TablePlace, fragment_rows, write_rows
+from omnigraph.storage.written import SCAN_ROWS, TablePlace, fragment_rows, write_rows
 
 ROW_ID = "_rowid"
 ROW_ADDRESS = "_rowaddr"
@@ -136,7 +136,10 @@ def rows_by_place(
     count("lance", "scan", dataset.uri)
     try:
         found = dataset.scanner(
-            columns=list(columns), fragments=fragments, with_row_address=True
+            columns=list(columns),
+            fragments=fragments,
+            batch_size=SCAN_ROWS,
+            with_row_address=True,
         ).to_table()
     except (OSError, ValueError) as error:
         raise lance_failure(dataset, error) from error
@@ -153,7 +156,8 @@ def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:
     for text in fragments:
         fragment = FragmentMetadata.from_json(text)
         own = row_ids[first : first + fragment.physical_rows]
-        fragment.row_id_meta = RowIdSequence(own.tolist()).to_inline_metadata()
+        there = pa.array(own.astype(np.uint64))
+        fragment.row_id_meta = RowIdSequence(there).to_inline_metadata()
         named.append(json.dumps(fragment.to_json()))
         first += fragment.physical_rows
     return named
@@ -176,13 +180,15 @@ def delete_written(
                 f"{dataset.uri} has no fragment {fragment_id} any more", hint="repeat the load"
             )
         try:
-            left = fragment.delete_rows(offsets.tolist())
+            # Lance's own `delete_rows` looks at each number once more, which takes five times as
+            # long as the deletion.
+            left = fragment._fragment.delete_rows(offsets.tolist())
         except (OSError, ValueError) as error:
             raise lance_failure(dataset, error) from error
         if left is None:
             removed.append(fragment_id)
         else:
-            updated.append(json.dumps(left.to_json()))
+            updated.append(json.dumps(left.metadata().to_json()))
     return updated, removed
 
 

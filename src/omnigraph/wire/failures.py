@@ -100,7 +100,9 @@ class ErrorEnvelope(Shape):
     )
     hint: str | None = None
     details: dict[str, Any] | None = Field(
-        None, description="facts of an error that has no structured detail of its own"
+        None,
+        description="facts of an error that has no structured detail of its own; of an input, its "
+        "`problems` and their `counts` by kind",
     )
     merge_conflicts: list[dict[str, Any]] | None = None
     published_dataset_version_conflict: dict[str, Any] | None = None
@@ -128,22 +130,30 @@ def envelope_of(error: OmnigraphError) -> dict[str, Any]:
     envelope["error_code"] = error.code
     if isinstance(error, _TELLING):
         envelope["details"] = {k: v for k, v in error.details.items() if v is not None}
+    elif found := problems_of(error):
+        envelope["details"] = found
     return envelope
+
+
+def problems_of(error: OmnigraphError) -> dict[str, Any]:
+    """What is wrong with an input, one by one and by kind, if that is what the error is about."""
+    return {name: error.details[name] for name in ("problems", "counts") if name in error.details}
 
 
 def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
     """The error that a server's answer stands for, as a caller in its process would have met it."""
     message = str(envelope.get("error") or f"the server answered with status {status}")
     hint = envelope.get("hint")
+    told = envelope.get("details")
     for key, kind in _BY_DETAIL.items():
         if key in envelope:
             detail = envelope[key]
             facts = detail if isinstance(detail, Mapping) else {key: detail}
-            return _rebuilt(kind, message, hint, facts)
+            more = told if isinstance(told, Mapping) else {}
+            return _rebuilt(kind, message, hint, {**facts, **more})
     named = _named(envelope.get("error_code"), status)
     if named is not None and issubclass(named, errors.CompileError):
         return _compile_error(named, message, hint, envelope)
-    told = envelope.get("details")
     known = ("error", "code", "error_code", "hint", "details")
     rest = {name: value for name, value in envelope.items() if name not in known}
     return _rebuilt(

@@ -112,8 +112,8 @@ class ExternalBlobs:
 
 
 NOT_ON_SPARK = ExternalBlobs(
-    hint="a load on Spark copies no objects: give the bytes, use engine local, or overwrite to keep"
-    " references"
+    hint="give the bytes as base64: data; a load on Spark copies no objects, so for those use"
+    " engine local, or overwrite to keep references"
 )
 """Many machines fetching objects, each with its own way to them, is more than a load promises."""
 

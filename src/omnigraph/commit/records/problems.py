@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, ValueConversionError
+from omnigraph.errors import (
+    ConstraintViolation,
+    InputError,
+    KeyConflict,
+    OmnigraphError,
+    ValueConversionError,
+)
 from omnigraph.model.ids import EntityKind
 
 Grammar = Literal["strict", "compatible"]
@@ -119,14 +125,27 @@ class Problem:
         return {"file": self.place.source, self.place.unit: self.place.number}
 
     def to_error(self) -> InputError | KeyConflict:
-        """The exception for a load that stops here."""
+        """The exception for a load that has only this problem."""
         if self.kind == "existing_id":
-            kind: EntityKind = "edge" if self.message.startswith("edge ") else "node"
-            conflict = KeyConflict(kind, self.type_name or "", self.entity_id or "")
-            conflict.hint = self.hint if self.place is None else f"{self.place}: {self.hint}"
-            return conflict
+            place = None if self.place is None else str(self.place)
+            return self._key_conflict(place=place)
         error = _ERRORS.get(self.kind, InputError)
         return error(self.text, hint=self.hint, details=self.to_dict())
+
+    def to_error_of_several(self, message: str, kinds: Iterable[ProblemKind]) -> OmnigraphError:
+        """The exception for a load that has other problems as well, of some kinds.
+
+        If all are of one class it is of that class, so that callers need not look further.
+        """
+        if set(kinds) == {"existing_id"}:
+            return self._key_conflict(message=message)
+        classes = {_ERRORS.get(kind, InputError) for kind in kinds}
+        error = classes.pop() if len(classes) == 1 else InputError
+        return error(message, hint=self.hint)
+
+    def _key_conflict(self, **said: str | None) -> KeyConflict:
+        kind: EntityKind = "edge" if self.message.startswith("edge ") else "node"
+        return KeyConflict(kind, self.type_name or "", self.entity_id or "", **said)
 
 
 @dataclass(slots=True)
@@ -151,17 +170,20 @@ class ProblemLog:
     def raise_if_any(self) -> None:
         """Fail with everything found; one problem alone fails as itself."""
         total = self.counts.total()
-        if total == 1 and self.first:
-            raise self.first[0].to_error()
-        if total:
-            shown = [problem.text for problem in self.first]
-            if total > len(shown):
-                shown.append(f"… and {total - len(shown)} more")
-            raise InputError(
-                "\n".join([f"the input has {total} problems; nothing was written", *shown]),
-                hint=self.first[0].hint if self.first else None,
-                details={
-                    "problems": [problem.to_dict() for problem in self.first],
-                    "counts": dict(self.counts),
-                },
-            )
+        if not total:
+            return
+        error = self.first[0].to_error() if total == 1 else self._all(total)
+        error.details["problems"] = [problem.to_dict() for problem in self.first]
+        error.details["counts"] = dict(self.counts)
+        raise error
+
+    def _all(self, total: int) -> OmnigraphError:
+        shown = [problem.text for problem in self.first]
+        if total > len(shown):
+            shown.append(f"… and {total - len(shown)} more")
+        # Kinds of equal counts in one order, whichever was found first.
+        by_count = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_count)
+        head = f"the input has {total} problems; nothing was written"
+        message = "\n".join([head, *shown, f"by kind: {kinds}"])
+        return self.first[0].to_error_of_several(message, self.counts)

@@ -7,7 +7,7 @@ of them are, so that every problem of a chunk is known at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import itemgetter
@@ -19,22 +19,32 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.records.blobs import ExternalBlobs, denial
 from omnigraph.commit.records.envelope import TableType, TypeRecords
-from omnigraph.commit.records.hints import name_hint
+from omnigraph.commit.records.hints import name_hint, value_hint
 from omnigraph.commit.records.ids import MintIds, names_key
 from omnigraph.commit.records.problems import Grammar, Place, Problem, ProblemKind, Unit, unit_of
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.model.arrow_columns import column_from_arrow, json_values, values_from_text
+from omnigraph.model.arrow_columns import (
+    accepts,
+    column_from_arrow,
+    json_values,
+    sound_texts,
+)
 from omnigraph.model.columns import (
     column_from_json,
     column_from_values,
     entity_id_column,
     spell_column,
 )
+from omnigraph.model.text_columns import ids_from_texts, parsed_texts, values_from_text
+from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
 from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.schema.table_schema import table_schema
+
+_MEMBERS = {SRC: "from", DST: "to"}
+"""What the columns of endpoints are called in records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,12 @@ class RowBuilder:
         *,
         copy_external: bool,
         unit: Unit | None = None,
+        folder_values: Mapping[str, str | None] | None = None,
     ) -> None:
+        """``folder_values`` are properties that all records have, as cells of a text file.
+
+        They come from the names of folders, and a record may say the same and nothing else.
+        """
         self._type = type
         self._strict = grammar == "strict"
         self._unit = unit or unit_of(grammar)
@@ -77,6 +92,11 @@ class RowBuilder:
         self._copy_external = copy_external
         self._schema = table_schema(type)
         self._key = type.key if isinstance(type, NodeType) else ()
+        self._folder_values = {
+            name: values_from_text(pa.array([text], pa.string()), type.properties[name].type)[0]
+            for name, text in (folder_values or {}).items()
+            if name in type.properties
+        }
 
     def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
         """The rows of ``records``, without those that have a problem, and all problems."""
@@ -86,9 +106,10 @@ class RowBuilder:
             self._refuse_unknown(fields, records.data, batch)
         given = self._given_ids(fields, batch)
         columns = {
-            prop.name: self._column(prop, fields.column(prop.name, prop.default), batch)
+            prop.name: self._column(prop, fields.column(prop.name, self._absent(prop)), batch)
             for prop in self._type.properties.values()
         }
+        self._refuse_other_values(columns, fields.names, batch)
         if isinstance(self._type, EdgeType):
             columns[SRC] = pa.array(records.sources, pa.string())
             columns[DST] = pa.array(records.targets, pa.string())
@@ -101,28 +122,23 @@ class RowBuilder:
         source: str | None,
         *,
         are_texts: bool = False,
+        ends: Mapping[str, ValueType] | None = None,
     ) -> tuple[TypedRows, list[Problem]]:
         """The same for rows of a table, whose columns are known to be of acceptable types.
 
-        Of an edge, `src` and `dst` are texts. ``are_texts`` says that every cell is the text of a
-        value, as in a CSV file.
+        Of an edge, `src` and `dst` are ids, or values of the key of a node, whose types ``ends``
+        has. ``are_texts`` says that every cell is the text of a value, as in a CSV file.
         """
         batch = _Batch(self._type, source, self._unit, numbers)
+        columns = {name: _sound(name, column, batch) for name, column in columns.items()}
         built = {
             prop.name: self._cells(prop, columns.get(prop.name), batch, are_texts=are_texts)
             for prop in self._type.properties.values()
         }
+        self._refuse_other_values(built, columns, batch)
         if isinstance(self._type, EdgeType):
-            for name, member in ((SRC, "from"), (DST, "to")):
-                built[name] = ends = columns[name].cast(pa.string())
-                for i in pc.indices_nonzero(ends.is_null()).to_pylist():
-                    batch.add(
-                        i,
-                        "bad_endpoint",
-                        f"edge {self._type.name} requires field '{member}'",
-                        member,
-                        "every edge names both its nodes",
-                    )
+            for name in _MEMBERS:
+                built[name] = self._ends(name, columns[name], (ends or {}).get(name), batch)
         given = columns.get(ID)
         if given is None:
             given = pa.nulls(len(numbers), pa.string())
@@ -184,20 +200,46 @@ class RowBuilder:
     ) -> pa.Array:
         """The column of a property from a column of a table; None if the table has none."""
         if cells is None:
-            return self._column(prop, [prop.default] * len(batch.numbers), batch)
+            return self._column(prop, [self._absent(prop)] * len(batch.numbers), batch)
         if are_texts:
-            return self._column(prop, values_from_text(cells, prop.type), batch)
+            parsed = parsed_texts(cells, prop.type)
+            takes_default = not prop.type.nullable and prop.default is not None
+            if parsed is None or (takes_default and parsed.null_count):
+                values = values_from_text(cells, prop.type)
+                if takes_default:
+                    # A row of a text file cannot leave out a member in any other way.
+                    default = self._absent(prop)
+                    values = [default if value is None else value for value in values]
+                return self._column(prop, values, batch)
+            cells = parsed
         try:
             column = column_from_arrow(cells, prop.type, name=prop.name, strict=self._strict)
         except ValueConversionError:
-            return self._column(prop, json_values(cells), batch)
+            return self._column(prop, json_values(cells, prop.type), batch)
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _absent(self, prop: Property) -> object:
+        """What a record has that does not say."""
+        return self._folder_values.get(prop.name, prop.default)
+
+    def _refuse_other_values(
+        self, columns: Mapping[str, pa.Array], told: Collection[str], batch: _Batch
+    ) -> None:
+        """Note the records that tell another value than the folder they lie in."""
+        for name in self._folder_values.keys() & told:
+            prop = self._type.properties[name]
+            (wanted,) = self._column(prop, [self._folder_values[name]], batch).to_pylist()
+            other = f"and {shown(wanted)} in the name of its folder"
+            for i, value in enumerate(columns[name].to_pylist()):
+                if value != wanted:
+                    message = f"property '{name}' is {shown(value)}, {other}"
+                    batch.add(i, "bad_value", message, name, "keep the one that is right")
 
     def _column(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
         try:
             column = column_from_json(values, prop.type, name=prop.name, strict=self._strict)
         except ValueConversionError:
-            column = self._fitting_values(prop, values, batch)
+            column = self._fitting(prop.name, prop.type, values, "bad_value", batch)
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
 
     def _admitted_blobs(self, prop: Property, column: pa.Array, batch: _Batch) -> pa.Array:
@@ -213,17 +255,47 @@ class RowBuilder:
             column = self._external.copied(column)
         return column
 
-    def _fitting_values(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
+    def _fitting(
+        self,
+        name: str,
+        type: ValueType,
+        values: Sequence[object],
+        kind: ProblemKind,
+        batch: _Batch,
+    ) -> pa.Array:
         """The values that fit, null for others, each of which becomes a problem."""
         fitting: list[Value | None] = []
         for i, value in enumerate(values):
             try:
-                fitting.append(property_value(value, prop.type, prop.name, strict=self._strict))
+                fitting.append(property_value(value, type, name, strict=self._strict))
             except ValueConversionError as error:
                 fitting.append(None)
-                hint = error.hint or f"the property has type {prop.type}"
-                batch.add(i, "bad_value", error.message, prop.name, hint)
-        return column_from_values(fitting, prop.type.with_nullable(True))
+                needed = f"every {self._type.name} has one: give it a value"
+                hint = error.hint or (needed if value is None else value_hint(type))
+                batch.add(i, kind, error.message, name, hint)
+        return column_from_values(fitting, type.with_nullable(True))
+
+    # --- endpoints ---
+
+    def _ends(
+        self, name: str, given: pa.Array, key: ValueType | None, batch: _Batch
+    ) -> pa.StringArray:
+        """Endpoints as ids: values of the node's key are spelled as such, other texts are ids."""
+        member = _MEMBERS[name]
+        if key is None or accepts(ValueType(Scalar.STRING), given.type):
+            ids = given.cast(pa.string())
+            ids = ids if key is None else ids_from_texts(ids, key)
+        else:
+            key = key.with_nullable(True)
+            try:
+                values = column_from_arrow(given, key, name=member, strict=self._strict)
+            except ValueConversionError:
+                values = self._fitting(member, key, json_values(given, key), "bad_endpoint", batch)
+            ids = spell_column(values, key)
+        for i in pc.indices_nonzero(ids.is_null()).to_pylist():
+            message = f"edge {self._type.name} requires field '{member}'"
+            batch.add(i, "bad_endpoint", message, member, "every edge names both its nodes")
+        return ids
 
     # --- ids ---
 
@@ -298,6 +370,21 @@ class RowBuilder:
         return ids
 
 
+def _sound(name: str, column: pa.Array, batch: _Batch) -> pa.Array:
+    """A column of a table without texts that are not UTF-8, each of which becomes a problem."""
+    column, bad = sound_texts(column)
+    member = _MEMBERS.get(name, name)
+    kind: ProblemKind = "bad_value"
+    subject = f"property '{name}'"
+    if name == ID:
+        kind, subject = "bad_id", "id"
+    elif name in _MEMBERS:
+        kind, subject = "bad_endpoint", f"field '{member}'"
+    for i in bad:
+        batch.add(i, kind, f"{subject} is not UTF-8", member, "save the texts as UTF-8")
+    return column
+
+
 def _int64(numbers: Sequence[int]) -> pa.Int64Array:
     if isinstance(numbers, range):
         return pa.array(np.arange(numbers.start, numbers.stop, numbers.step))
@@ -337,13 +424,17 @@ class _Batch:
         self.problems: list[Problem] = []
         self.bad: set[int] = set()
         """Positions of records that have a problem."""
+        self._told: set[tuple[int, str]] = set()
         self._type = type
         self.source = source
         self._unit = unit
         self.numbers = numbers
 
     def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
-        """Note a problem of the record at ``position``."""
+        """Note a problem of the record at ``position``, unless the value has one already."""
+        if (position, member) in self._told:
+            return
+        self._told.add((position, member))
         self.bad.add(position)
         self.add_at(self.numbers[position], kind, message, member, hint)
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.validation.result_graph import ResultGraph
-from omnigraph.commit.validation.violations import Violation, violation
+from omnigraph.commit.validation.violations import Degree, Violation, violation
 from omnigraph.model.arrow import SRC
 from omnigraph.model.conflicts import ConflictKind
 from omnigraph.schema.catalog import Cardinality, Catalog, EdgeType
@@ -36,10 +36,12 @@ def check_cardinality(type: EdgeType, catalog: Catalog, graph: ResultGraph) -> l
             sources.filter(broken).to_pylist(), counts.filter(broken).to_pylist(), strict=True
         ):
             text = f"source '{source}' has {count} edges ({word} {limit})"
-            found.append((source, f"@card violation on edge {type.name}: {text}"))
+            degree = Degree(source, too_few=word == "min")
+            found.append((source, f"@card violation on edge {type.name}: {text}", degree))
     # A source breaks one of the two bounds at most. The edges counted are not to blame one by one.
     kind = ConflictKind.CARDINALITY_VIOLATION
-    return [violation(type, None, kind, text) for _, text in sorted(found)]
+    in_order = sorted(found, key=lambda each: each[0])
+    return [violation(type, None, kind, text, degree=degree) for _, text, degree in in_order]
 
 
 def _touched_sources(type: EdgeType, node_key: str, graph: ResultGraph) -> pa.Array:

@@ -17,6 +17,9 @@ from omnigraph.wire import operations
 from omnigraph.wire.base import read_document
 from omnigraph.wire.loads import LoadOptions, LoadRequest
 
+PROBLEMS_MAX = 100
+"""Problems of an input that are told one by one; all are counted."""
+
 
 async def load(call: Call) -> Answer:
     """Load records that came as one text."""
@@ -71,6 +74,7 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
             from_=asked.from_,
             actor=call.actor,
             engine="local",
+            max_errors=PROBLEMS_MAX,
         )
     return receipt
 

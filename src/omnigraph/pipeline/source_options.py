@@ -1,0 +1,88 @@
+"""The options of the Spark data source: a type of a graph, and how it is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from omnigraph.commit.records.hints import name_hint
+from omnigraph.errors import InputError
+from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.receipts import LoadMode
+from omnigraph.pipeline.inputs import type_key
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.layout import MAIN
+
+MODES: tuple[LoadMode, ...] = get_args(LoadMode)
+KNOWN = (
+    *("path", "type", "branch"),
+    *("snapshot", "columns", "filter"),
+    *("mode", "actor", "idempotency_key"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What was said about a frame; refused if it says too little, or what nobody knows."""
+
+    path: str
+    type: str
+    branch: str = MAIN
+    snapshot: str | None = None
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    mode: str | None = None
+    actor: str | None = None
+    idempotency_key: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read options as Spark hands them on: names in any case, values as texts."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name in given:
+            if name not in KNOWN:
+                raise InputError(
+                    f"the data source omnigraph has no option '{name}'",
+                    hint=name_hint(name, KNOWN, "options"),
+                )
+        for name in ("path", "type"):
+            if not given.get(name):
+                raise InputError(
+                    f"the data source omnigraph needs the option '{name}'",
+                    hint='spark.read.format("omnigraph").option("type", "Person")'
+                    '.load("graph.omni")',
+                )
+        said = {name: value for name, value in given.items() if name != "columns"}
+        said["branch"] = said.get("branch") or MAIN
+        return cls(**said, columns=_names(given["columns"]) if "columns" in given else None)
+
+    def table_key(self, catalog: Catalog) -> str:
+        """The table key, from the name of a type or the key itself."""
+        return type_key(self.type, catalog)
+
+    def load_mode(self, *, overwrite: bool) -> LoadMode:
+        """The mode of a write, by its option or else by Spark's own mode."""
+        asked = self.mode or ("overwrite" if overwrite else "append")
+        for known in MODES:
+            if asked == known:
+                return known
+        raise InputError(f"there is no mode '{asked}'", hint=name_hint(asked, MODES, "modes"))
+
+    def checked_actor(self) -> str | None:
+        """Who writes."""
+        if self.actor is not None:
+            check_declared_actor(self.actor, where="the option `actor`")
+        return self.actor
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not name or names.count(name) > 1:
+            raise InputError(
+                f"the option 'columns' is '{text}', where "
+                + (f"'{name}' is named twice" if name else "a name is missing"),
+                hint="write names with commas between them, as in 'id,name'",
+            )
+    return names

@@ -1,0 +1,214 @@
+"""Reading a type as a frame of Spark: rows of one snapshot, in types that Spark has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.opening import open_for_reading
+from omnigraph.commit.records.hints import name_hint
+from omnigraph.effects.uri import Root
+from omnigraph.errors import InputError
+from omnigraph.pipeline.source_options import SourceOptions
+from omnigraph.storage.blobs import EXTERNAL
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.written import committed_batches
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+PARTITION_ROWS = 500_000
+
+BLOB = pa.struct({"kind": pa.string(), "size": pa.int64(), "uri": pa.string()})
+"""What a frame tells of a blob: its bytes are read by those who want them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """One version of one table: which rows and columns a frame has."""
+
+    root: str
+    address: str
+    version: int
+    schema: pa.Schema
+    """In types that Spark has."""
+    groups: tuple[tuple[int, ...], ...]
+    """Fragments that are read together."""
+    filter: str | None
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> Pinned:
+        """The rows to read, fixed now.
+
+        Raises `InputError` for a column or a filter that the type cannot have.
+        """
+        kernel = Kernel.of(Root.parse(options.path), serve_older=True)
+        open_for_reading(kernel)
+        key = options.table_key(kernel.accepted_schema().catalog)
+        state = kernel.manifest.refreshed(options.branch).state
+        commit = options.snapshot
+        snapshot = state.head_snapshot() if commit is None else state.snapshot_at(commit)
+        reader = SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
+        entry, handle = snapshot.table(key), reader.handle(key)
+        schema = _chosen(handle.schema, options.columns, key)
+        if options.filter is not None:
+            _require_filter(handle, options.filter, key)
+        return cls(
+            options.path,
+            reader.where(entry).address,
+            entry.version,
+            pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
+            tuple(_groups(handle)),
+            options.filter,
+        )
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None, key: str) -> pa.Schema:
+    for name in columns or ():
+        if name not in schema.names:
+            raise InputError(
+                f"{key} has no column '{name}'", hint=name_hint(name, schema.names, "columns")
+            )
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+
+_RUST_PLACE = re.compile(r", /\S+\.rs:\d+.*", re.DOTALL)
+
+
+def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
+    """Have Lance plan with a filter: it would otherwise be refused once for each attempt."""
+    try:
+        handle.scanner(filter=filter).explain_plan()
+    except (OSError, ValueError) as error:
+        reason = _RUST_PLACE.sub("", str(error)).removeprefix("Invalid user input: ")
+        raise InputError(
+            f"'{filter}' is not a filter for {key}: {reason}",
+            hint="a filter is a condition in SQL over the columns of the type",
+        ) from error
+
+
+def _groups(handle: LanceDataset) -> Iterator[tuple[int, ...]]:
+    held: list[int] = []
+    rows = 0
+    for fragment in handle.get_fragments():
+        held.append(fragment.fragment_id)
+        rows += fragment.physical_rows
+        if rows >= PARTITION_ROWS:
+            yield tuple(held)
+            held, rows = [], 0
+    if held:
+        yield tuple(held)
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+_WIDER = {
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC"),
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same schema as Spark writes it."""
+    return from_arrow_schema(schema)
+
+
+def spark_type(type: pa.DataType) -> pa.DataType:
+    """The type that holds the values of a column in Spark, which knows no unsigned numbers."""
+    if isinstance(type, pa.BaseExtensionType):
+        return BLOB
+    if pa.types.is_list(type) or pa.types.is_fixed_size_list(type):
+        return pa.list_(spark_type(type.value_type))
+    return _WIDER.get(type, type)
+
+
+def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_struct(target) and pa.types.is_struct(column.type):
+        return _described(column).cast(target)
+    if pa.types.is_uint64(column.type) and pa.types.is_decimal(target):
+        # Arrow widens only what fits 19 digits.
+        return pa.array(column.to_pylist(), target)
+    return column.cast(target)
+
+
+def _described(blobs: pa.StructArray) -> pa.StructArray:
+    """What Lance says of blobs, in words: how large a managed one is, where an external one is."""
+    is_external = pc.equal(blobs.field("kind"), EXTERNAL)
+    nothing = pa.scalar(None)
+    return pa.StructArray.from_arrays(
+        [
+            pc.if_else(is_external, "external", "managed"),
+            pc.if_else(is_external, nothing, blobs.field("size").cast(pa.int64())),
+            pc.if_else(is_external, blobs.field("blob_uri"), nothing),
+        ],
+        fields=list(BLOB),
+        mask=blobs.is_null(),
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _Part(InputPartition):
+    def __init__(self, fragment_ids: tuple[int, ...]) -> None:
+        super().__init__(None)
+        self.fragment_ids = fragment_ids
+
+
+class PinnedReader(DataSourceReader):
+    """Reads what was pinned, one group of fragments per task."""
+
+    def __init__(self, pinned: Pinned, schema: StructType) -> None:
+        self._pinned = pinned
+        self._schema = schema
+        _require_types(pinned.schema, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The groups; Spark wants one at least."""
+        return [_Part(group) for group in self._pinned.groups] or [_Part(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a group."""
+        assert isinstance(partition, _Part)
+        target = to_arrow_schema(self._schema, timezone="UTC")
+        if not partition.fragment_ids:
+            return
+        pinned = self._pinned
+        options = Root.parse(pinned.root).storage_options()
+        for batch in committed_batches(
+            pinned.address,
+            pinned.version,
+            partition.fragment_ids,
+            target.names,
+            filter=pinned.filter,
+            storage_options=options or None,
+        ):
+            columns = [_cast(batch.column(field.name), field.type) for field in target]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _require_types(known: pa.Schema, asked: StructType) -> None:
+    """Refuse a schema of the caller's own that has other columns or types: a cast may lose."""
+    types = {field.name: field.dataType for field in spark_schema(known)}
+    for field in asked:
+        if field.name not in types:
+            raise InputError(
+                f"the frame has no column '{field.name}'",
+                hint=name_hint(field.name, types, "columns"),
+            )
+        if field.dataType != types[field.name]:
+            found = types[field.name].simpleString()
+            raise InputError(
+                f"column '{field.name}' is {found}, not {field.dataType.simpleString()}",
+                hint="leave out the schema, and cast the frame",
+            )

@@ -1,0 +1,55 @@
+"""How far a load by threads has come, told while it runs."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from omnigraph.errors import InputError, StorageError
+from omnigraph.graph import Graph
+from omnigraph.pipeline.jobs import Jobs, StageProgress
+
+
+def test_c_pip_034_tasks_are_told_while_others_run():
+    seen: list[tuple[int, int]] = []
+    is_told = threading.Event()
+
+    def watch(progress: StageProgress) -> None:
+        seen.append((progress.tasks_done, progress.tasks))
+        if progress.tasks_done:
+            is_told.set()
+
+    def work(number: int) -> int:
+        return number if number == 0 or is_told.wait(60) else -1
+
+    jobs = Jobs(None, "op", watch)
+    assert jobs.each_here("read", range(2), work) == [0, 1]
+    assert (1, 2) in seen and seen[-1] == (2, 2)
+    jobs.finished("read", 7, 1.0)
+    assert seen[-1] == (2, 2)
+
+
+@pytest.mark.parametrize("error", [InputError("no"), OSError("no")])
+def test_a_task_that_fails_ends_the_others(error):
+    jobs = Jobs(None, "op", lambda _: None)
+
+    def work(number: int) -> None:
+        if number:
+            raise error
+        assert jobs.stopped.wait(60)
+
+    with pytest.raises((InputError, StorageError), match="no"):
+        jobs.each_here("read", range(2), work)
+
+
+def test_rows_are_counted_while_they_are_read(graph: Graph, tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"slug\na{number}\nb{number}\n")
+    seen: list[StageProgress] = []
+    tables = {"Person": tmp_path / "*.csv"}
+    receipt = graph.load(nodes=tables, mode="append", engine="local", watch=seen.append)
+    running = [each for each in seen if each.stage == "read" and not each.finished]
+    assert (running[-1].rows, running[-1].tasks_done) == (4, running[-1].tasks)
+    assert seen[0].files == 2 and seen[0].rows is None
+    assert [(stage.name, stage.rows) for stage in receipt.stages][:2] == [("plan", 0), ("read", 4)]

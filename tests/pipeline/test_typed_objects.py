@@ -1,0 +1,259 @@
+"""JSON and Avro files of one type: objects of properties, under the rules of graph records."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pytest
+
+import omnigraph
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph import Graph
+from tests.commit.loading import lines, node
+from tests.pipeline.conftest import SCHEMA
+from tests.pipeline.test_sources import entities
+
+
+def load(graph: Graph, path: Path, text: bytes | None = None, **more: Any) -> Any:
+    """The receipt, or the error."""
+    if text is not None:
+        path.write_bytes(text)
+    try:
+        options = more or {"nodes": {"Person": path}}
+        return graph.load(mode="append", engine="local", max_errors=99, **options)
+    except OmnigraphError as error:
+        return error
+
+
+def told(error: Any, unit: str = "line") -> list[tuple[int, str, str]]:
+    """The problems of an input: line, kind and message."""
+    assert isinstance(error, InputError), error
+    problems = error.details.get("problems", [error.details])
+    return [(each[unit], each["kind"], each["message"]) for each in problems]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "p.jsonl"
+
+
+# --- JSON ---
+
+PEOPLE: list[dict[str, Any]] = [
+    {"slug": "a", "name": "2026-01-05", "tags": ["2026-01-05"], "age": 1},
+    {"slug": "2026-01-05", "visits": 2**64 - 1, "seen": "2026-01-05T10:00:00"},
+    {"slug": "c", "seen": 1767607200000, "leaf": [1, 2.5], "born": "1815-12-10"},
+    {"slug": "d", "level": None, "weight": 1, "photo": "base64:AA=="},
+]
+
+
+def test_c_pip_001_objects_give_the_rows_that_records_give(graph, path, tmp_path):
+    load(graph, path, lines(*PEOPLE))
+    other = omnigraph.init(tmp_path / "other.omni", SCHEMA)
+    other.load(data=lines(*(node("Person", **each) for each in PEOPLE)), mode="append")
+    assert entities(graph) == entities(other)
+    assert len(entities(graph)) == 4
+
+
+BAD: list[dict[str, Any]] = [
+    {"slug": "ok"},
+    {"slug": "p1", "age": 2.0},
+    {"slug": "p2", "leaf": ["1", 2]},
+    {"slug": "p3", "seen": "2026-01-05T10:00"},
+    {"slug": "p4", "seen": "2026-01-05 10"},
+    {"slug": "p5", "born": "0000-01-01"},
+    {"slug": "p6", "agee": 1},
+    {"name": "no key"},
+    {"slug": "p7", "age": 151},
+    {"slug": "ok"},
+    {"slug": "p8", "id": 5},
+]
+
+
+def test_c_pip_002_objects_have_the_problems_that_records_have(graph, path):
+    objects = told(load(graph, path, lines(*BAD)))
+    with pytest.raises(InputError) as caught:
+        records = lines(*(node("Person", **each) for each in BAD))
+        graph.load(data=records, mode="append", grammar="strict", max_errors=99)
+    assert sorted(objects) == sorted(told(caught.value))
+    assert len(objects) == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "words"),
+    [
+        (b"{broken", "invalid_json", "at line 3"),
+        (b'{"slug": "x", "slug": "y"}', "duplicate_member", "'slug'"),
+        (b'{"slug": "x", "weight": NaN}', "invalid_json", "NaN"),
+        (b'{"slug": "x"} {"slug": "y"}', "invalid_json", "extra data"),
+        (b'\xef\xbb\xbf{"slug": "x"}', "invalid_json", "byte order mark"),
+        (b'{"slug": "x", "name": "\xf6"}', "invalid_json", "UTF-8"),
+        (b"[1]", "invalid_json", "a record is an object, got an array"),
+    ],
+)
+def test_c_pip_004_a_bad_line_is_a_problem_beside_others(graph, path, line, kind, words):
+    text = b'{"slug": "a", "age": "old"}\n\n' + line + b'\n{"slug": "b", "age": "old"}\n'
+    first, second, third = told(load(graph, path, text))
+    assert (first[:2], third[:2]) == ((1, "bad_value"), (4, "bad_value"))
+    assert second[:2] == (3, kind) and words in second[2]
+
+
+def test_lines_are_counted_from_the_beginning_of_a_file_in_parts(graph, path, monkeypatch):
+    monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", 300)
+    rows: list[Any] = [{"slug": f"p{i}"} for i in range(100)]
+    rows[40], rows[60], rows[80] = "{broken", {"slug": "p59"}, {"slug": "x", "age": ""}
+    found = told(load(graph, path, lines(*rows)))
+    assert {each[:2] for each in found} == {
+        (41, "invalid_json"),
+        (61, "repeated_key"),
+        (81, "bad_value"),
+    }
+    assert "at line 41" in found[0][2]
+
+
+@pytest.mark.parametrize("text", [b'[{"slug": "a"}]', b'\n [\n  {"slug": "a"}\n]\n'])
+def test_an_array_is_refused_with_a_way_out(graph, path, text):
+    for file in (path, path.with_suffix(".json.gz")):
+        error = load(
+            graph,
+            file,
+            gzip.compress(text) if file.suffix == ".gz" else text,
+            nodes={"Person": file},
+        )
+        assert isinstance(error, InputError)
+        assert "holds a JSON array" in error.message and "one object per line" in (error.hint or "")
+
+
+def test_unknown_members_are_refused_unless_they_are_to_be_left_out(graph, path):
+    text = lines({"slug": "a", "nmae": "A"}, {"slug": "b", "from": "x"})
+    error = load(graph, path, text)
+    assert [each[:2] for each in told(error)] == [(1, "unknown_field"), (2, "unknown_field")]
+    assert "did you mean 'name'?" in error.hint and "--ignore-unknown" in error.hint
+    load(graph, path, text, nodes={"Person": path}, ignore_unknown=True)
+    assert set(entities(graph)) == {"a", "b"}
+
+
+def test_edges_name_their_ends_among_their_properties(graph, path):
+    load(graph, path, lines({"slug": "a"}, {"slug": "b"}))
+    text = lines(
+        {"from": "a", "to": "b", "since": "2020-01-01", "id": "k1"},
+        {"src": "b", "dst": "a", "id": "k2", "junk": 1},
+    )
+    load(graph, path, text, edges={"Knows": path}, ignore_unknown=True)
+    records = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
+    ends = {r["data"]["id"]: (r["from"], r["to"]) for r in records if "edge" in r}
+    assert ends == {"k1": ("a", "b"), "k2": ("b", "a")}
+    text = lines(
+        {"to": "b"},
+        {"from": None, "to": 5},
+        {"from": "a", "src": "b", "to": "b"},
+        "[]",
+        {"from": "a", "to": "b"},
+        {"from": "a", "to": "b", "since": "x"},
+    )
+    found = told(load(graph, path, text, edges={"Knows": path}))
+    assert [each[:2] for each in found] == [
+        (1, "bad_endpoint"),
+        (2, "bad_endpoint"),
+        (3, "reserved_field"),
+        (4, "invalid_json"),
+        (6, "bad_value"),
+    ]
+
+
+def test_ends_may_be_values_of_keys(tmp_path):
+    graph = omnigraph.init(tmp_path / "g.omni", "node Day { n: I64 @key }\nedge Next: Day -> Day")
+    load(graph, tmp_path / "d.json", lines({"n": 1}, {"n": 2}), nodes={"Day": tmp_path / "d.json"})
+    path = tmp_path / "n.json"
+    text = lines({"from": 1, "to": 2}, {"from": "2", "to": 1})
+    assert load(graph, path, text, edges={"Next": path}).edges[0].inserted == 2
+    error = load(
+        graph, path, lines({"from": 1, "to": 2.5}, {"from": 1, "to": 3}), edges={"Next": path}
+    )
+    assert [each[:2] for each in told(error)] == [(1, "bad_endpoint"), (2, "missing_node")]
+
+
+# --- Avro ---
+
+
+def write_avro(path: Path, fields: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    with path.open("wb") as stream:
+        schema = {"type": "record", "name": "Person", "fields": fields}
+        fastavro.writer(stream, fastavro.parse_schema(schema), rows)
+
+
+def field(name: str, *types: Any) -> dict[str, Any]:
+    return {"name": name, "type": list(types)}
+
+
+def test_avro_values_are_taken_for_what_they_mean(graph, tmp_path):
+    path = tmp_path / "p.avro"
+    id = UUID("12345678-1234-5678-1234-567812345678")
+    fields = [
+        field("slug", {"type": "string", "logicalType": "uuid"}),
+        field("born", "null", {"type": "int", "logicalType": "date"}),
+        field("seen", "null", {"type": "long", "logicalType": "timestamp-micros"}),
+        field("photo", "null", "bytes"),
+        field("visits", {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}),
+        field("name", "string", "int"),
+        field("tags", {"type": "array", "items": "string"}),
+        field("leaf", {"type": "array", "items": "float"}),
+    ]
+    moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+    row = {
+        "slug": id,
+        "born": dt.date(1969, 12, 31),
+        "seen": moment,
+        "photo": b"\x00",
+        "visits": Decimal(2**64 - 1),
+        "name": "A",
+        "tags": ["x"],
+        "leaf": [1.5, 2],
+    }
+    write_avro(path, fields, [row])
+    load(graph, path, nodes={"Person": path})
+    (found,) = entities(graph).values()
+    assert {key: found[key] for key in row} == {
+        "slug": str(id),
+        "born": -1,
+        "seen": -1,
+        "photo": "base64:AA==",
+        "visits": 2**64 - 1,
+        "name": "A",
+        "tags": ["x"],
+        "leaf": [1.5, 2.0],
+    }
+
+
+def test_c_pip_004_an_avro_record_with_a_wrong_value_is_named(graph, tmp_path):
+    path = tmp_path / "p.avro"
+    rows = [{"slug": slug, "name": name} for slug, name in (("a", "A"), ("b", 5), ("c", "C"))]
+    write_avro(path, [field("slug", "string"), field("name", "string", "int")], rows)
+    ((record, kind, message),) = told(load(graph, path, nodes={"Person": path}), "record")
+    assert (record, kind) == (2, "bad_value") and "expects Utf8, got number 5" in message
+
+
+def test_c_pip_017_avro_columns_are_checked_before_any_record(graph, tmp_path):
+    path = tmp_path / "p.avro"
+    write_avro(
+        path, [field("slug", "string"), field("nmae", "string")], [{"slug": "a", "nmae": ""}]
+    )
+    error = load(graph, path, nodes={"Person": path})
+    assert "unknown column 'nmae'" in error.message
+    assert load(graph, path, nodes={"Person": path}, ignore_unknown=True).nodes[0].inserted == 1
+
+
+def test_the_avro_record_that_cannot_be_read_is_named(graph, tmp_path):
+    path = tmp_path / "p.avro"
+    write_avro(path, [field("slug", "string")], [{"slug": f"p{i}"} for i in range(9)])
+    path.write_bytes(path.read_bytes()[:-30])
+    error = load(graph, path, nodes={"Person": path})
+    assert isinstance(error, InputError) and "p.avro:" in error.message
+    assert "the record cannot be read" in error.message

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph.errors import InputError
 from omnigraph.pipeline.class_archive import (
     ARCHIVES_MAX,
     UNUSED_DAYS_MAX,
@@ -109,6 +110,12 @@ def test_without_a_cache_there_is_no_archive(java, tmp_path, environment):
         (tmp_path / "file").touch()
         environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
     assert fitting(java, tmp_path, **environment) is None
+
+
+def test_a_word_that_is_neither_on_nor_off_is_refused(java, tmp_path):
+    assert fitting(java, tmp_path, OMNIGRAPH_SPARK_ARCHIVE="On") == fitting(java, tmp_path)
+    with pytest.raises(InputError, match="OMNIGRAPH_SPARK_ARCHIVE is 'maybe'"):
+        fitting(java, tmp_path, OMNIGRAPH_SPARK_ARCHIVE="maybe")
 
 
 def test_an_archive_is_used_once_it_is_there_and_use_keeps_it_young(java, tmp_path):

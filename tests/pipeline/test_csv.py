@@ -286,3 +286,33 @@ def test_c_pip_002_both_engines_find_the_same_problems_in_texts(spark, tmp_path)
         found.append(caught.value.details)
     assert found[0] == found[1]
     assert found[0]["counts"] == {"bad_record": 4, "bad_value": 2, "invalid_json": 1}
+
+
+# --- defaults ---
+
+DEFAULTS = """
+node T {
+    k: String @key
+    size: I32 @default(3)
+    name: String @default("none")
+    tags: [String]?
+    born: Date
+    mark: I32? @default(5)
+}
+"""
+
+
+def test_an_empty_cell_of_a_required_property_takes_its_default(tmp_path):
+    graph = omnigraph.init(tmp_path / "t.omni", DEFAULTS)
+    text = 'k,size,name,born,mark\na,,,2026-01-01,\nb,4,"",2026-01-01,6\nc,"",x,2026-01-01,\n'
+    found = load(graph, tmp_path / "t.csv", text, "T")
+    rows = [[found[k][name] for name in ("size", "name", "mark")] for k in "abc"]
+    # An empty text in quotes is a text; and null is a value where a property may have none.
+    assert rows == [[3, "none", None], [4, "", 6], [3, "x", None]]
+
+
+def test_an_empty_cell_beside_a_bad_one_still_takes_the_default(tmp_path):
+    graph = omnigraph.init(tmp_path / "t.omni", DEFAULTS)
+    text = "k,size,born\na,,2026-01-01\nb,many,2026-01-01\nc,5,\n"
+    problems = told(load(graph, tmp_path / "t.csv", text, "T"))
+    assert [record for record, _ in problems] == [2, 3]

@@ -222,6 +222,17 @@ def test_a_frame_that_cannot_be_made_says_why_at_once(full, spark):
         full.frame("Person", columns=["agee"])
 
 
+def test_what_is_wrong_with_a_frame_is_told_before_spark_is_started(graph, monkeypatch):
+    monkeypatch.setattr("omnigraph.pipeline.frames.lasting_session", None)
+    with pytest.raises(InputError, match="agee"):
+        graph.frame("Person", columns=["agee"])
+    with pytest.raises(InputError, match="filter"):
+        graph.frame("Person", where="agee > 1")
+    monkeypatch.setattr("omnigraph.pipeline.session.find_spec", lambda _: None)
+    with pytest.raises(InputError, match="need PySpark, which is not installed"):
+        graph.frame("Person")
+
+
 # --- why filters are not pushed down ---
 
 

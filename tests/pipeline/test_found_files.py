@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lance
@@ -332,3 +334,66 @@ def test_one_file_may_hold_rows_of_two_types(graph, tmp_path):
     path.write_text("id,text,slug\na,t,a\n")
     load(graph, nodes={"Person": path, "Note": path}, ignore_unknown=True)
     assert (rows(graph), rows(graph, "Note", "text")) == (["a"], ["t"])
+
+
+# --- what may not be read ---
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A directory of somebody who has no rights of an administrator, while the test runs."""
+    with TemporaryDirectory() as directory:
+        Path(directory).chmod(0o777)
+        if os.geteuid():
+            yield Path(directory)
+            return
+        os.seteuid(65534)
+        try:
+            yield Path(directory)
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("asked", ["", "/*/*.csv", "/*/b.csv", "/**/*.csv"])
+def test_a_directory_that_may_not_be_read_is_never_passed_over(asked, nobody):
+    people(nobody / "open" / "a.csv", "ada")
+    people(nobody / "shut" / "b.csv", "bob")
+    (nobody / "shut").chmod(0)
+    try:
+        with pytest.raises(
+            InputError, match=r"shut\S* cannot be read: permission denied"
+        ) as caught:
+            find_files(FileSource(f"{nobody}{asked}", "node:Person"))
+    finally:
+        (nobody / "shut").chmod(0o700)
+    assert f"`ls -ld {nobody}/shut" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_a_file_that_may_not_be_read_says_so_by_the_name_it_was_given(name, nobody, monkeypatch):
+    monkeypatch.chdir(nobody)
+    pq.write_table(pa.table({"slug": ["ada"]}), "p.parquet")
+    people(nobody / "p.csv", "ada")
+    Path(name).chmod(0)
+    monkeypatch.setattr("omnigraph.pipeline.sources.WHOLE_BYTES_MAX", 0)
+    types = catalog(SCHEMA)
+    with pytest.raises(InputError) as caught:
+        plan_sources([FileSource(name, "node:Person")], types, slots=1, lines_only=True)
+    assert caught.value.message == f"{name} cannot be read: permission denied"
+    assert "ls -ld" in str(caught.value.hint)
+
+
+def test_a_pattern_finds_what_it_names_and_no_hidden_file(tmp_path):
+    for name in ("a1/p.csv", "a2/p.csv", "a2/.p.csv", "b/p.csv", "a3.csv"):
+        people(tmp_path / name, "ada")
+    assert found(f"{tmp_path}/a*/p.csv") == ["a1/p.csv", "a2/p.csv"]
+    assert found(f"{tmp_path}/a[23]*/*") == ["a2/p.csv"]
+    assert found(f"{tmp_path}/a?") == ["a1/p.csv", "a2/p.csv"]
+    assert found(f"{tmp_path}/a2/.*") == [".p.csv"]
+
+
+def test_names_that_say_nothing_are_told_which_ones_do(tmp_path):
+    (tmp_path / "people").write_text("slug\n")
+    with pytest.raises(InputError, match="does not say what it is") as caught:
+        find_files(FileSource(str(tmp_path / "people"), "node:Person"))
+    assert str(caught.value.hint).endswith(".feather")

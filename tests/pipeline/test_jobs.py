@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from omnigraph.errors import StorageError
 from omnigraph.pipeline.jobs import Jobs, StageProgress
@@ -96,7 +97,8 @@ def test_functions_over_numbers_and_over_frames_share_their_workers(spark: Any):
     assert set(numbers) == parents, "there are two sets of workers, and both have to be started"
 
 
-def test_c_pip_033_ctrl_c_cancels_tasks_that_run(spark: Any, tmp_path: Path):
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["as it is", "behind Py4J's failure"])
+def test_c_pip_033_ctrl_c_cancels_tasks_that_run(is_hidden, spark: Any, tmp_path: Path):
     started = tmp_path / "started"
     tracker = spark.sparkContext.statusTracker()
     seen: list[StageProgress] = []
@@ -108,12 +110,17 @@ def test_c_pip_033_ctrl_c_cancels_tasks_that_run(spark: Any, tmp_path: Path):
     def watch(progress: StageProgress) -> None:
         if started.exists() and progress.tasks:
             seen.append(progress)
-            raise KeyboardInterrupt
+            try:
+                raise KeyboardInterrupt
+            finally:
+                if is_hidden:
+                    raise Py4JError("Gateway must be connected")
 
+    operation = f"lasting-{is_hidden}"
     with pytest.raises(KeyboardInterrupt):
-        jobs_of(spark, watch, "lasting").each_on_workers("read", "some", 2, lasts)
+        jobs_of(spark, watch, operation).each_on_workers("read", "some", 2, lasts)
     assert (seen[0].stage, seen[0].tasks) == ("read", 2)
-    assert tracker.getJobIdsForGroup("omnigraph-lasting-read")
+    assert tracker.getJobIdsForGroup(f"omnigraph-{operation}-read")
     while tracker.getActiveJobsIds():
         time.sleep(0.01)  # Spark takes note of it in its own time
     assert jobs_of(spark).each_on_workers("read", "some", 1, lambda n: n) == [0]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, StorageError
 from omnigraph.pipeline.java import find_java
+from omnigraph.pipeline.launch import await_jvm, start_jvm
 from omnigraph.pipeline.session import (
     SessionSettings,
     build_session,
@@ -131,6 +134,7 @@ def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_befo
         ("local[3]", "local[3,4]"),
         ("local[2,7]", "local[2,7]"),
         ("local", "local[1,4]"),
+        ("local[x]", "local[x]"),
         ("spark://host:7077", "spark://host:7077"),
         ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
     ],
@@ -151,6 +155,14 @@ def test_settings_come_from_the_environment_and_the_caller_has_the_last_word():
     assert complete["spark.executor.memory"] == "2g"
     assert complete["spark.driver.memory"] == "4g"
     assert complete["spark.ui.enabled"] == "false"
+
+
+def test_a_master_among_the_settings_is_the_master():
+    environment = {"OMNIGRAPH_SPARK_MASTER": "local[7]"}
+    settings = SessionSettings.of(environment, conf={"spark.master": "spark://host:7077"})
+    assert (settings.master, settings.is_local) == ("spark://host:7077", False)
+    asked = SessionSettings.of({}, master="local[2]", conf={"spark.master": "spark://host:7077"})
+    assert asked.complete()["spark.master"] == "local[2,4]"
 
 
 def test_a_setting_without_a_value_is_refused():
@@ -176,6 +188,99 @@ def test_executors_with_other_software_are_refused_with_both_versions():
         compare_versions(driver, [driver, {"python": "3.11", "lance": "13.0.0"}])
     with pytest.raises(InputError, match=r"executors have lance None"):
         compare_versions(driver, [{"python": "3.11"}])
+
+
+# --- starts that fail ---
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize(
+    ("master", "reason"),
+    [("yarn", "either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"), ("foo://x", "Master must ")],
+)
+def test_a_start_that_spark_refuses_shows_the_reason_and_no_stack(master, reason):
+    hidden = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    conf = SessionSettings(master).complete()
+    jvm = start_jvm(find_java(os.environ), conf, environment=environment)
+    try:
+        with pytest.raises(StorageError, match=f"^Spark did not start: [^\t]*{reason}") as caught:
+            await_jvm(jvm)
+    finally:
+        jvm.kill()
+    assert "SparkSubmit" not in caught.value.message
+
+
+def test_a_master_that_does_not_answer_is_told_before_java_is_started(monkeypatch):
+    monkeypatch.setattr("omnigraph.pipeline.session.start_jvm", None)
+    with socket.socket() as taken:
+        # Bound, and nobody listens.
+        taken.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StorageError, match=f"no Spark master answers at {master}: "):
+            build_session(SessionSettings.of({}, master=master))
+
+
+FAILING_STARTS = """\
+import os, signal, sys, threading, time
+from omnigraph.errors import StorageError
+from omnigraph.pipeline.interrupts import interrupts_first
+from omnigraph.pipeline.session import SessionSettings, build_session
+
+def settings(**conf):
+    conf = {"spark.driver.memory": "512m", **conf}
+    return SessionSettings("local[1,4]", conf, ("-XX:TieredStopAtLevel=1",))
+
+try:
+    build_session(settings(**{"spark.task.cpus": "x"}))
+except StorageError as error:
+    assert "The value 'x' in the config" in error.message, error
+    assert "\\n" not in error.message, error
+else:
+    raise AssertionError("it started")
+
+own = signal.getsignal(signal.SIGINT)
+spark = build_session(settings())
+assert spark.range(3).count() == 3
+assert signal.getsignal(signal.SIGINT) is own
+
+def press():
+    while True:
+        frame = sys._current_frames()[threading.main_thread().ident]
+        while frame is not None and frame.f_code.co_name != "send_command":
+            frame = frame.f_back
+        if frame is not None:
+            return os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press).start()
+try:
+    with interrupts_first():
+        spark._jvm.java.lang.Thread.sleep(600_000)
+except KeyboardInterrupt:
+    pass
+else:
+    raise AssertionError("it was not interrupted")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_c_pip_033_a_failed_start_is_followed_by_a_good_one_and_interrupts_print_nothing():
+    # A shell starts background jobs with interrupts ignored; with a handler here, it is as usual.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", FAILING_STARTS],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 # --- sessions ---

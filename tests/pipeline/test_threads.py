@@ -71,6 +71,32 @@ def test_c_pip_002_threads_find_the_same_problems(mode, tmp_path):
     assert exported(bulk) == exported(local)
 
 
+def told(error: Any, kind: str) -> list[tuple[int | None, str]]:
+    """The line and the way out of each problem of a kind."""
+    found = [each for each in error.details["problems"] if each["kind"] == kind]
+    return [(each.get("line"), each["hint"]) for each in found]
+
+
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_c_pip_002_a_key_that_repeats_is_told_at_its_second_record(mode, tmp_path):
+    data = lines(*(node("Person", slug=slug) for slug in ("a", "x", "x", "b", "x", "x", "b")))
+    for _, error in both(tmp_path, data, mode, None):
+        (first, hint), (second, other) = told(error, "repeated_key")
+        assert (first, second) == (3, 7)
+        assert hint.endswith(f"{mode}.jsonl:2; 4 records have it")
+        assert other.endswith(f"{mode}.jsonl:4")
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_c_pip_002_too_many_edges_are_told_at_the_first_of_them(mode, room, tmp_path):
+    n2 = {"type": "Note", "data": {"id": "n2", "text": "x"}}
+    ends = [("n2", "ada"), ("n1", "bob"), ("n1", "ada")]
+    data = lines(n2, *(edge("About", *each) for each in ends))
+    for _, error in both(tmp_path, data, mode, None):
+        hint = "leave out edges, or allow more of them with @card in the schema"
+        assert told(error, "cardinality") == [(3, hint)]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_c_pip_010_an_upsert_by_threads_is_the_one_of_a_process(case, room, tmp_path):
     path = tmp_path / "in.jsonl"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,22 @@ def test_ends_may_be_values_of_keys(tmp_path):
     assert [each[:2] for each in told(error)] == [(1, "bad_endpoint"), (2, "missing_node")]
 
 
+def test_an_id_that_is_null_is_none(graph, path):
+    text = lines({"id": None, "text": "x"}, {"id": "n", "text": "y"}, {"text": "z"})
+    receipt = load(graph, path, text, nodes={"Note": path})
+    assert receipt.nodes[0].inserted == 3
+    assert "n" in entities(graph)
+    assert load(graph, path, lines({"id": None, "slug": "a"})).nodes[0].inserted == 1
+    error = load(graph, path, lines({"id": 5, "text": "x"}), nodes={"Note": path})
+    assert [kind for _, kind, _ in told(error)] == ["bad_id"]
+
+
+def test_ends_that_are_named_twice_are_told_what_they_are(graph, path):
+    record = {"from": "a", "src": "a", "to": "b"}
+    error = load(graph, path, lines(record), edges={"Knows": path})
+    assert error.hint == "name each end once: 'from' is 'src', and 'to' is 'dst'"
+
+
 # --- Avro ---
 
 
@@ -257,3 +274,11 @@ def test_the_avro_record_that_cannot_be_read_is_named(graph, tmp_path):
     error = load(graph, path, nodes={"Person": path})
     assert isinstance(error, InputError) and "p.avro:" in error.message
     assert "the record cannot be read" in error.message
+
+
+def test_without_fastavro_the_way_to_install_it_is_told(graph, tmp_path, monkeypatch):
+    path = tmp_path / "p.avro"
+    write_avro(path, [field("slug", "string")], [{"slug": "a"}])
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    error = load(graph, path, nodes={"Person": path})
+    assert isinstance(error, InputError) and error.hint == "pip install 'omnigraph[spark]'"

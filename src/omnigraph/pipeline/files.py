@@ -196,6 +196,7 @@ def _local_files(directory: str) -> Iterator[str]:
 
 def _expanded(pattern: str) -> list[str]:
     """What is there of a local pattern; unlike `glob`, it fails where it may not look."""
+    pattern = pattern.replace(os.sep, "/")
     base = pattern_base(pattern)
     found = [base]
     for wanted in below_base(pattern, base).split("/"):
@@ -205,17 +206,20 @@ def _expanded(pattern: str) -> list[str]:
 
 def _children(directory: str, wanted: str) -> list[str]:
     """What in a directory is called as a part of a pattern wants it."""
-    if not has_magic(wanted):
-        path = os.path.join(directory, wanted)  # noqa: PTH118 - keeps how it was written
-        return [path] if os.path.lexists(path) else []
-    if not os.path.isdir(directory or "."):  # noqa: PTH112 - of the current one, too
+    names = [wanted]
+    try:
+        if has_magic(wanted):
+            asks_for_hidden = wanted.startswith(".")
+            names = [
+                name
+                for name in os.listdir(directory or ".")  # noqa: PTH208
+                if fnmatchcase(name, wanted) and (asks_for_hidden or not name.startswith("."))
+            ]
+        else:
+            os.lstat(os.path.join(directory, wanted))  # noqa: PTH118
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    asks_for_hidden = wanted.startswith(".")
-    return [
-        os.path.join(directory, name)  # noqa: PTH118
-        for name in os.listdir(directory or ".")  # noqa: PTH208
-        if fnmatchcase(name, wanted) and (asks_for_hidden or not name.startswith("."))
-    ]
+    return [os.path.join(directory, name) for name in names]  # noqa: PTH118
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -10,8 +10,18 @@ _FRAME = re.compile(r"\s*(at |\.\.\. \d+ )")
 _FAILURE = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error)(?:: *(?P<says>.+))?$")
 
 
-def reason_of(printed: str) -> str:
-    """What the innermost failure says, or the last lines if there is none; never a stack frame."""
+_STOPPED = "stopped SparkContext"
+_GIVEN_UP = re.compile(r"Application has been killed\. Reason: (.+)")
+
+
+def reason_of(printed: str, log: str = "") -> str:
+    """What the innermost failure says, or the last lines if there is none; never a stack frame.
+
+    ``log`` is that of the JVM: why a cluster did not take an application in is only there.
+    """
+    given_up = _GIVEN_UP.findall(log) if _STOPPED in printed else []
+    if given_up:
+        return str(given_up[-1])
     own = [line for line in printed.splitlines() if line.strip() and not _FRAME.match(line)]
     causes = [line for line in own if line.startswith(_CAUSE)]
     for line in reversed(causes or own):

@@ -121,9 +121,9 @@ class _Taking:
         given = [_taken(each, member, name) for each in objects]
         others = [i for i, value in enumerate(given) if not isinstance(value, str)]
         if wanted.scalar is not Scalar.STRING:
-            texts = [value if isinstance(value, str) else None for value in given]
-            ids_of_texts = ids_from_texts(pa.array(texts, pa.string()), wanted).to_pylist()
-            given = [g if id is None else id for g, id in zip(given, ids_of_texts, strict=True)]
+            texts = pa.array([v if isinstance(v, str) else None for v in given], pa.string())
+            known = ids_from_texts(texts, wanted).to_pylist()
+            given = [v if id is None else id for v, id in zip(given, known, strict=True)]
         ids = _spelled([given[i] for i in others], wanted.with_nullable(False))
         node = type.source if name == SRC else type.target
         for i, id in zip(others, ids, strict=True):

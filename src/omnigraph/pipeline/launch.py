@@ -70,6 +70,14 @@ class Jvm:
         return self.directory / "spark.log"
 
     @property
+    def said(self) -> str:
+        """What the JVM printed so far."""
+        try:
+            return self.log.read_text(errors="replace")
+        except OSError:
+            return ""
+
+    @property
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return self.process.poll() is None
@@ -171,9 +179,8 @@ def await_jvm(jvm: Jvm) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while not connection.exists():
         if not jvm.is_alive or time.monotonic() > deadline:
-            said = reason_of(jvm.log.read_text(errors="replace"))
             raise StorageError(
-                f"Spark did not start: {said or 'its JVM said nothing'}",
+                f"Spark did not start: {reason_of(jvm.said) or 'its JVM said nothing'}",
                 hint="check JAVA_HOME and the Spark settings",
             )
         time.sleep(0.02)

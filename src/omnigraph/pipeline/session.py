@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, StorageError
@@ -31,8 +32,6 @@ from omnigraph.pipeline.master import require_master
 from omnigraph.pipeline.warming import start_workers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 MASTER_VARIABLE = "OMNIGRAPH_SPARK_MASTER"
@@ -147,7 +146,8 @@ def spark_session(
     try:
         yield built
     finally:
-        built.stop()
+        with interrupts_first():
+            built.stop()
 
 
 class SparkWhenNeeded:
@@ -265,27 +265,30 @@ def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    context: SparkContext | None = None
     try:
-        with interrupts_first(), own_interrupts():
-            context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items()]))
+        with interrupts_first():
+            with own_interrupts():
+                context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items()]))
+            _quieten(context)
             if settings.is_local:
                 # Setting up SQL takes as long again, in which the workers come up.
                 start_workers(context)
             return SparkSession.builder.config(map={**conf}).getOrCreate()
     except BaseException as error:
-        if context is not None:
-            with suppress(Exception):
-                context.stop()
-        elif isinstance(error, KeyboardInterrupt):
-            # It is still busy with a context that nobody waits for, and has room for one.
-            end_jvm(at_once=True)
-        if isinstance(error, (Py4JError, PySparkException, ConnectionError)):
-            raise StorageError(
-                f"Spark did not start on {settings.master}: {reason_of(str(error))}",
-                hint="check the Spark settings, and the log of the master if it is another machine",
-            ) from error
-        raise
+        # Some ask the JVM for their text.
+        said = str(error)
+        reason = reason_of(said, "" if _jvm is None else _jvm.said)
+        with suppress(Exception):
+            if SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
+        # It keeps settings that are wrong, or is still busy with a context nobody waits for.
+        end_jvm(at_once=True)
+        if not isinstance(error, (Py4JError, PySparkException, ConnectionError)):
+            raise
+        raise StorageError(
+            f"Spark did not start on {settings.master}: {reason}",
+            hint="check the Spark settings, and the log of the master if it is another machine",
+        ) from RuntimeError(said)
 
 
 def _ensure_jvm(
@@ -343,14 +346,24 @@ def _let_go() -> None:
     from pyspark import SparkContext
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    accumulators = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
-    if accumulators is not None:
-        # It reads until the JVM hangs up, and would print that as an error.
-        accumulators.handle_error = lambda *_: None
+    # What is cut off in the middle of a call, Py4J tells the root.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    _quieten(SparkContext._active_spark_context)
     gateway = SparkContext._gateway
     if gateway is not None:
         with suppress(Exception):
             gateway.shutdown()
+
+
+def _quieten(context: Any) -> None:
+    accumulators = getattr(context, "_accumulatorServer", None)
+    if accumulators is not None:
+        # It reads until the JVM hangs up, also of a stopped session, and would print that.
+        accumulators.handle_error = lambda *_: None
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 # --- versions -------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ class HeldWriter:
 
 def encoded_problem(problem: Problem) -> dict[str, Any]:
     """A problem as JSON."""
-    # By hand: there may be millions of them, and `asdict` takes five times as long.
+    # By hand: there may be millions of them, and `asdict` takes many times as long.
     place = problem.place
     return {
         "kind": problem.kind,

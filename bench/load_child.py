@@ -23,7 +23,7 @@ CONF = {"spark.sql.shuffle.partitions": "4"}
 
 def start_session() -> dict[str, Any]:
     """Start a Spark session, and wait for the workers that a load would run in."""
-    from omnigraph.pipeline.warming import await_workers
+    from omnigraph.pipeline.spark.warming import await_workers
 
     began = time.perf_counter()
     with _session():
@@ -149,7 +149,7 @@ def _tables(source: str, form: str) -> dict[str, Any]:
 
 @contextmanager
 def _session() -> Iterator[Any]:
-    from omnigraph.pipeline.session import SessionSettings, spark_session
+    from omnigraph.pipeline.spark.session import SessionSettings, spark_session
 
     with spark_session(settings=SessionSettings(conf=CONF)) as spark:
         yield spark
@@ -166,7 +166,7 @@ def _warm(engine: str) -> Iterator[None]:
     if engine != "spark":
         yield
         return
-    from omnigraph.pipeline.warming import await_workers
+    from omnigraph.pipeline.spark.warming import await_workers
 
     with _session():
         await_workers()

@@ -17,7 +17,8 @@ from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config, patience
 from omnigraph.engines.local import budget
 from omnigraph.engines.local.settings import TraversalSettings
-from omnigraph.pipeline import class_archive, engine, session
+from omnigraph.pipeline import engine
+from omnigraph.pipeline.spark import class_archive, session
 from omnigraph.server import admission, auth
 from omnigraph.storage import manifest_upkeep
 from omnigraph.upkeep import automatic, concurrency

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from omnigraph.pipeline.data_source import OmnigraphSource, register
+from omnigraph.pipeline.data_source.source import OmnigraphSource, register
 
 __all__ = ["OmnigraphSource", "register"]

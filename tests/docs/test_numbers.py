@@ -8,7 +8,8 @@ import pytest
 
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.commit import leases, limits
-from omnigraph.pipeline import checks, engine, java, session, sources, staging
+from omnigraph.pipeline import checks, engine, sources, staging
+from omnigraph.pipeline.spark import java, session
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 MIB, GIB = 1 << 20, 1 << 30

@@ -17,8 +17,8 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from omnigraph.pipeline.java import find_java
-from omnigraph.pipeline.launch import _home, _scala_version, class_path
+from omnigraph.pipeline.spark.java import find_java
+from omnigraph.pipeline.spark.launch import _home, _scala_version, class_path
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 120

@@ -15,7 +15,7 @@ from typing import Any
 import omnigraph
 from omnigraph.errors import InputError
 from omnigraph.pipeline import load, sources
-from omnigraph.pipeline.session import SessionSettings, spark_session
+from omnigraph.pipeline.spark.session import SessionSettings, spark_session
 from omnigraph.pipeline.staging import stage_files
 
 CONF = {

@@ -50,7 +50,7 @@ edge Owns: Person -> Slot { note: String? }
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from omnigraph.pipeline.session import SessionSettings, build_session
+    from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
     settings = SessionSettings(
         "local[2,4]",

@@ -48,7 +48,7 @@ def batch(number: int, round: int) -> bytes:
 
 def load_forever(uri: str, folder: Path, first: int) -> None:
     """Load batches and upsert them until killed; a line on stdout says that it has begun."""
-    from omnigraph.pipeline.session import SessionSettings, build_session
+    from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
     spark = build_session(
         SessionSettings("local[2,4]", {"spark.driver.memory": "512m"}, ("-XX:TieredStopAtLevel=1",))

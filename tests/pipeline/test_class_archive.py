@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.pipeline.class_archive import (
+from omnigraph.pipeline.spark.class_archive import (
     ARCHIVES_MAX,
     UNUSED_DAYS_MAX,
     ClassArchive,
@@ -23,8 +23,8 @@ from omnigraph.pipeline.class_archive import (
     making,
     prune,
 )
-from omnigraph.pipeline.class_recorder import exercise
-from omnigraph.pipeline.java import Java
+from omnigraph.pipeline.spark.class_recorder import exercise
+from omnigraph.pipeline.spark.java import Java
 
 # Records as far as it gets: half a file, until whoever started it is gone.
 HALF_RECORDING = """\
@@ -184,7 +184,7 @@ def test_a_full_disk_and_a_maker_at_work_keep_others_from_making(java, tmp_path,
     with making(archive) as first, making(archive) as second:
         assert first is not None
         assert second is None
-    monkeypatch.setattr("omnigraph.pipeline.class_archive.FREE_BYTES_MIN", 1 << 60)
+    monkeypatch.setattr("omnigraph.pipeline.spark.class_archive.FREE_BYTES_MIN", 1 << 60)
     with making(archive) as part:
         assert part is None
 
@@ -205,7 +205,7 @@ class Makers:
         self.environment.pop("OMNIGRAPH_SPARK_ARCHIVE", None)
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "omnigraph.pipeline.class_recorder", '["1g"]']
+        command = [sys.executable, "-P", "-m", "omnigraph.pipeline.spark.class_recorder", '["1g"]']
         return subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -268,7 +268,7 @@ def test_nothing_is_started_for_an_archive_that_is_there(java, tmp_path, monkeyp
 
 SESSION = """\
 import sys
-from omnigraph.pipeline.session import SessionSettings, spark_session
+from omnigraph.pipeline.spark.session import SessionSettings, spark_session
 options = ('-XX:TieredStopAtLevel=1', '-Xlog:class+load:file=' + sys.argv[1])
 settings = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'}, options)
 with spark_session(settings=settings) as spark:

@@ -228,7 +228,7 @@ def test_what_is_wrong_with_a_frame_is_told_before_spark_is_started(graph, monke
         graph.frame("Person", columns=["agee"])
     with pytest.raises(InputError, match="filter"):
         graph.frame("Person", where="agee > 1")
-    monkeypatch.setattr("omnigraph.pipeline.session.find_spec", lambda _: None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session.find_spec", lambda _: None)
     with pytest.raises(InputError, match="need PySpark, which is not installed"):
         graph.frame("Person")
 

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from omnigraph.errors import StorageError
 from omnigraph.pipeline.jobs import Jobs, StageProgress
-from omnigraph.pipeline.session import SessionSettings, SparkWhenNeeded
+from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

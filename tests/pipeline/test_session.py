@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.pipeline.java import find_java
-from omnigraph.pipeline.launch import await_jvm, start_jvm
-from omnigraph.pipeline.session import (
+from omnigraph.pipeline.spark.java import find_java
+from omnigraph.pipeline.spark.launch import await_jvm, start_jvm
+from omnigraph.pipeline.spark.session import (
     SessionSettings,
     build_session,
     compare_versions,
@@ -71,7 +71,7 @@ def test_c_pip_032_with_no_java_at_all_one_line_says_how_to_get_one(monkeypatch)
 @pytest.mark.xdist_group("spark")
 def test_c_pip_032_spark_runs_on_the_bundled_java_and_says_nothing(tmp_path):
     script = (
-        "from omnigraph.pipeline.session import SessionSettings, spark_session\n"
+        "from omnigraph.pipeline.spark.session import SessionSettings, spark_session\n"
         "s = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'},"
         " ('-XX:TieredStopAtLevel=1',))\n"
         "with spark_session(settings=s) as spark:\n"
@@ -99,8 +99,8 @@ def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_befo
     script = (
         "import sys\n"
         "import pyarrow as pa\n"
-        "from omnigraph.pipeline.session import SessionSettings, build_session\n"
-        "from omnigraph.pipeline.warming import await_workers\n"
+        "from omnigraph.pipeline.spark.session import SessionSettings, build_session\n"
+        "from omnigraph.pipeline.spark.warming import await_workers\n"
         "s = SessionSettings('local[2,4]', {'spark.driver.memory': '512m'},"
         " ('-XX:TieredStopAtLevel=1',))\n"
         "build_session(s).stop()\n"
@@ -213,7 +213,7 @@ def test_a_start_that_spark_refuses_shows_the_reason_and_no_stack(master, reason
 
 
 def test_a_master_that_does_not_answer_is_told_before_java_is_started(monkeypatch):
-    monkeypatch.setattr("omnigraph.pipeline.session.start_jvm", None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session.start_jvm", None)
     with socket.socket() as taken:
         # Bound, and nobody listens.
         taken.bind(("127.0.0.1", 0))
@@ -225,8 +225,8 @@ def test_a_master_that_does_not_answer_is_told_before_java_is_started(monkeypatc
 FAILING_STARTS = """\
 import os, signal, sys, threading, time
 from omnigraph.errors import StorageError
-from omnigraph.pipeline.interrupts import interrupts_first
-from omnigraph.pipeline.session import SessionSettings, build_session
+from omnigraph.pipeline.spark.interrupts import interrupts_first
+from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
 def settings(**conf):
     conf = {"spark.driver.memory": "512m", **conf}

@@ -39,8 +39,8 @@ def by_threads(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(choice, engine="local")
 
     monkeypatch.setattr("omnigraph.pipeline.engine.choose_engine", choose)
-    monkeypatch.setattr("omnigraph.pipeline.session._active", lambda: None)
-    monkeypatch.setattr("omnigraph.pipeline.session.build_session", build)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session._active", lambda: None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session.build_session", build)
     monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
 
 

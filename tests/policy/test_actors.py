@@ -29,8 +29,8 @@ def test_blank_ids_are_refused(actor: str):
 
 
 def test_c_pol_040_a_frame_cannot_be_written_by_a_reserved_actor():
-    from omnigraph.pipeline.source_options import SourceOptions
-    from omnigraph.pipeline.source_writing import FrameWriter
+    from omnigraph.pipeline.data_source.options import SourceOptions
+    from omnigraph.pipeline.data_source.writing import FrameWriter
 
     options = SourceOptions("no graph", "Person", actor="omnigraph:me")
     schema: Any = None  # refused before anything is opened

@@ -189,7 +189,7 @@ def test_a_moved_graph_is_told_where_it_belongs(healthy: og.Graph) -> None:
 
 
 def test_a_missing_java_is_advice(healthy: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.pipeline.java._candidates", lambda _: iter(()))
+    monkeypatch.setattr("omnigraph.pipeline.spark.java._candidates", lambda _: iter(()))
     found = doctor(healthy.uri)
     assert codes(found) == {("java_missing", "advice")}
     assert found.is_healthy

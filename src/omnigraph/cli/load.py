@@ -431,7 +431,7 @@ def _run(
 ) -> LoadReceipt:
     conf: dict[str, str] | None = None
     if request.spark_conf:
-        from omnigraph.pipeline.session import parse_conf
+        from omnigraph.pipeline.spark.session import parse_conf
 
         conf = parse_conf(request.spark_conf)
 

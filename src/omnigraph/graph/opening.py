@@ -125,7 +125,7 @@ def doctor(uri: str | os.PathLike[str]) -> Diagnosis:
 
 def _spark_check(environment: Mapping[str, str]) -> tuple[Check, tuple[Finding, ...]]:
     """Whether bulk jobs could start on this machine."""
-    from omnigraph.pipeline.java import find_java
+    from omnigraph.pipeline.spark.java import find_java
 
     try:
         find_java(environment)

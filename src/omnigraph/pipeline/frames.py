@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.effects.uri import Root
-from omnigraph.pipeline.session import SessionSettings, lasting_session, require_pyspark
+from omnigraph.pipeline.spark.session import SessionSettings, lasting_session, require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ def frame_of(
     Raises `InputError` for a type or a column that is not there, before a session is started.
     """
     require_pyspark()
-    from omnigraph.pipeline.data_source import OmnigraphSource, register
+    from omnigraph.pipeline.data_source.source import OmnigraphSource, register
 
     options = {"path": root.uri, "type": type}
     names = [columns] if isinstance(columns, str) else columns

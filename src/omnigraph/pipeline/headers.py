@@ -9,13 +9,13 @@ from omnigraph.commit.records.hints import name_hint, value_hint
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.model.text_columns import values_from_text
 from omnigraph.model.values import property_value
-from omnigraph.pipeline.avro_rows import avro_schema
-from omnigraph.pipeline.csv_rows import csv_header
 from omnigraph.pipeline.files import Files
-from omnigraph.pipeline.json_rows import refuse_array
+from omnigraph.pipeline.formats.avro_rows import avro_schema
+from omnigraph.pipeline.formats.csv_rows import csv_header
+from omnigraph.pipeline.formats.json_rows import refuse_array
+from omnigraph.pipeline.formats.table_batches import arrow_reader
+from omnigraph.pipeline.formats.table_columns import UNKNOWN_LEFT_OUT, mapped_columns
 from omnigraph.pipeline.sources import Found, Plan, corrupt, type_of
-from omnigraph.pipeline.table_batches import arrow_reader
-from omnigraph.pipeline.table_columns import UNKNOWN_LEFT_OUT, mapped_columns
 from omnigraph.schema.catalog import Catalog
 
 

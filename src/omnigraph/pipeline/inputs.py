@@ -16,14 +16,14 @@ from omnigraph.commit.records.findings import MAX_ERRORS
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.errors import InputError
 from omnigraph.model.receipts import LoadMode
-from omnigraph.pipeline.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.pipeline.files import S3
+from omnigraph.pipeline.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
+from omnigraph.pipeline.formats.table_columns import mapped_columns
 from omnigraph.pipeline.sources import FileSource, FrameSource, Source, find_files, type_of
-from omnigraph.pipeline.table_columns import mapped_columns
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.session import SparkWhenNeeded
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.pipeline.answers import Answer, Ask, Work, one_number
-from omnigraph.pipeline.interrupts import interrupts_first
+from omnigraph.pipeline.spark.interrupts import interrupts_first
 from omnigraph.pipeline.tally import RowTally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.pipeline.session import SparkWhenNeeded
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 S = TypeVar("S")
 T = TypeVar("T")

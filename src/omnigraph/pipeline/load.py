@@ -62,7 +62,7 @@ from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.written import TablePlace, data_files, fragment_rows
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.session import SparkWhenNeeded
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 
 def bulk_load(

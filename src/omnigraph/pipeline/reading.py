@@ -22,15 +22,15 @@ from omnigraph.commit.records.rows import RowBuilder, TypedRows, ambiguous_renam
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
-from omnigraph.pipeline.avro_rows import avro_objects
-from omnigraph.pipeline.csv_rows import csv_rows
 from omnigraph.pipeline.files import Files
-from omnigraph.pipeline.json_rows import typed_records, with_way_out
+from omnigraph.pipeline.formats.avro_rows import avro_objects
+from omnigraph.pipeline.formats.csv_rows import csv_rows
+from omnigraph.pipeline.formats.json_rows import typed_records, with_way_out
+from omnigraph.pipeline.formats.piece_bytes import blocks_of, require_unchanged
+from omnigraph.pipeline.formats.table_batches import BATCH_ROWS, table_batches
+from omnigraph.pipeline.formats.table_columns import end_type, mapped_columns
 from omnigraph.pipeline.minting import Minting
-from omnigraph.pipeline.piece_bytes import blocks_of, require_unchanged
 from omnigraph.pipeline.sources import Piece, corrupt, type_of
-from omnigraph.pipeline.table_batches import BATCH_ROWS, table_batches
-from omnigraph.pipeline.table_columns import end_type, mapped_columns
 from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.schema.contract import SchemaContract, open_contract
 from omnigraph.schema.table_schema import table_schema

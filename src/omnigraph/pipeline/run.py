@@ -15,8 +15,8 @@ from omnigraph.pipeline.engine import Engine
 from omnigraph.pipeline.inputs import Frame, frame_sources
 from omnigraph.pipeline.jobs import Watch
 from omnigraph.pipeline.load import bulk_load
-from omnigraph.pipeline.session import SessionSettings, SparkWhenNeeded
 from omnigraph.pipeline.sources import FileSource
+from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,8 @@ from omnigraph.commit.records.envelope import TableType
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.errors import InputError, NotFound
-from omnigraph.pipeline.csv_quotes import RowTooLong, delimiter_of, row_blocks
 from omnigraph.pipeline.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
+from omnigraph.pipeline.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
 from omnigraph.pipeline.minting import PIECES_MAX
 from omnigraph.pipeline.partitions import FolderValues, folder_values
 from omnigraph.schema.catalog import Catalog

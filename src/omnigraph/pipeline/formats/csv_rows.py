@@ -16,7 +16,8 @@ import pyarrow.csv as pac
 from omnigraph.commit.records.exact_json import BOM
 from omnigraph.commit.records.problems import Place, Problem
 from omnigraph.errors import InputError
-from omnigraph.pipeline.csv_quotes import (
+from omnigraph.pipeline.files import Files
+from omnigraph.pipeline.formats.csv_quotes import (
     ROW_BYTES_MAX,
     RowBlock,
     RowTooLong,
@@ -26,8 +27,7 @@ from omnigraph.pipeline.csv_quotes import (
     row_blocks,
     rows_of,
 )
-from omnigraph.pipeline.files import Files
-from omnigraph.pipeline.piece_bytes import blocks_of
+from omnigraph.pipeline.formats.piece_bytes import blocks_of
 from omnigraph.pipeline.sources import Piece
 
 BLOCK_BYTES = 4 << 20

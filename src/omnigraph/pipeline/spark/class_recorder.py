@@ -1,8 +1,8 @@
 """Recording the classes of Spark: a short session of its own, beside the user's work.
 
-Run as `python -m omnigraph.pipeline.class_recorder '["1g"]'`, with the memory and the options of
-the sessions the archive is for. It says nothing, and whatever goes wrong, the next start is as the
-last one was.
+Run as `python -m omnigraph.pipeline.spark.class_recorder '["1g"]'`, with the memory and the options
+of the sessions the archive is for. It says nothing, and whatever goes wrong, the next start is as
+the last one was.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import StorageError
-from omnigraph.pipeline.class_archive import archive_for, making
-from omnigraph.pipeline.java import find_java
-from omnigraph.pipeline.launch import class_path
-from omnigraph.pipeline.session import SessionSettings, build_session, end_jvm
-from omnigraph.pipeline.warming import await_workers
+from omnigraph.pipeline.spark.class_archive import archive_for, making
+from omnigraph.pipeline.spark.java import find_java
+from omnigraph.pipeline.spark.launch import class_path
+from omnigraph.pipeline.spark.session import SessionSettings, build_session, end_jvm
+from omnigraph.pipeline.spark.warming import await_workers
 
 if TYPE_CHECKING:
     import pyarrow as pa

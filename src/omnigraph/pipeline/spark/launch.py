@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.pipeline.class_archive import ClassArchive, archive_for, recording
-from omnigraph.pipeline.java import Java
-from omnigraph.pipeline.java_failures import reason_of
+from omnigraph.pipeline.spark.class_archive import ClassArchive, archive_for, recording
+from omnigraph.pipeline.spark.java import Java
+from omnigraph.pipeline.spark.java_failures import reason_of
 
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 20

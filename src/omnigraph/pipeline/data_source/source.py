@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StructType
 
-from omnigraph.pipeline.source_options import SourceOptions
-from omnigraph.pipeline.source_reading import Pinned, PinnedReader, spark_schema
-from omnigraph.pipeline.source_writing import FrameWriter
+from omnigraph.pipeline.data_source.options import SourceOptions
+from omnigraph.pipeline.data_source.reading import Pinned, PinnedReader, spark_schema
+from omnigraph.pipeline.data_source.writing import FrameWriter
 
 SHORT_NAME = "omnigraph"
 

@@ -22,7 +22,7 @@ from typing import TextIO
 
 from omnigraph.effects.os_lock import lock_descriptor
 from omnigraph.errors import InputError
-from omnigraph.pipeline.java import Java
+from omnigraph.pipeline.spark.java import Java
 
 ARCHIVE_VARIABLE = "OMNIGRAPH_SPARK_ARCHIVE"
 """`off` keeps Spark from using an archive of its classes, and from making one."""
@@ -143,7 +143,7 @@ def make_in_background(archive: ClassArchive) -> None:
     """Have an archive made by a process that outlives this one; never fails, waits or prints."""
     if archive.is_there or not sys.executable or not os.access(archive.directory, os.W_OK):
         return
-    module = "omnigraph.pipeline.class_recorder"
+    module = "omnigraph.pipeline.spark.class_recorder"
     wanted = json.dumps([archive.memory, *archive.options])
     with suppress(OSError):
         maker = subprocess.Popen(

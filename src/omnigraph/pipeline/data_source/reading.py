@@ -18,7 +18,7 @@ from omnigraph.commit.opening import open_for_reading
 from omnigraph.commit.records.hints import name_hint
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
-from omnigraph.pipeline.source_options import SourceOptions
+from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.storage.blobs import EXTERNAL
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches

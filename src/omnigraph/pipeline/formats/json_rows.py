@@ -21,7 +21,7 @@ from omnigraph.model.text_columns import ids_from_texts
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import shown
 from omnigraph.pipeline.files import Files
-from omnigraph.pipeline.table_columns import UNKNOWN_LEFT_OUT, end_type
+from omnigraph.pipeline.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
 from omnigraph.schema.catalog import Catalog, EdgeType
 
 _ABSENT = object()

@@ -25,11 +25,11 @@ from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.model.receipts import checked_key
+from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.files import Files
+from omnigraph.pipeline.formats.table_columns import mapped_columns
 from omnigraph.pipeline.load import bulk_load
-from omnigraph.pipeline.source_options import SourceOptions
 from omnigraph.pipeline.sources import FileSource, type_of
-from omnigraph.pipeline.table_columns import mapped_columns
 from omnigraph.storage.layout import load_scratch_name
 
 _DIGEST_BITS = 64

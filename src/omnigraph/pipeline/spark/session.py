@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.pipeline.class_archive import make_in_background
-from omnigraph.pipeline.interrupts import interrupts_first, own_interrupts
-from omnigraph.pipeline.java import Java, find_java
-from omnigraph.pipeline.java_failures import reason_of
-from omnigraph.pipeline.launch import Jvm, await_jvm, start_jvm
-from omnigraph.pipeline.master import require_master
-from omnigraph.pipeline.warming import start_workers
+from omnigraph.pipeline.spark.class_archive import make_in_background
+from omnigraph.pipeline.spark.interrupts import interrupts_first, own_interrupts
+from omnigraph.pipeline.spark.java import Java, find_java
+from omnigraph.pipeline.spark.java_failures import reason_of
+from omnigraph.pipeline.spark.launch import Jvm, await_jvm, start_jvm
+from omnigraph.pipeline.spark.master import require_master
+from omnigraph.pipeline.spark.warming import start_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

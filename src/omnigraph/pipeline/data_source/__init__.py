@@ -1,0 +1,1 @@
+"""The Spark data source `omnigraph`: frames of a graph, read and written."""

@@ -73,6 +73,15 @@ def test_the_cause_of_a_failure_is_told_in_one_line(
     assert caught.value.message == "the load failed in stage read: OSError: no room is left"
 
 
+def test_what_spark_refuses_is_told_by_its_name(spark: Any):
+    def overflows() -> Any:
+        return spark.sql("select cast(99999999999 as int) as n").collect()
+
+    with pytest.raises(StorageError) as caught:
+        jobs_of(spark).run("read", "a frame", overflows)
+    assert caught.value.message.startswith("the load failed in stage read: [CAST_OVERFLOW")
+
+
 def test_workers_that_die_again_and_again_are_told_as_such(spark: Any):
     def dies(_: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -18,6 +18,7 @@ from omnigraph.commit.records.ids import minted_by
 from omnigraph.commit.records.problems import ProblemLog
 from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import Prepared, WritePath, Written
 from omnigraph.errors import ReadSetChanged
 from omnigraph.model.receipts import LoadReceipt, LoadStage
@@ -64,6 +65,9 @@ class _RecordLoad:
         request, started = self._request, perf_counter()
         # Read once: a second attempt meets the same records, with the ids minted for the first.
         loaded = self._read()
+        if self._log.first and self._kernel.store.exists(LAST_STAGED_OBJECT):
+            # An apply that was interrupted late may bring what is missing: the caller completes it.
+            self._log.raise_if_any()
         read_seconds = perf_counter() - started
 
         def prepare(capture: Capture, catalog: Catalog) -> Prepared[LoadPlan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -280,6 +281,7 @@ def _translated(error: BaseException, stage: str) -> BaseException:
 _WORKER_SAYS = "An exception was thrown from the Python worker:"
 _TRACEBACK = "Traceback (most recent call last):"
 _WORKER_DIED = "Python worker exited unexpectedly"
+_NAMED_ERROR = re.compile(r"\[[A-Z][A-Z_.]+\] ")
 
 
 def _reason(text: str) -> str:
@@ -292,5 +294,9 @@ def _reason(text: str) -> str:
         own = [line for line in said.splitlines() if line.strip() and not line.startswith(" ")]
         return own[0].strip() if own else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        # What Spark itself refuses has a name of its own; a picture of the query comes after it.
+        if named := _NAMED_ERROR.search(line):
+            return line[named.start() :]
     reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines
     return reasons[-1] if reasons else ""

@@ -11,7 +11,6 @@ from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,6 +24,7 @@ from omnigraph.pipeline.counting import (
     claims_of,
     counted,
 )
+from omnigraph.pipeline.fingerprints import fingerprints
 
 ENDS_AT_ONCE = 8_000_000
 """Ends of edges that are looked for together, at about 30 bytes each."""
@@ -202,36 +202,12 @@ def are_distinct(several: Iterable[pa.ChunkedArray]) -> bool:
     """Whether it is certain that no two of some texts are the same.
 
     Equal texts have equal fingerprints, so if all fingerprints differ, all texts do. To sort them
-    takes a fraction of the time in which texts are counted. Texts of several widths, which have no
-    fingerprints, are never said to be distinct.
+    takes a fraction of the time in which texts are counted.
     """
-    found: list[npt.NDArray[np.uint64]] = []
-    for texts in several:
-        wide = in_one_width(texts)
-        if wide is not None:
-            found.extend(map(_fingerprints, wide.chunks))
-        elif len(texts):
-            return False
+    found = [fingerprints(chunk) for texts in several for chunk in texts.chunks]
     prints = np.concatenate([np.zeros(0, np.uint64), *found])
     prints.sort()
     return not (prints[1:] == prints[:-1]).any()
-
-
-def _fingerprints(texts: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint64]:
-    """A number for each text: the same for the same text."""
-    width = texts.type.byte_width
-    values = np.frombuffer(texts.buffers()[1], np.uint8, width * len(texts))
-    padded = np.zeros((len(texts), -(-width // 8) * 8), np.uint8)
-    padded[:, :width] = values.reshape(-1, width)
-    mixed = np.zeros(len(texts), np.uint64)
-    for word in padded.view(np.uint64).T:
-        mixed = (mixed ^ word) * _MIXER
-        mixed ^= mixed >> np.uint64(32)
-    return mixed
-
-
-_MIXER = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number, so that no two words are made the same."""
 
 
 def _distinct(tallies: Sequence[pa.StructArray]) -> pa.Array:

@@ -37,7 +37,7 @@ from omnigraph.pipeline.upserting import (
     replace_rows,
 )
 from omnigraph.schema.table_schema import table_schema
-from omnigraph.storage.written import TablePlace, fragment_rows
+from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
 from omnigraph.storage.written_upserts import Stretch
 
 HELD_IDS = 1_000_000
@@ -56,18 +56,10 @@ def committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
     handle = capture.reader.handle(key)
     entry = capture.snapshot.table(key)
     address = capture.reader.where(entry).address
-    parts: list[CommittedPart] = []
-    held: list[int] = []
-    rows = 0
-    for fragment in handle.get_fragments():
-        held.append(fragment.fragment_id)
-        rows += fragment.physical_rows
-        if rows >= PART_ROWS:
-            parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
-            held, rows = [], 0
-    if held:
-        parts.append(CommittedPart(key, address, entry.version, tuple(held), rows))
-    return parts
+    return [
+        CommittedPart(key, address, entry.version, fragment_ids, rows)
+        for fragment_ids, rows in fragment_groups(handle, PART_ROWS)
+    ]
 
 
 @dataclass(slots=True)

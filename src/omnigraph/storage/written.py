@@ -9,7 +9,7 @@ invisible, and whoever cleans up may remove them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -216,6 +216,20 @@ def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
             raise StorageError(
                 f"{address} was removed while the load was running", hint="repeat the load"
             ) from error
+
+
+def fragment_groups(handle: LanceDataset, rows_min: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The fragments of a table in groups of at least so many rows, and how many each has."""
+    held: list[int] = []
+    rows = 0
+    for fragment in handle.get_fragments():
+        held.append(fragment.fragment_id)
+        rows += fragment.physical_rows
+        if rows >= rows_min:
+            yield tuple(held), rows
+            held, rows = [], 0
+    if held:
+        yield tuple(held), rows
 
 
 def committed_batches(

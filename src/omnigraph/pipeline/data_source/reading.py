@@ -21,7 +21,7 @@ from omnigraph.errors import InputError
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.storage.blobs import EXTERNAL
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.written import committed_batches
+from omnigraph.storage.written import committed_batches, fragment_groups
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -67,7 +67,7 @@ class Pinned:
             reader.where(entry).address,
             entry.version,
             pa.schema([f.with_type(spark_type(f.type)).remove_metadata() for f in schema]),
-            tuple(_groups(handle)),
+            tuple(group for group, _ in fragment_groups(handle, PARTITION_ROWS)),
             options.filter,
         )
 
@@ -94,19 +94,6 @@ def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
             f"'{filter}' is not a filter for {key}: {reason}",
             hint="a filter is a condition in SQL over the columns of the type",
         ) from error
-
-
-def _groups(handle: LanceDataset) -> Iterator[tuple[int, ...]]:
-    held: list[int] = []
-    rows = 0
-    for fragment in handle.get_fragments():
-        held.append(fragment.fragment_id)
-        rows += fragment.physical_rows
-        if rows >= PARTITION_ROWS:
-            yield tuple(held)
-            held, rows = [], 0
-    if held:
-        yield tuple(held)
 
 
 # --- types ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 JOB_GROUP = "omnigraph-workers"
 _WORKERS_MAX = 64
+_OF_A_LOAD = ("omnigraph.pipeline.keys", "omnigraph.pipeline.staging", "pyarrow.parquet")
 
 _started: threading.Thread | None = None
 
@@ -46,6 +48,5 @@ def _start(context: SparkContext) -> None:
 
 def _import(_: Any) -> None:
     """In a worker: what the workers of a load import."""
-
-    import omnigraph.pipeline.keys
-    import omnigraph.pipeline.staging  # noqa: F401
+    for name in _OF_A_LOAD:
+        import_module(name)

@@ -20,6 +20,7 @@ from omnigraph.pipeline.files import S3
 from omnigraph.pipeline.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.pipeline.formats.table_columns import mapped_columns
 from omnigraph.pipeline.sources import FileSource, FrameSource, Source, find_files, type_of
+from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -181,15 +182,9 @@ def frame_sources(
 
 def _signed(table: pa.Table) -> pa.Table:
     """Unsigned columns in types that Spark has."""
-    wider = {
-        pa.uint8(): pa.int16(),
-        pa.uint16(): pa.int32(),
-        pa.uint32(): pa.int64(),
-        pa.uint64(): pa.decimal128(20, 0),
-    }
     for index, column in enumerate(table.schema):
-        if column.type in wider:
-            converted = table.column(index).cast(wider[column.type])
+        if column.type in SIGNED:
+            converted = table.column(index).cast(SIGNED[column.type])
             table = table.set_column(index, column.name, converted)
     return table
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from omnigraph.pipeline.formats.csv_quotes import RowTooLong, delimiter_of, row_
 from omnigraph.pipeline.minting import PIECES_MAX
 from omnigraph.pipeline.partitions import FolderValues, folder_values
 from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.datasets import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +55,6 @@ _TEXTS: tuple[Format, ...] = ("records", "json", "csv")
 """Of these alone, a file without a byte is one without rows."""
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _LISTED_MAX = 5
-_BUILD_PLACE = re.compile(r",? *\S+\.rs:\d+(:\d+)?")
-"""Where an error arose in the source text of Lance, which says nothing to its readers."""
 
 TASK_BYTES_MIN = 4 << 20
 TASK_BYTES_MAX = 128 << 20
@@ -554,9 +552,8 @@ def corrupt(path: str, error: Exception) -> InputError:
             hint=f"`ls -ld {path}` shows who may read it",
             details={"file": path},
         )
-    reason = _BUILD_PLACE.sub("", (str(error).splitlines() or [type(error).__name__])[0])
     return InputError(
-        f"{path} cannot be read: {reason}",
+        f"{path} cannot be read: {sentence_of(error)}",
         hint="check that the file is complete and that its name says what it is",
         details={"file": path},
     )

@@ -145,7 +145,7 @@ class LanceStore:
             )
         except (OSError, ValueError) as error:
             raise CommitLost(
-                f"{where.address} could not be created: {_sentence(error)}", hint=_hint(error)
+                f"{where.address} could not be created: {sentence_of(error)}", hint=_hint(error)
             ) from error
         flush_commit(self.root, created, transaction, self.durability)
         return created
@@ -176,7 +176,7 @@ class LanceStore:
             parent.create_branch(ref, version)
         except (OSError, ValueError) as error:
             raise StorageError(
-                f"{where.uri} could not be forked into {ref}: {_sentence(error)}"
+                f"{where.uri} could not be forked into {ref}: {sentence_of(error)}"
             ) from error
         flush_ref(self.root, where.uri, ref, self.durability)
         return self.open(where.on(ref))
@@ -192,7 +192,7 @@ class LanceStore:
         except (OSError, ValueError) as error:
             if where.ref in self.refs(where):
                 raise StorageError(
-                    f"ref {where.ref} of {where.uri} could not be removed: {_sentence(error)}"
+                    f"ref {where.ref} of {where.uri} could not be removed: {sentence_of(error)}"
                 ) from error
 
     def refs(self, where: DatasetRef) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class LanceStore:
                 # Lance lists the names and then reads each: one that goes in between fails it all.
                 if not _is_missing(error):
                     raise StorageError(
-                        f"the refs of {where.uri} could not be listed: {_sentence(error)}"
+                        f"the refs of {where.uri} could not be listed: {sentence_of(error)}"
                     ) from error
         raise StorageError(
             f"the refs of {where.uri} could not be listed: they kept changing", hint="try again"
@@ -217,7 +217,7 @@ class LanceStore:
         if not _is_missing(error):
             damaged = damaged_version(where.address, version) if self.root.is_local else None
             return damaged or StorageError(
-                f"{where.address} could not be opened: {_sentence(error)}", hint=_hint(error)
+                f"{where.address} could not be opened: {sentence_of(error)}", hint=_hint(error)
             )
         if version is not None:
             try:
@@ -248,7 +248,7 @@ def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
     that was removed while it was read.
     """
     if isinstance(where, str):
-        return StorageError(f"{where} could not be used: {_sentence(error)}", hint=_hint(error))
+        return StorageError(f"{where} could not be used: {sentence_of(error)}", hint=_hint(error))
     if _is_missing(error) and _was_removed(where):
         return _reclaimed(where.uri, where.version)
     damaged = damaged_data(where) if _is_local(where) else None
@@ -362,7 +362,7 @@ def _settle_failed_commit(
         mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid
     except (OmnigraphError, OSError, ValueError):
         raise CommitOutcomeUnknown(
-            f"a commit to {handle.uri} was not acknowledged: {_sentence(error)}",
+            f"a commit to {handle.uri} was not acknowledged: {sentence_of(error)}",
             details={"uuid": transaction.uuid},
         ) from error
     if mine:
@@ -373,7 +373,7 @@ def _settle_failed_commit(
                 f"a commit to {handle.uri} landed as version {version} instead of {expected}",
                 details={"version": version, "uuid": transaction.uuid},
             ) from error
-    reason = "another writer was first" if _is_conflict(error) else _sentence(error)
+    reason = "another writer was first" if _is_conflict(error) else sentence_of(error)
     raise CommitLost(
         f"a commit to {handle.uri} was rejected: {reason}",
         hint=_hint(error),
@@ -397,7 +397,7 @@ def _hint(error: Exception) -> str | None:
     return hint_for(int(number[1])) if number is not None else None
 
 
-def _sentence(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
     """The part of a library's message a person can use: its first line, without source places."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return _SOURCE_PLACE.sub("", first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +18,9 @@ from omnigraph.commit.records.hints import name_hint
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from omnigraph.pipeline.data_source.options import SourceOptions
+from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import EXTERNAL
+from omnigraph.storage.datasets import sentence_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
 
@@ -81,15 +82,12 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None, key: str) -> pa.Sc
     return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
 
-_RUST_PLACE = re.compile(r", /\S+\.rs:\d+.*", re.DOTALL)
-
-
 def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
     """Have Lance plan with a filter: it would otherwise be refused once for each attempt."""
     try:
         handle.scanner(filter=filter).explain_plan()
     except (OSError, ValueError) as error:
-        reason = _RUST_PLACE.sub("", str(error)).removeprefix("Invalid user input: ")
+        reason = sentence_of(error).removeprefix("Invalid user input: ")
         raise InputError(
             f"'{filter}' is not a filter for {key}: {reason}",
             hint="a filter is a condition in SQL over the columns of the type",
@@ -98,11 +96,7 @@ def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
 
 # --- types ----------------------------------------------------------------------------------------
 
-_WIDER = {
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC"),
-}
+_OTHER = {**SIGNED, pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC")}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -116,15 +110,12 @@ def spark_type(type: pa.DataType) -> pa.DataType:
         return BLOB
     if pa.types.is_list(type) or pa.types.is_fixed_size_list(type):
         return pa.list_(spark_type(type.value_type))
-    return _WIDER.get(type, type)
+    return _OTHER.get(type, type)
 
 
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_struct(target) and pa.types.is_struct(column.type):
         return _described(column).cast(target)
-    if pa.types.is_uint64(column.type) and pa.types.is_decimal(target):
-        # Arrow widens only what fits 19 digits.
-        return pa.array(column.to_pylist(), target)
     return column.cast(target)
 
 

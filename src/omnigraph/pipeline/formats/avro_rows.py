@@ -13,6 +13,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.pipeline.files import Files
 from omnigraph.pipeline.sources import Piece
+from omnigraph.storage.datasets import sentence_of
 
 _OBJECTS = 8_192
 """How many are judged at a time. More would leave the caches."""
@@ -59,9 +60,8 @@ def _fastavro() -> Any:
 
 
 def _broken(piece: Piece, number: int, error: Exception) -> InputError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
     return InputError(
-        f"{piece.shown}:{number}: the record cannot be read: {reason}",
+        f"{piece.shown}:{number}: the record cannot be read: {sentence_of(error)}",
         hint="check that the file is complete; all records before this one can be read",
         details={"file": piece.shown, "record": number},
     )

@@ -8,8 +8,6 @@ _LINES_MAX = 5
 _CAUSE = "Caused by: "
 _FRAME = re.compile(r"\s*(at |\.\.\. \d+ )")
 _FAILURE = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error)(?:: *(?P<says>.+))?$")
-
-
 _STOPPED = "stopped SparkContext"
 _GIVEN_UP = re.compile(r"Application has been killed\. Reason: (.+)")
 

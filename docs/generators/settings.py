@@ -17,7 +17,7 @@ from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config, patience
 from omnigraph.engines.local import budget
 from omnigraph.engines.local.settings import TraversalSettings
-from omnigraph.pipeline import engine
+from omnigraph.loading import engine
 from omnigraph.pipeline.spark import class_archive, session
 from omnigraph.server import admission, auth
 from omnigraph.storage import manifest_upkeep

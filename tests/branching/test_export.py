@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from omnigraph.branching import export as export_module
 from omnigraph.branching.export import export_blocks
-from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.problems import Grammar
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import NotFound
+from omnigraph.loading.records.problems import Grammar
 from omnigraph.model.temporal import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.model.values import BlobUri
 from tests.commit.loading import Rows, catalog, edge, lines, load, node

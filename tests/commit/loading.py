@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import WriteLimits
-from omnigraph.commit.load import LoadPlan, plan_load
-from omnigraph.commit.load_input import LoadInput, read_input
-from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.ids import MintIds, minted_by
-from omnigraph.commit.records.problems import Grammar, ProblemLog
-from omnigraph.commit.records.source import CHUNK_BYTES, RecordSource
+from omnigraph.loading.record_input import LoadInput, read_input
+from omnigraph.loading.record_plan import LoadPlan, plan_load
+from omnigraph.loading.records.ids import MintIds, minted_by
+from omnigraph.loading.records.problems import Grammar, ProblemLog
+from omnigraph.loading.records.source import CHUNK_BYTES, RecordSource
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog

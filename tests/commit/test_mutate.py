@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.mutate import mutate
-from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.write_path import WritePath
 from omnigraph.errors import ValueConversionError
 from omnigraph.graph import open_graph

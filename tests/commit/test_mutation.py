@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import Budget, WriteLimits
-from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.validation import validate
 from omnigraph.errors import (
     ConstraintViolation,

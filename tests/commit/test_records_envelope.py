@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.commit.records.problems import Grammar, ProblemLog
 from omnigraph.errors import InputError
+from omnigraph.loading.records.problems import Grammar, ProblemLog
 from tests.commit.loading import edge, lines, node, read, rows
 
 BOTH: list[Grammar] = ["strict", "compatible"]

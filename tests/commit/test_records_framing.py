@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.commit.records import source as source_module
-from omnigraph.commit.records.framing import read_chunks
-from omnigraph.commit.records.problems import Grammar, Problem
-from omnigraph.commit.records.source import RecordSource
 from omnigraph.errors import InputError, LimitExceeded, NotFound
+from omnigraph.loading.records import source as source_module
+from omnigraph.loading.records.framing import read_chunks
+from omnigraph.loading.records.problems import Grammar, Problem
+from omnigraph.loading.records.source import RecordSource
 
 
 def decoded(
@@ -215,7 +215,7 @@ def test_a_record_without_end_is_not_read_into_memory(
     grammar: Grammar, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(source_module, "RECORD_BYTES_MAX", 5_000)
-    monkeypatch.setattr("omnigraph.commit.records.framing.RECORD_BYTES_MAX", 5_000)
+    monkeypatch.setattr("omnigraph.loading.records.framing.RECORD_BYTES_MAX", 5_000)
     read = 0
 
     def endless() -> Iterable[bytes]:

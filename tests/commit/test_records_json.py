@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.commit.records.exact_json import Refusal, decode_all, decode_exact
+from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_exact
 
 # --- texts ----------------------------------------------------------------------------------------
 

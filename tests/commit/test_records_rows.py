@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.problems import Grammar
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import ExternalBlobUnavailable, InputError, ValueConversionError
+from omnigraph.loading.records.problems import Grammar
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.values import BLOB_URI_BYTES_MAX
 from omnigraph.schema.table_schema import table_schema

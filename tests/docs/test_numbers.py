@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.commit import leases, limits
-from omnigraph.pipeline import checks, engine, sources, staging
+from omnigraph.loading import checks, engine, sources, staging
 from omnigraph.pipeline.spark import java, session
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"

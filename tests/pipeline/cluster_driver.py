@@ -14,9 +14,9 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import InputError
-from omnigraph.pipeline import load, sources
+from omnigraph.loading import load, sources
+from omnigraph.loading.staging import stage_files
 from omnigraph.pipeline.spark.session import SessionSettings, spark_session
-from omnigraph.pipeline.staging import stage_files
 
 CONF = {
     "spark.driver.memory": "512m",

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import omnigraph
+from omnigraph.loading.jobs import StageProgress
 from omnigraph.model.receipts import LoadMode
-from omnigraph.pipeline.jobs import StageProgress
 from tests.commit.loading import lines, node
 
 ROWS = 40

@@ -14,9 +14,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.formats.csv_quotes import row_blocks, rows_of
-from omnigraph.pipeline.reading import PieceReader
-from omnigraph.pipeline.sources import FileSource, Plan, plan_sources
+from omnigraph.loading.formats.csv_quotes import row_blocks, rows_of
+from omnigraph.loading.reading import PieceReader
+from omnigraph.loading.sources import FileSource, Plan, plan_sources
 from tests.commit.loading import catalog
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_sources import entities, reading
@@ -165,10 +165,10 @@ def test_dates_are_taken_as_texts_and_as_the_numbers_that_export_writes(graph, p
 
 def cut(path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> Plan:
     """A file in ranges of about ``size`` bytes, which are read in blocks that are smaller still."""
-    monkeypatch.setattr("omnigraph.pipeline.sources.WHOLE_BYTES_MAX", size)
-    monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", size)
-    monkeypatch.setattr("omnigraph.pipeline.formats.csv_rows.BLOCK_BYTES", size // 2)
-    monkeypatch.setattr("omnigraph.pipeline.formats.piece_bytes.CHUNK_BYTES", size // 4)
+    monkeypatch.setattr("omnigraph.loading.sources.WHOLE_BYTES_MAX", size)
+    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", size)
+    monkeypatch.setattr("omnigraph.loading.formats.csv_rows.BLOCK_BYTES", size // 2)
+    monkeypatch.setattr("omnigraph.loading.formats.piece_bytes.CHUNK_BYTES", size // 4)
     source = FileSource(str(path), "node:Person")
     return plan_sources([source], catalog(SCHEMA), slots=100, lines_only=True)
 
@@ -209,7 +209,7 @@ def test_records_are_counted_from_the_beginning_of_a_file_that_is_read_in_parts(
 
 
 def test_a_row_without_an_end_is_not_held_beyond_a_bound(graph, path, monkeypatch):
-    monkeypatch.setattr("omnigraph.pipeline.formats.csv_quotes.ROW_BYTES_MAX", 1_000)
+    monkeypatch.setattr("omnigraph.loading.formats.csv_quotes.ROW_BYTES_MAX", 1_000)
     path.write_text("slug,name\nada,A\nbob," + '"B' + "x,\n" * 1_000)
     cut(path, monkeypatch, 100)
     error = load(graph, path, path.read_bytes())

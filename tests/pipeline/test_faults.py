@@ -15,7 +15,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, SourceChanged, StorageError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.load import _BulkLoad
+from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import lines, node
 from tests.crash.test_storage_faults import small_disk  # noqa: F401 - a fixture
 from tests.pipeline import crash_load

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.pipeline.fingerprints import WantedTexts, fingerprints
+from omnigraph.loading.fingerprints import WantedTexts, fingerprints
 
 TEXTS = st.lists(st.text("aé0", max_size=40), max_size=30)
 

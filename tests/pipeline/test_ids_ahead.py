@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.pipeline import ids_ahead
+from omnigraph.loading import ids_ahead
 from tests.pipeline.test_fingerprints import alike
 from tests.pipeline.test_threads import after_first_check
 from tests.pipeline.test_upsert import rows

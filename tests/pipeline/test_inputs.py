@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.formats.arrow_tables import arrow_table
+from omnigraph.loading.formats.arrow_tables import arrow_table
 
 
 def load(graph: Graph, frame: Any, **options: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from omnigraph.errors import StorageError
-from omnigraph.pipeline.jobs import Jobs, StageProgress
+from omnigraph.loading.jobs import Jobs, StageProgress
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -7,11 +7,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from omnigraph.model.types import Scalar, ValueType
-from omnigraph.pipeline.answers import one_number
-from omnigraph.pipeline.claims import CheckPlan, Claim, Rule
-from omnigraph.pipeline.counting import CheckJob, WrittenPart
-from omnigraph.pipeline.keys import (
+from omnigraph.loading.answers import one_number
+from omnigraph.loading.claims import CheckPlan, Claim, Rule
+from omnigraph.loading.counting import CheckJob, WrittenPart
+from omnigraph.loading.keys import (
     KeyTask,
     are_distinct,
     check_shares,
@@ -20,6 +19,7 @@ from omnigraph.pipeline.keys import (
     shares_of,
     whole_rules,
 )
+from omnigraph.model.types import Scalar, ValueType
 from omnigraph.storage.written import TablePlace
 
 TEXT = (ValueType(Scalar.STRING),)

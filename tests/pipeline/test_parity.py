@@ -218,7 +218,7 @@ def test_c_pip_002_both_engines_find_the_same_problems(
     mode, keys_max, tmp_path, spark, monkeypatch
 ):
     # Keys are counted by single workers, or by Spark where they are too many for one.
-    monkeypatch.setattr("omnigraph.pipeline.checks.KEYS_MAX", keys_max)
+    monkeypatch.setattr("omnigraph.loading.checks.KEYS_MAX", keys_max)
     (local, here), (distributed, there) = both(tmp_path, BAD[mode], mode, spark)
     assert problems(here) == problems(there)
     assert here.details["counts"] == there.details["counts"]

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.jobs import Jobs, StageProgress
+from omnigraph.loading.jobs import Jobs, StageProgress
 
 
 def test_c_pip_034_tasks_are_told_while_others_run():

@@ -108,7 +108,7 @@ def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_befo
         "spark = build_session(s)\n"
         "assert await_workers(60)\n"
         "def imported(batches):\n"
-        "    there = 'omnigraph.pipeline.staging' in sys.modules\n"
+        "    there = 'omnigraph.loading.staging' in sys.modules\n"
         "    for batch in batches:\n"
         "        yield pa.RecordBatch.from_pydict({'there': [there] * batch.num_rows})\n"
         "rows = spark.range(0, 2, 1, 2).mapInArrow(imported, 'there boolean').collect()\n"

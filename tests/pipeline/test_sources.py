@@ -20,10 +20,10 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import choose_engine
-from omnigraph.pipeline.inputs import Frame, file_sources
-from omnigraph.pipeline.reading import PieceReader, Reading
-from omnigraph.pipeline.sources import FileSource, Piece, find_files, plan_sources
+from omnigraph.loading.engine import choose_engine
+from omnigraph.loading.inputs import Frame, file_sources
+from omnigraph.loading.reading import PieceReader, Reading
+from omnigraph.loading.sources import FileSource, Piece, find_files, plan_sources
 from tests.commit.loading import catalog, edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -219,8 +219,8 @@ class TestFormats:
         assert len(graph.list_commits()) == 1
 
     def test_records_that_span_lines_are_read_as_a_whole(self, graph, spark, tmp_path, monkeypatch):
-        monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", 300)
-        monkeypatch.setattr("omnigraph.pipeline.sources.WHOLE_BYTES_MAX", 500)
+        monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 300)
+        monkeypatch.setattr("omnigraph.loading.sources.WHOLE_BYTES_MAX", 500)
         pretty = tmp_path / "pretty.jsonl"
         records = [node("Person", slug=f"p{i}", age=i) for i in range(30)]
         pretty.write_text("\n".join(json.dumps(record, indent=2) for record in records))
@@ -239,7 +239,7 @@ class TestFormats:
 
 def reading(**options: Any) -> Reading:
     from omnigraph.effects.ids import MINT
-    from omnigraph.pipeline.minting import Minting
+    from omnigraph.loading.minting import Minting
     from omnigraph.schema.compile import compile_schema
     from omnigraph.schema.contract import build_contract
 
@@ -296,7 +296,7 @@ def test_a_parquet_file_without_its_footer_is_named(tmp_path):
 
 
 def test_ranges_of_a_text_hold_every_line_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("omnigraph.pipeline.sources.TASK_BYTES_MIN", 97)
+    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 97)
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*(node("Person", slug=f"p{i}" * (i % 7 + 1)) for i in range(60))))
     plan = plan_sources([FileSource(str(path))], catalog(SCHEMA), slots=1, lines_only=True)

@@ -249,7 +249,7 @@ def test_the_hint_for_a_missing_value_says_that_it_is_needed(graph, tmp_path):
 
 
 def test_a_text_that_is_no_blob_is_told_about_base64(graph, tmp_path):
-    from omnigraph.commit.records.blobs import NOT_ON_SPARK
+    from omnigraph.commit.external_blobs import NOT_ON_SPARK
 
     (tmp_path / "p.csv").write_text("slug,photo\na,hello\n")
     with pytest.raises(InputError) as caught:

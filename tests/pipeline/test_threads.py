@@ -18,9 +18,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.engine import EngineChoice, choose_engine
-from omnigraph.pipeline.held import HeldRows
-from omnigraph.pipeline.load import _BulkLoad
+from omnigraph.loading.engine import EngineChoice, choose_engine
+from omnigraph.loading.held import HeldRows
+from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_parity import BAD, GOOD, SEED, both, counts, exported, problems
@@ -38,7 +38,7 @@ def by_threads(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
         choice = choose_engine(asked, *inputs, **options)
         return replace(choice, engine="local")
 
-    monkeypatch.setattr("omnigraph.pipeline.engine.choose_engine", choose)
+    monkeypatch.setattr("omnigraph.loading.engine.choose_engine", choose)
     monkeypatch.setattr("omnigraph.pipeline.spark.session._active", lambda: None)
     monkeypatch.setattr("omnigraph.pipeline.spark.session.build_session", build)
     monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
@@ -228,7 +228,7 @@ def test_the_keys_that_one_process_holds_are_bounded(tmp_path, monkeypatch):
     graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
     path = tmp_path / "a.csv"
     path.write_text("slug\na\nb\nc\n")
-    monkeypatch.setattr("omnigraph.pipeline.verdict.HERE_KEYS", 2)
+    monkeypatch.setattr("omnigraph.loading.verdict.HERE_KEYS", 2)
     with pytest.raises(InputError, match="3 keys have to be held") as caught:
         graph.load(nodes={"Person": path}, mode="append")
     assert "spark" in (caught.value.hint or "")

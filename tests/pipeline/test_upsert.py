@@ -14,9 +14,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import upsert as upsert_stage
-from omnigraph.pipeline.jobs import Jobs
-from omnigraph.pipeline.load import _BulkLoad
+from omnigraph.loading import upsert as upsert_stage
+from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_parity import (

@@ -33,8 +33,8 @@ from omnigraph.syntax.suggest import did_you_mean
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
-    from omnigraph.pipeline.engine import EngineChoice
-    from omnigraph.pipeline.jobs import StageProgress, Watch
+    from omnigraph.loading.engine import EngineChoice
+    from omnigraph.loading.jobs import StageProgress, Watch
 
 EXAMPLES = """
 omnigraph load team.omni --data people.jsonl --mode merge

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.mutation import MutationOutcome, run_mutation
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
-from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent

@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.branching.branches import create_branch, delete_branch
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.limits import WriteLimits
-from omnigraph.commit.load_records import load_records
-from omnigraph.commit.load_request import LoadBranch, LoadRequest
 from omnigraph.commit.messages import checked_message
 from omnigraph.commit.mutate import mutate
-from omnigraph.commit.records.blobs import ExternalBlobs
-from omnigraph.commit.records.problems import Grammar
-from omnigraph.commit.records.source import RecordSource
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import WritePath
@@ -27,6 +23,10 @@ from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.gate import WriteGate
 from omnigraph.graph.upkeep import GraphUpkeep
+from omnigraph.loading.record_load import load_records
+from omnigraph.loading.records.problems import Grammar
+from omnigraph.loading.records.source import RecordSource
+from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.model.receipts import (
     LoadMode,
     LoadReceipt,
@@ -42,10 +42,10 @@ from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.engine import EngineChoice, LoadEngine
-    from omnigraph.pipeline.inputs import Frame, Paths
-    from omnigraph.pipeline.jobs import Watch
-    from omnigraph.pipeline.sources import FileSource
+    from omnigraph.loading.engine import EngineChoice, LoadEngine
+    from omnigraph.loading.inputs import Frame, Paths
+    from omnigraph.loading.jobs import Watch
+    from omnigraph.loading.sources import FileSource
 
 Written = TypeVar("Written")
 
@@ -156,8 +156,8 @@ class GraphWriting(GraphUpkeep):
         of each block of records that was read in process, ``watch`` how the stages of all other
         loads come along.
         """
-        from omnigraph.pipeline import inputs
-        from omnigraph.pipeline.engine import choose_engine
+        from omnigraph.loading import inputs
+        from omnigraph.loading.engine import choose_engine
 
         check_load_mode(mode)
         target = branch or MAIN
@@ -201,7 +201,7 @@ class GraphWriting(GraphUpkeep):
         )
         if not choice.is_bulk:
             return self._load_records(files, data, request, made, progress)
-        from omnigraph.pipeline.run import run_bulk_load
+        from omnigraph.loading.run import run_bulk_load
 
         receipt = run_bulk_load(
             self._kernel,
@@ -239,7 +239,7 @@ class GraphWriting(GraphUpkeep):
         progress: Callable[[int], None] | None,
     ) -> LoadReceipt:
         """Load graph records in this process."""
-        from omnigraph.pipeline.sources import find_all, input_digest, record_source
+        from omnigraph.loading.sources import find_all, input_digest, record_source
 
         found = find_all(files)
         sources = [record_source(each) for each in found]
@@ -270,7 +270,7 @@ class GraphWriting(GraphUpkeep):
     def _replaced_types(self, given: Iterable[str], mode: LoadMode) -> tuple[str, ...]:
         if not given:
             return ()
-        from omnigraph.pipeline.inputs import replaced_types
+        from omnigraph.loading.inputs import replaced_types
 
         return replaced_types(given, mode, self._kernel.accepted_schema().catalog)
 

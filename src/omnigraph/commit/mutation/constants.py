@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.commit.records.blobs import ExternalBlobs
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import InternalError
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, property_value

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import DEFAULT_LIMITS, Budget, WriteLimits
 from omnigraph.commit.mutation.constants import Inputs, unassigned
 from omnigraph.commit.mutation.matching import Matcher
 from omnigraph.commit.mutation.pending import PendingTable
 from omnigraph.commit.mutation.view import MutationView
-from omnigraph.commit.records.blobs import ExternalBlobs
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from omnigraph.commit.records.hints import name_hint
 from omnigraph.errors import InputError
+from omnigraph.loading.inputs import type_key
+from omnigraph.loading.records.hints import name_hint
 from omnigraph.model.actors import check_declared_actor
 from omnigraph.model.receipts import LoadMode
-from omnigraph.pipeline.inputs import type_key
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 

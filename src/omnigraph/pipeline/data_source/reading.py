@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import open_for_reading
-from omnigraph.commit.records.hints import name_hint
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
+from omnigraph.loading.records.hints import name_hint
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import EXTERNAL

@@ -19,17 +19,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.load_request import LoadBranch, LoadRequest
 from omnigraph.commit.opening import open_for_writing
 from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
+from omnigraph.loading.files import Files
+from omnigraph.loading.formats.table_columns import mapped_columns
+from omnigraph.loading.load import bulk_load
+from omnigraph.loading.request import LoadBranch, LoadRequest
+from omnigraph.loading.sources import FileSource, type_of
 from omnigraph.model.receipts import checked_key
 from omnigraph.pipeline.data_source.options import SourceOptions
-from omnigraph.pipeline.files import Files
-from omnigraph.pipeline.formats.table_columns import mapped_columns
-from omnigraph.pipeline.load import bulk_load
-from omnigraph.pipeline.sources import FileSource, type_of
 from omnigraph.storage.layout import load_scratch_name
 
 _DIGEST_BITS = 64

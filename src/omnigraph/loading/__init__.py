@@ -1,0 +1,1 @@
+"""One load: sources, conversion to typed rows, checks, executors and staging."""

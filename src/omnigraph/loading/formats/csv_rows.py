@@ -1,0 +1,235 @@
+"""Rows of CSV files: a header, then cells that are texts.
+
+Arrow parses them, block by block. A row that it cannot take is a problem of its own and costs no
+other: one with too few or too many cells, one that is not UTF-8, and one with a quote that is not
+closed, which would swallow what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.csv as pac
+
+from omnigraph.errors import InputError
+from omnigraph.loading.files import Files
+from omnigraph.loading.formats.csv_quotes import (
+    ROW_BYTES_MAX,
+    RowBlock,
+    RowTooLong,
+    delimiter_of,
+    first_row,
+    quotes_of,
+    row_blocks,
+    rows_of,
+)
+from omnigraph.loading.formats.piece_bytes import blocks_of
+from omnigraph.loading.records.exact_json import BOM
+from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.loading.sources import Piece
+
+BLOCK_BYTES = 4 << 20
+"""How much is parsed at a time."""
+
+_HEADER_BYTES = 1 << 16
+_HEADER_BYTES_MAX = 16 << 20
+_DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+
+_NOT_UTF8 = "save the file as UTF-8"
+_NOT_CLOSED = "close it with a quote; a quote within quotes is written twice"
+
+_Reason = tuple[str, str]
+"""What is wrong with a record, and a way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRows:
+    """Some rows of a file."""
+
+    cells: pa.RecordBatch
+    """Texts, null where a cell is empty; one in quotes is not."""
+    numbers: Sequence[int]
+    """The record of each row, from 1 within its piece."""
+    records: int
+    """How many there were up to here, whether they became rows or problems."""
+    problems: Sequence[Problem]
+    """Of the records that are missing among the rows."""
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def csv_header(path: str, files: Files, *, shown: str) -> list[str]:
+    """The names of the columns of a file, which messages call ``shown``."""
+    delimiter = delimiter_of(path)
+    with files.stream(path) as stream:
+        raw = _header_row(stream, delimiter)
+    if not raw:
+        raise _no_header(shown, "has no header", "the first row of a CSV file names its columns")
+    if not _is_utf8(raw) or b"\0" in raw:
+        raise _no_header(shown, "is not UTF-8", _NOT_UTF8)
+    quotes = quotes_of(raw, delimiter)
+    if quotes.is_open or len(quotes.stray):
+        raise _no_header(shown, "has a header with an unclosed quote", _NOT_CLOSED)
+    options = pac.ParseOptions(delimiter=delimiter)
+    names: list[str] = pac.read_csv(
+        pa.BufferReader(raw + b"\n"), parse_options=options
+    ).column_names
+    others = [each for each in _DELIMITERS if each != delimiter and each in names[0]]
+    if len(names) == 1 and others:
+        raise _no_header(
+            shown,
+            f"has a header of one column, with {_DELIMITERS[others[0]]} in its name",
+            "cells are separated by commas in .csv files, by tabs in .tsv files",
+        )
+    return names
+
+
+def _header_row(stream: pa.NativeFile, delimiter: str) -> bytes:
+    """The first row that is not blank, which need not have an end."""
+    raw = b""
+    while len(raw) < _HEADER_BYTES_MAX:
+        block = stream.read(max(_HEADER_BYTES, len(raw)))
+        raw = (raw + block).removeprefix(BOM).lstrip(b"\r\n")
+        row = first_row(raw, delimiter)
+        if row is not None:
+            return row
+        if not block:
+            break
+    return raw
+
+
+def _no_header(shown: str, message: str, hint: str) -> InputError:
+    return InputError(f"{shown} {message}", hint=hint, details={"file": shown})
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def csv_rows(piece: Piece, files: Files) -> Iterator[CsvRows]:
+    """The rows of a piece of a file."""
+    names = csv_header(piece.path, files, shown=piece.shown)
+    reader = _CsvReader(piece.shown, names, delimiter_of(piece.path), has_header=piece.start == 0)
+    try:
+        blocks = _without_bom(blocks_of(piece, files))
+        for block in row_blocks(blocks, reader.delimiter, BLOCK_BYTES):
+            yield reader.read(block)
+    except RowTooLong:
+        yield reader.too_long()
+
+
+def _without_bom(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    prefix = BOM
+    for block in blocks:
+        yield block.removeprefix(prefix)
+        prefix = b""
+
+
+class _CsvReader:
+    """Reads blocks one after another, and counts their records."""
+
+    def __init__(self, shown: str, names: list[str], delimiter: str, *, has_header: bool) -> None:
+        self.delimiter = delimiter
+        self._shown = shown
+        self._names = names
+        self._has_header = has_header
+        """Whether the next row is the header."""
+        self._records = 0
+
+    def read(self, block: RowBlock) -> CsvRows:
+        """The rows of a block."""
+        quotes = block.quotes
+        is_plain = not quotes.is_open and not len(quotes.stray) and _is_utf8(block.raw)
+        cells, bad = self._parsed(block.raw) if is_plain else self._sorted(block)
+        count = cells.num_rows + len(bad)
+        first = self._records + 1
+        if self._has_header and count:
+            # It has as many cells as there are columns, so it is among the rows.
+            cells, first = cells.slice(1), first - 1
+            self._has_header = False
+        numbers: Sequence[int] = range(max(first, self._records + 1), first + count)
+        self._records = first + count - 1
+        if bad:
+            numbers = [number for number in numbers if number - first not in bad]
+        problems = [self._problem(first + at, *reason) for at, reason in bad.items()]
+        return CsvRows(cells, numbers, self._records, problems)
+
+    def too_long(self) -> CsvRows:
+        """What is left to say when the next row does not end."""
+        self._records += 1
+        reason = f"the record has more than {ROW_BYTES_MAX >> 20} MiB", "look for an unclosed quote"
+        problem = self._problem(self._records, *reason)
+        return CsvRows(self._parsed(b"\n")[0], [], self._records, [problem])
+
+    def _problem(self, number: int, message: str, hint: str) -> Problem:
+        return Problem("bad_record", message, Place(self._shown, number, "record"), hint=hint)
+
+    def _sorted(self, block: RowBlock) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
+        """The same as `_parsed`, for a block with rows that Arrow is not to see."""
+        bad: dict[int, _Reason] = {}
+        good: dict[int, bytes] = {}
+        for at, (start, row) in enumerate(rows_of(block)):
+            end = start + len(row)
+            if not _is_utf8(row):
+                bad[at] = "the record is not UTF-8", _NOT_UTF8
+            elif block.quotes.is_open and end == len(block.raw):
+                bad[at] = "a quoted cell is never closed", _NOT_CLOSED
+            elif block.quotes.are_stray(start, end):
+                bad[at] = "a quoted cell goes on behind its closing quote", _NOT_CLOSED
+            else:
+                good[at] = row
+        cells, misfits = self._parsed(b"".join(good.values()) or b"\n")
+        places = list(good)
+        bad |= {places[at]: reason for at, reason in misfits.items()}
+        return cells, dict(sorted(bad.items()))
+
+    def _parsed(self, raw: bytes) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
+        """The rows of a text, and what is wrong with others, by their places among all."""
+        bad: dict[int, _Reason] = {}
+
+        def skip(row: pac.InvalidRow) -> str:
+            given, wanted = _cells(row.actual_columns), row.expected_columns
+            hint = f"a cell with {_DELIMITERS[self.delimiter]} or line breaks in it needs quotes"
+            bad[row.number - 1] = f"the record has {given}, the header has {wanted}", hint
+            return "skip"
+
+        if raw.startswith(BOM):
+            # Arrow would take it for the beginning of a file.
+            raw = b"\n" + raw
+        table = pac.read_csv(
+            pa.BufferReader(raw),
+            read_options=pac.ReadOptions(
+                column_names=self._names, block_size=len(raw) + 1, use_threads=False
+            ),
+            parse_options=pac.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip),
+            convert_options=pac.ConvertOptions(
+                column_types={name: pa.string() for name in self._names},
+                null_values=[""],
+                strings_can_be_null=True,
+                # An empty cell is null, an empty text in quotes is a text.
+                quoted_strings_can_be_null=False,
+                check_utf8=False,
+            ),
+        )
+        (cells,) = table.combine_chunks().to_batches() or [_no_cells(table.schema)]
+        return cells, bad
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' * (count != 1)}"
+
+
+def _no_cells(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    if raw.isascii():
+        return True
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

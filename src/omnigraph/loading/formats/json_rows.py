@@ -1,0 +1,170 @@
+"""Rows of JSON files: objects that hold the properties of one type, named for the whole file.
+
+An edge has its ends among its properties, as `from` and `to` or `src` and `dst`. What else an
+object holds is the data of a record, and is judged as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.loading.files import Files
+from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
+from omnigraph.loading.records.envelope import TableType, TypeRecords
+from omnigraph.loading.records.problems import Place, Problem, ProblemKind, Unit
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.columns import column_from_json, spell_column
+from omnigraph.model.text_columns import ids_from_texts
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import shown
+from omnigraph.schema.catalog import Catalog, EdgeType
+
+_ABSENT = object()
+_WHITE_SPACE = b" \t\r\n"
+
+
+def refuse_array(path: str, files: Files, *, shown: str) -> None:
+    """Refuse a file that holds one array instead of objects on lines, before any line is read."""
+    with files.stream(path) as stream:
+        while block := stream.read(1 << 10):
+            text = block.lstrip(_WHITE_SPACE)
+            if text.startswith(b"["):
+                raise InputError(
+                    f"{shown} holds a JSON array",
+                    hint="write one object per line: jq -c '.[]' does that",
+                    details={"file": shown},
+                )
+            if text:
+                return
+
+
+def typed_records(
+    objects: Sequence[Any],
+    numbers: Sequence[int],
+    type: TableType,
+    catalog: Catalog,
+    *,
+    source: str,
+    unit: Unit,
+    ignore_unknown: bool,
+) -> tuple[TypeRecords, list[Problem]]:
+    """Objects as records of ``type``, and the problems of those that are not among them.
+
+    The objects are changed. With ``ignore_unknown``, members that no such record has are left out.
+    """
+    taking = _Taking(source, unit, numbers)
+    objects = [taking.as_object(i, each) for i, each in enumerate(objects)]
+    for each in objects:
+        # As in a column of ids: null is none.
+        if each.get(ID, _ABSENT) is None:
+            del each[ID]
+    ends: list[list[str]] = [[], []]
+    if isinstance(type, EdgeType):
+        ends = [
+            taking.ends(objects, type, name, end_type(type, name, catalog)) for name in (SRC, DST)
+        ]
+    if taking.problems:
+        kept = [i for i in range(len(objects)) if i not in taking.bad]
+        objects, numbers = [objects[i] for i in kept], [numbers[i] for i in kept]
+        ends = [[each[i] for i in kept if each] for each in ends]
+    if ignore_unknown:
+        known = {*type.properties, ID, SRC, DST}
+        if not set().union(*objects) <= known:
+            objects = [{k: v for k, v in each.items() if k in known} for each in objects]
+    return TypeRecords(type, list(numbers), objects, *ends), taking.problems
+
+
+def with_way_out(problem: Problem) -> Problem:
+    """A problem of a record, with the way out that there is for members of objects."""
+    if problem.kind == "reserved_field" and problem.property_name in (SRC, DST):
+        return replace(problem, hint="name each end once: 'from' is 'src', and 'to' is 'dst'")
+    if problem.kind != "unknown_field":
+        return problem
+    return replace(problem, hint=f"{problem.hint}; {UNKNOWN_LEFT_OUT}")
+
+
+@dataclass(slots=True)
+class _Taking:
+    source: str
+    unit: Unit
+    numbers: Sequence[int]
+    problems: list[Problem] = field(default_factory=list)
+    bad: set[int] = field(default_factory=set)
+    """Positions of objects that have a problem."""
+
+    def as_object(self, position: int, value: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self.add(
+            position,
+            "invalid_json",
+            f"invalid strict JSON at line {self.numbers[position]}: "
+            f"a record is an object, got {shown(value)}",
+            "write each record as one JSON object on a line of its own",
+        )
+        return {}
+
+    def ends(
+        self,
+        objects: Sequence[dict[str, Any]],
+        type: EdgeType,
+        name: str,
+        wanted: ValueType,
+    ) -> list[str]:
+        """One end of every edge, taken out of its object, as the id of a node."""
+        member = "from" if name == SRC else "to"
+        given = [_taken(each, member, name) for each in objects]
+        others = [i for i, value in enumerate(given) if not isinstance(value, str)]
+        if wanted.scalar is not Scalar.STRING:
+            texts = pa.array([v if isinstance(v, str) else None for v in given], pa.string())
+            known = ids_from_texts(texts, wanted).to_pylist()
+            given = [v if id is None else id for v, id in zip(given, known, strict=True)]
+        ids = _spelled([given[i] for i in others], wanted.with_nullable(False))
+        node = type.source if name == SRC else type.target
+        for i, id in zip(others, ids, strict=True):
+            if id is None and i not in self.bad:
+                message = (
+                    f"edge {type.name} requires field '{member}'"
+                    if given[i] is _ABSENT
+                    else f"field '{member}' must be a string, got {shown(given[i])}"
+                )
+                hint = f"give '{member}' the id of a {node}"
+                self.add(i, "bad_endpoint", message, hint, type_name=type.name, member=member)
+            given[i] = id or ""
+        return given
+
+    def add(
+        self,
+        position: int,
+        kind: ProblemKind,
+        message: str,
+        hint: str,
+        *,
+        type_name: str | None = None,
+        member: str | None = None,
+    ) -> None:
+        self.bad.add(position)
+        place = Place(self.source, self.numbers[position], self.unit)
+        self.problems.append(Problem(kind, message, place, type_name, member, hint))
+
+
+def _taken(record: dict[str, Any], member: str, name: str) -> Any:
+    value = record.pop(member, _ABSENT)
+    return record.pop(name, _ABSENT) if value is _ABSENT else value
+
+
+def _spelled(values: Sequence[object], wanted: ValueType) -> list[str | None]:
+    """Values of a node's key as ids, None for those that are no such value."""
+    try:
+        column = column_from_json(values, wanted, name="", strict=True)
+    except ValueConversionError:
+        if len(values) == 1:
+            return [None]
+        return [id for value in values for id in _spelled([value], wanted)]
+    ids: list[str | None] = spell_column(column, wanted).to_pylist()
+    return ids

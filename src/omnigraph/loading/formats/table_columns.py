@@ -1,0 +1,121 @@
+"""Which column of a table is which property, endpoint or id, and whether it can be.
+
+What a value means is decided by `loading.records`; this module looks at names and types alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.loading.records.envelope import TableType
+from omnigraph.loading.records.hints import name_hint
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow_columns import accepts, declared_type
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+
+_ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
+UNKNOWN_LEFT_OUT = "or leave out what is unknown with --ignore-unknown (ignore_unknown=True)"
+_TEXT = ValueType(Scalar.STRING, nullable=True)
+
+
+def mapped_columns(
+    schema: pa.Schema,
+    type: TableType,
+    catalog: Catalog,
+    source: str,
+    *,
+    are_texts: bool,
+    ignore_unknown: bool,
+    folder_values: Collection[str] = (),
+) -> dict[str, int]:
+    """Which column of a table holds which property, endpoint or id.
+
+    ``folder_values`` are properties that the table need not have, because its folders do.
+    Raises `InputError` naming the first column that is unknown, missing or of a type that cannot
+    hold such values: that is settled before any row is looked at.
+    """
+    is_edge = isinstance(type, EdgeType)
+    mapped: dict[str, int] = {}
+    for index, column in enumerate(schema):
+        name = _ENDS.get(column.name, column.name) if is_edge else column.name
+        if name not in type.properties and name != ID and not (is_edge and name in (SRC, DST)):
+            if ignore_unknown:
+                continue
+            known = [*type.properties, ID, *(("from", "to") if is_edge else ())]
+            raise _refused(
+                source,
+                type,
+                column.name,
+                f"unknown column '{column.name}'",
+                name_hint(column.name, known, f"columns of {type.name}") + f"; {UNKNOWN_LEFT_OUT}",
+            )
+        if name in mapped:
+            raise _refused(
+                source, type, column.name, f"column '{name}' is there twice", "keep one of them"
+            )
+        mapped[name] = index
+        if not are_texts:
+            _check_type(column, name, type, catalog, source)
+    for name, prop in type.properties.items():
+        is_given = name in mapped or name in folder_values
+        if not is_given and not prop.type.nullable and prop.default is None:
+            raise _refused(
+                source,
+                type,
+                name,
+                f"there is no column '{name}', which is required",
+                f"its type is {prop.type}",
+            )
+    for name, shown in ((SRC, "from"), (DST, "to")):
+        if is_edge and name not in mapped:
+            raise _refused(
+                source,
+                type,
+                shown,
+                f"there is no column '{shown}'",
+                "every edge names both its nodes",
+            )
+    return mapped
+
+
+def _check_type(
+    column: pa.Field, name: str, type: TableType, catalog: Catalog, source: str
+) -> None:
+    given = declared_type(column)
+    if name in type.properties:
+        wanted: ValueType = type.properties[name].type
+        fits = accepts(wanted, given)
+    elif name == ID:
+        wanted, fits = _TEXT, accepts(_TEXT, given)
+    else:
+        wanted = end_type(type, name, catalog)
+        fits = accepts(wanted, given) or accepts(_TEXT, given)
+    if not fits:
+        raise _refused(
+            source,
+            type,
+            column.name,
+            f"column '{column.name}' has type {given}, which cannot hold {wanted}",
+            "convert it where it comes from",
+        )
+
+
+def _refused(
+    source: str, type: TableType, column: str, message: str, hint: str | None
+) -> InputError:
+    return InputError(
+        f"{source}: {type.name}: {message}",
+        hint=hint,
+        details={"file": source, "type": type.name, "property": column},
+    )
+
+
+def end_type(type: TableType, name: str, catalog: Catalog) -> ValueType:
+    """What an endpoint may be given as: the key of its node, if that is one property."""
+    assert isinstance(type, EdgeType)
+    node: NodeType = catalog.nodes[type.source if name == SRC else type.target]
+    return node.properties[node.key[0]].type if len(node.key) == 1 else _TEXT

@@ -1,0 +1,238 @@
+"""What a caller names as the input of a load: files, tables and frames by type, as sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.errors import InputError
+from omnigraph.loading.files import S3
+from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
+from omnigraph.loading.formats.table_columns import mapped_columns
+from omnigraph.loading.records.findings import MAX_ERRORS
+from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.sources import FileSource, FrameSource, Source, find_files, type_of
+from omnigraph.model.receipts import LoadMode
+from omnigraph.pipeline.spark.unsigned import SIGNED
+from omnigraph.schema.catalog import Catalog
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows of one type that somebody holds in memory, or knows how to compute."""
+
+    table_key: str
+    rows: Any
+    """An Arrow table, or a frame of Spark."""
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether only Spark can read it."""
+        return not isinstance(self.rows, pa.Table)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"<frame {self.table_key.partition(':')[2]}>"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def file_sources(
+    paths: Sequence[str | os.PathLike[str]],
+    nodes: Mapping[str, Paths] | None,
+    edges: Mapping[str, Paths] | None,
+) -> list[FileSource]:
+    """The files a caller names: graph records, and tables by type."""
+    sources = [FileSource(os.fspath(path)) for path in paths]
+    for kind, named in (("node", nodes), ("edge", edges)):
+        for name, given in _by_type(f"{kind}s", named, '"people.parquet"').items():
+            several = [given] if isinstance(given, str | os.PathLike) else given
+            if not isinstance(several, Sequence) or not several:
+                raise _no_file(f"{kind}s", name, given)
+            for path in several:
+                if not isinstance(path, str | os.PathLike):
+                    raise _no_file(f"{kind}s", name, path)
+                sources.append(FileSource(os.fspath(path), f"{kind}:{name}"))
+    return sources
+
+
+def _by_type(argument: str, given: Any, example: str) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    raise InputError(
+        f"`{argument}` takes a mapping from types, not {type(given).__name__}",
+        hint=f'write {argument}={{"Person": {example}}}',
+    )
+
+
+def _no_file(argument: str, name: str, given: object) -> InputError:
+    return InputError(
+        f"`{argument}` has {given!r} for '{name}', which names no file",
+        hint="give a path, a pattern or a list of them",
+    )
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def replaced_types(given: Iterable[str], mode: LoadMode, catalog: Catalog) -> tuple[str, ...]:
+    """The keys of types that an overwrite is to empty if it has no rows of them."""
+    if isinstance(given, str):
+        raise InputError(
+            "`replace_types` takes a list of types, not a text",
+            hint=f'write replace_types=["{given}"]',
+        )
+    keys = tuple(type_key(name, catalog) for name in given)
+    if keys and mode != "overwrite":
+        raise InputError(
+            f"mode {mode} cannot empty {keys[0]}", hint="only mode overwrite replaces types"
+        )
+    return keys
+
+
+def type_key(name: str, catalog: Catalog) -> str:
+    """The key of a type by its name alone, or by its kind and its name: `node:Person`."""
+    name = str(name)
+    if name.startswith(("node:", "edge:")):
+        return type_of(name, catalog).table_key
+    edge = catalog.edge_named(name)
+    if name in catalog.nodes and edge is not None:
+        raise InputError(
+            f"'{name}' is a node type and an edge type",
+            hint=f"say node:{name} or edge:{edge.name}",
+        )
+    if name in catalog.nodes:
+        return f"node:{name}"
+    if edge is not None:
+        return edge.table_key
+    known = [*catalog.nodes, *catalog.edges]
+    raise InputError(f"unknown type '{name}'", hint=name_hint(name, known, "types"))
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+def named_frames(
+    frames: Mapping[str, Any] | None, catalog: Catalog, *, ignore_unknown: bool
+) -> list[Frame]:
+    """Frames by type: of Spark as they are, all others as Arrow tables with the right columns."""
+    given = _by_type("frames", frames, "frame")
+    return [_frame(name, rows, catalog, ignore_unknown) for name, rows in given.items()]
+
+
+def _frame(name: str, rows: Any, catalog: Catalog, ignore_unknown: bool) -> Frame:
+    key = type_key(name, catalog)
+    if hasattr(rows, "mapInArrow"):
+        return Frame(key, rows)
+    frame = Frame(key, arrow_table(rows, name))
+    type = type_of(key, catalog)
+    try:
+        mapped_columns(
+            frame.rows.schema,
+            type,
+            catalog,
+            frame.name,
+            are_texts=False,
+            ignore_unknown=ignore_unknown,
+        )
+    except InputError as error:
+        column = error.details.get("property", "")
+        if is_pandas(rows) and (hint := pandas_hint(rows, frame.rows, type, column)):
+            error.hint = hint
+        raise
+    return frame
+
+
+@contextmanager
+def frame_sources(
+    frames: Sequence[Frame], session: SparkWhenNeeded | None
+) -> Iterator[list[Source]]:
+    """Frames as sources: Arrow tables as files, if whoever loads them can read files of ours."""
+    with TemporaryDirectory(prefix="omnigraph-frames-") as directory:
+        sources: list[Source] = []
+        for number, frame in enumerate(frames):
+            key, rows = frame.table_key, frame.rows
+            if frame.is_of_spark:
+                sources.append(FrameSource(key, rows))
+            elif session is None or session.is_local:
+                path = Path(directory) / f"{number}.arrow"
+                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
+                    out.write_table(rows, max_chunksize=65_536)
+                sources.append(FileSource(str(path), key, "arrow", frame.name))
+            else:
+                sources.append(FrameSource(key, session.get().createDataFrame(_signed(rows))))
+        yield sources
+
+
+def _signed(table: pa.Table) -> pa.Table:
+    """Unsigned columns in types that Spark has."""
+    for index, column in enumerate(table.schema):
+        if column.type in SIGNED:
+            converted = table.column(index).cast(SIGNED[column.type])
+            table = table.set_column(index, column.name, converted)
+    return table
+
+
+# --- problems -------------------------------------------------------------------------------------
+
+
+def checked_max_errors(given: object) -> int:
+    """How many problems to show; raises `InputError` for less than one."""
+    if given is None:
+        return MAX_ERRORS
+    if isinstance(given, int) and given >= 1:
+        return given
+    raise InputError(
+        f"`max_errors` is a number from 1 on, not {given!r}",
+        hint="all problems are counted, however few are shown",
+    )
+
+
+def checked_errors_out(
+    given: str | os.PathLike[str] | None, sources: Sequence[FileSource], graph_uri: str
+) -> Path | None:
+    """The file for every problem; raises `InputError` if writing it would destroy something."""
+    if given is None:
+        return None
+    path = Path(given).expanduser()
+    where = path.resolve()
+    if where.is_dir() or not where.parent.is_dir():
+        reason = "is a directory" if where.is_dir() else "is in a directory that does not exist"
+        raise InputError(f"the error file {path} {reason}", hint="name a file")
+    root = Path(graph_uri).resolve()
+    if "://" not in graph_uri and where.is_relative_to(root):
+        raise InputError(f"the error file {path} lies in the graph", hint="name another file")
+    for source in sources:
+        if not source.path.startswith(S3):
+            _refuse_input(path, where, source)
+    return path
+
+
+def _refuse_input(path: Path, where: Path, source: FileSource) -> None:
+    given = Path(source.path).expanduser()
+    if given.is_dir() and where.is_relative_to(given.resolve()):
+        raise InputError(
+            f"the error file {path} lies in {source.path}, which is loaded",
+            hint="name a file elsewhere",
+        )
+    for found in find_files(source):
+        if where == Path(found.path).resolve() or (where.exists() and where.samefile(found.path)):
+            raise InputError(
+                f"the error file {path} is a file that is loaded", hint="name another file"
+            )

@@ -1,0 +1,302 @@
+"""Running Spark jobs: named for the Spark UI, watched while they run, cancelled with Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.loading.answers import Answer, Ask, Work, one_number
+from omnigraph.loading.tally import RowTally
+from omnigraph.pipeline.spark.interrupts import interrupts_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """How far one stage of a load has come."""
+
+    stage: str
+    tasks_done: int
+    tasks: int
+    seconds: float
+    rows: int | None = None
+    """Known when the stage is over, and of stage read by threads all along."""
+    finished: bool = False
+    files: int | None = None
+    """How many were found, of stage plan, which looks at no rows."""
+    ui: str | None = None
+    """Where Spark shows what it does; told once, before its first job, if it does."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: one event."""
+        if self.ui is not None:
+            return {"event": "session", "ui": self.ui}
+        rate = None if self.rows is None or not self.seconds else round(self.rows / self.seconds)
+        files = {} if self.files is None else {"files": self.files}
+        return {
+            "event": "finished" if self.finished else "progress",
+            "stage": self.stage,
+            "tasks_done": self.tasks_done,
+            "tasks": self.tasks,
+            **files,
+            "rows": self.rows,
+            "rows_per_second": rate,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Watch(Protocol):
+    """Whoever wants to know how a load is doing."""
+
+    def __call__(self, progress: StageProgress, /) -> None:
+        """Take note."""
+        ...
+
+
+class Jobs:
+    """The jobs of one operation: on Spark, or without a session by threads of this process."""
+
+    def __init__(
+        self, session: SparkWhenNeeded | None, operation_id: str, watch: Watch | None = None
+    ) -> None:
+        self._session = session
+        self._operation_id = operation_id
+        self._watch = watch
+        self._tasks: dict[str, int] = {}
+        """Of each stage that has run."""
+        self.tally = RowTally()
+        """Of the threads that work `here`, in the stage that runs."""
+        self.stopped = threading.Event()
+        """Set when one of the threads that work `here` has failed, or somebody pressed Ctrl-C."""
+
+    @property
+    def here(self) -> bool:
+        """Whether threads of this process do the work."""
+        return self._session is None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; started now if there is none."""
+        assert self._session is not None, "this operation runs without Spark"
+        return self._session.get()
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+        return (os.cpu_count() or 1) if self._session is None else self._session.slots
+
+    def run(self, stage: str, label: str, action: Callable[[], T]) -> T:
+        """The result of ``action``, which may start any number of Spark jobs.
+
+        A failure of Spark is raised as `StorageError` with its cause; Ctrl-C cancels what runs.
+        """
+        from pyspark import inheritable_thread_target
+
+        context = self.spark.sparkContext
+        group = self._group(stage)
+        done: list[T] = []
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            context.setJobGroup(group, _description(stage, label), interruptOnCancel=True)
+            try:
+                done.append(action())
+            except BaseException as error:
+                failed.append(error)
+
+        started = perf_counter()
+        target = inheritable_thread_target(self.spark)(work)
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        seen: dict[int, tuple[int, int]] = {}
+        try:
+            with interrupts_first():
+                while thread.is_alive():
+                    thread.join(POLL_SECONDS)
+                    if self._watch is not None:
+                        self._look(group, stage, started, seen)
+        except BaseException:
+            # The session stays usable; what workers wrote so far stays invisible.
+            with suppress(Exception):
+                context.cancelJobGroup(group)
+            thread.join(10)
+            raise
+        if failed:
+            raise _translated(failed[0], stage)
+        return done[0]
+
+    @contextmanager
+    def named(self, stage: str, label: str) -> Iterator[None]:
+        """Name the jobs that are started within a block, and cancel them with it."""
+        context = self.spark.sparkContext
+        context.setJobGroup(self._group(stage), _description(stage, label), interruptOnCancel=True)
+        try:
+            with interrupts_first():
+                yield
+        except BaseException:
+            with suppress(Exception):
+                context.cancelJobGroup(self._group(stage))
+            raise
+        finally:
+            for name in ("spark.jobGroup.id", "spark.job.description"):
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+    def began(self) -> None:
+        """Start Spark if it does the work, and tell where it shows what it does, if it does."""
+        ui = None if self.here else self.spark.sparkContext.uiWebUrl
+        if self._watch is not None and ui is not None:
+            self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
+
+    def _group(self, stage: str) -> str:
+        return f"omnigraph-{self._operation_id}-{stage}"
+
+    def answers(self, stage: str, label: str, count: int, ask: Ask) -> list[Answer]:
+        """What tasks with the numbers below ``count`` answer.
+
+        Spark gives each number to a worker, unless all of it is done `here`.
+        """
+        said = (
+            self.each_here(stage, range(count), ask)
+            if self.here
+            else self.each_on_workers(stage, label, count, ask)
+        )
+        return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
+
+    def each_on_workers(
+        self, stage: str, label: str, count: int, function: Callable[[int], T]
+    ) -> list[T]:
+        """The results of a function for the numbers below ``count``, by workers, in order.
+
+        For what is small on both ways: Spark plans nothing and moves no columns, it only hands out
+        numbers, and keeps the result of one successful attempt for each.
+        """
+
+        def collect() -> list[T]:
+            context = self.spark.sparkContext
+            return context.parallelize(range(count), count).map(function).collect()
+
+        return self.run(stage, label, collect) if count else []
+
+    def batches_here(self, stage: str, count: int, work: Work) -> list[pa.RecordBatch]:
+        """What ``work`` gives for the numbers below ``count``, done by this process."""
+        given = self.each_here(stage, range(count), lambda number: [*work(one_number(number))])
+        return [batch for batches in given for batch in batches]
+
+    def each_here(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
+        """The results of a function for some items, by threads of this process, in order."""
+        self.stopped.clear()
+        self.tally.clear()
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            try:
+                futures = [threads.submit(function, item) for item in items]
+                self._follow(stage, futures)
+                return [future.result() for future in futures]
+            except BaseException as error:
+                self.stopped.set()
+                threads.shutdown(wait=False, cancel_futures=True)
+                if isinstance(error, OmnigraphError) or not isinstance(error, Exception):
+                    raise
+                raise _translated(error, stage) from error
+
+    def _follow(self, stage: str, futures: list[Future[T]]) -> None:
+        """Tell how far threads have come, until they are done or one has failed."""
+        if self._watch is None:
+            return
+        started = perf_counter()
+        before, waiting = self._tasks.get(stage, 0), set(futures)
+        self._tasks[stage] = tasks = before + len(futures)
+        while waiting:
+            done, waiting = wait(waiting, POLL_SECONDS, FIRST_EXCEPTION)
+            rows = self.tally.rows if stage == "read" else None
+            seconds = perf_counter() - started
+            self._watch(StageProgress(stage, tasks - len(waiting), tasks, seconds, rows))
+            for future in done:
+                future.result()
+
+    def finished(self, stage: str, rows: int, seconds: float, files: int | None = None) -> None:
+        """Tell that a stage is over; ``files`` of one that looks at files, and not at rows."""
+        if self._watch is not None:
+            tasks = self._tasks.get(stage, 0)
+            shown = rows if files is None else None
+            self._watch(StageProgress(stage, tasks, tasks, seconds, shown, True, files))
+
+    def _look(
+        self, group: str, stage: str, started: float, seen: dict[int, tuple[int, int]]
+    ) -> None:
+        tracker = self.spark.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for number in info.stageIds if info is not None else ():
+                known = tracker.getStageInfo(number)
+                # Spark lists stages it will skip as well; only those that ran count.
+                if known is not None and (
+                    number in seen or known.numActiveTasks or known.numCompletedTasks
+                ):
+                    seen[number] = (known.numCompletedTasks, known.numTasks)
+        assert self._watch is not None
+        tasks_done = sum(finished for finished, _ in seen.values())
+        self._tasks[stage] = tasks = sum(total for _, total in seen.values())
+        self._watch(StageProgress(stage, tasks_done, tasks, perf_counter() - started))
+
+
+def _description(stage: str, label: str) -> str:
+    """What the Spark UI calls a job."""
+    return f"omnigraph {stage}: {label}"
+
+
+def _translated(error: BaseException, stage: str) -> BaseException:
+    """A failure of Spark as one of ours, with the line that says why."""
+    if isinstance(error, OmnigraphError):
+        return error
+    if isinstance(error, ConnectionError):
+        return StorageError("Spark stopped while the load was running", hint="repeat the load")
+    reason = _reason(str(error)) or type(error).__name__
+    failure = StorageError(
+        f"the load failed in stage {stage}: {reason[:500]}",
+        hint="nothing was written; see the cause, and repeat the load",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+_WORKER_SAYS = "An exception was thrown from the Python worker:"
+_TRACEBACK = "Traceback (most recent call last):"
+_WORKER_DIED = "Python worker exited unexpectedly"
+_NAMED_ERROR = re.compile(r"\[[A-Z][A-Z_.]+\] ")
+
+
+def _reason(text: str) -> str:
+    """The line of a failure of Spark that says why."""
+    if _WORKER_DIED in text:
+        return "a Python worker died each time it was started, maybe for want of memory"
+    _, is_said, said = text.rpartition(_TRACEBACK if _TRACEBACK in text else _WORKER_SAYS)
+    if is_said:
+        # The lines of a traceback are indented; the error follows them.
+        own = [line for line in said.splitlines() if line.strip() and not line.startswith(" ")]
+        return own[0].strip() if own else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        # What Spark itself refuses has a name of its own; a picture of the query comes after it.
+        if named := _NAMED_ERROR.search(line):
+            return line[named.start() :]
+    reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines
+    return reasons[-1] if reasons else ""

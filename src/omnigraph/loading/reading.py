@@ -1,0 +1,283 @@
+"""Reading pieces in workers: from bytes and columns to typed rows.
+
+What a value means and what is wrong with it is decided by `loading.records`, as for a load in
+process. How the rows of a format are reached is said by the module that has its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
+from omnigraph.loading.files import Files
+from omnigraph.loading.formats.avro_rows import avro_objects
+from omnigraph.loading.formats.csv_rows import csv_rows
+from omnigraph.loading.formats.json_rows import typed_records, with_way_out
+from omnigraph.loading.formats.piece_bytes import blocks_of, require_unchanged
+from omnigraph.loading.formats.table_batches import BATCH_ROWS, table_batches
+from omnigraph.loading.formats.table_columns import end_type, mapped_columns
+from omnigraph.loading.minting import Minting
+from omnigraph.loading.record_problems import value_problems
+from omnigraph.loading.records.envelope import EnvelopeReader, TableType
+from omnigraph.loading.records.framing import Chunk, read_chunks, read_line_chunks
+from omnigraph.loading.records.problems import Grammar, Place, Problem, Unit, unit_of
+from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
+from omnigraph.loading.records.source import RecordSource
+from omnigraph.loading.sources import Piece, corrupt, type_of
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.receipts import LoadMode
+from omnigraph.schema.catalog import Catalog, EdgeType
+from omnigraph.schema.contract import SchemaContract, open_contract
+from omnigraph.schema.table_schema import table_schema
+
+_Rows = tuple[TypedRows, list[Problem]]
+"""Rows, and what is wrong with them and with records that are missing among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the pieces of one load are read."""
+
+    contract: SchemaContract
+    grammar: Grammar
+    mode: LoadMode
+    minting: Minting
+    ignore_unknown: bool = False
+    files: Files = field(default_factory=Files)
+    """The way to the files of the input."""
+    renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By node type, the canonical ids of nodes that the input names in an older way."""
+    external: ExternalBlobs = NOT_ON_SPARK
+    """Which objects blobs may refer to."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types of the graph; decoded once per process."""
+        contract = self.contract
+        return open_contract(contract.source, contract.ir, contract.state).catalog
+
+
+@dataclass(slots=True)
+class PieceReader:
+    """Reads pieces one after another, and counts what it reads."""
+
+    reading: Reading
+    records: int = 0
+    """Records of the current piece so far, by the unit of the grammar."""
+    _builders: dict[tuple[str, int], RowBuilder] = field(default_factory=dict)
+
+    def read(self, piece: Piece) -> Iterator[_Rows]:
+        """The rows of a piece and their problems, numbered from 1 within the piece.
+
+        Raises `InputError` naming the file if it cannot be read, and `framing.NotOnLines`.
+        """
+        self.records = 0
+        require_unchanged(piece, self.reading.files)
+        if piece.format == "records":
+            yield from self._records(piece)
+        else:
+            try:
+                yield from self._rows(piece, type_of(piece.table_key or "", self.reading.catalog))
+            except (OSError, pa.ArrowException) as error:
+                raise corrupt(piece.shown, error) from error
+        require_unchanged(piece, self.reading.files)
+
+    def _rows(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
+        match piece.format:
+            case "json":
+                return self._json(piece, type)
+            case "avro":
+                return self._avro(piece, type)
+            case "csv":
+                return self._csv(piece, type)
+            case _:
+                batches = table_batches(piece, self.reading.files)
+                return (self.table_rows(batch, type, piece) for batch in batches)
+
+    # --- graph records ---
+
+    def _records(self, piece: Piece) -> Iterator[_Rows]:
+        grammar = self.reading.grammar
+        envelopes = EnvelopeReader(self.reading.catalog, grammar)
+        for chunk in self._chunks(piece, grammar):
+            groups, problems = envelopes.sort(chunk, piece.shown)
+            problems.extend(chunk.problems)
+            for records in groups:
+                builder = self._builder(records.type, piece)
+                rows, found = builder.build(records, piece.shown)
+                rows = self._renamed(rows, found, unit_of(grammar))
+                yield _checked(rows, [*problems, *found], unit_of(grammar))
+                problems = []
+            if problems:
+                yield _no_rows(self.reading.catalog, piece.shown), problems
+
+    def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
+        source = RecordSource(piece.shown, lambda: blocks_of(piece, self.reading.files))
+        if grammar == "strict":
+            source = RecordSource(piece.shown, lambda: self._counting_lines(piece))
+        is_part = grammar == "compatible" and piece.is_range
+        for chunk in read_line_chunks(source) if is_part else read_chunks(source, grammar):
+            self.records = max(self.records, chunk.numbers[-1] if len(chunk.numbers) else 0)
+            yield chunk
+
+    def _counting_lines(self, piece: Piece) -> Iterator[bytes]:
+        ends_open = False
+        for block in blocks_of(piece, self.reading.files):
+            self.records += block.count(b"\n")
+            ends_open = not block.endswith(b"\n")
+            yield block
+        self.records += ends_open
+
+    def _renamed(self, rows: TypedRows, problems: list[Problem], unit: Unit) -> TypedRows:
+        """Rows whose endpoints have the canonical ids of the nodes they mean."""
+        renames = self.reading.renames
+        if not renames:
+            return rows
+        if isinstance(rows.type, EdgeType):
+            batch = rows.rows
+            for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
+                batch = _with_ends(batch, column, renames.get(node, {}))
+            return replace(rows, rows=batch)
+        canonical = renames.get(rows.type.name, {})
+        taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
+        for i in pc.indices_nonzero(taken).to_pylist():
+            # An older spelling of one node can be the canonical id of another.
+            old = rows.rows[ID][i].as_py()
+            problems.append(
+                Problem(
+                    "bad_id",
+                    ambiguous_rename(old, canonical[old], old),
+                    Place(rows.source, rows.numbers[i].as_py(), unit),
+                    rows.type.name,
+                    ID,
+                    "give these nodes their canonical ids",
+                )
+            )
+        return rows
+
+    # --- objects of one type ---
+
+    def _json(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
+        """The compatible grammar is there for older files of graph records.
+
+        Of files of one type there are no older ones: their lines are strict ones.
+        """
+        for chunk in self._chunks(piece, "strict"):
+            rows, problems = self._objects(chunk.values, chunk.numbers, type, piece)
+            yield rows, [*chunk.problems, *problems]
+
+    def _avro(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
+        for objects in avro_objects(piece, self.reading.files):
+            first = self.records + 1
+            self.records += len(objects)
+            yield self._objects(objects, range(first, self.records + 1), type, piece)
+
+    def _objects(
+        self, objects: Sequence[Any], numbers: Sequence[int], type: TableType, piece: Piece
+    ) -> _Rows:
+        unit: Unit = "line" if piece.format == "json" else "record"
+        records, problems = typed_records(
+            objects,
+            numbers,
+            type,
+            self.reading.catalog,
+            source=piece.shown,
+            unit=unit,
+            ignore_unknown=self.reading.ignore_unknown,
+        )
+        rows, found = self._builder(type, piece).build(records, piece.shown)
+        return _checked(rows, [*problems, *map(with_way_out, found)], unit)
+
+    # --- rows of one type ---
+
+    def _csv(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
+        for some in csv_rows(piece, self.reading.files):
+            self.records = some.records
+            problems = some.problems
+            for start in range(0, max(1, some.cells.num_rows), BATCH_ROWS):
+                cells = some.cells.slice(start, BATCH_ROWS)
+                numbers = some.numbers[start : start + BATCH_ROWS]
+                rows, found = self._cells(cells, numbers, type, piece)
+                yield rows, [*problems, *found]
+                problems = ()
+
+    def table_rows(self, batch: pa.RecordBatch, type: TableType, piece: Piece) -> _Rows:
+        """The typed rows of one batch of a table."""
+        first = self.records + 1
+        self.records += batch.num_rows
+        return self._cells(batch, range(first, self.records + 1), type, piece)
+
+    def _cells(
+        self, batch: pa.RecordBatch, numbers: Sequence[int], type: TableType, piece: Piece
+    ) -> _Rows:
+        are_texts = piece.format == "csv"
+        columns = mapped_columns(
+            batch.schema,
+            type,
+            self.reading.catalog,
+            piece.shown,
+            are_texts=are_texts,
+            ignore_unknown=self.reading.ignore_unknown,
+            folder_values=dict(piece.folder_values),
+        )
+        is_edge = isinstance(type, EdgeType)
+        rows, problems = self._builder(type, piece).build_from_columns(
+            {name: batch.column(index) for name, index in columns.items()},
+            numbers,
+            piece.shown,
+            are_texts=are_texts,
+            ends={name: end_type(type, name, self.reading.catalog) for name in (SRC, DST)}
+            if is_edge
+            else None,
+        )
+        return _checked(rows, problems, "record")
+
+    def _builder(self, type: TableType, piece: Piece) -> RowBuilder:
+        known = self._builders.get((type.table_key, piece.index))
+        if known is None:
+            reading, is_typed = self.reading, piece.format != "records"
+            known = self._builders[type.table_key, piece.index] = RowBuilder(
+                type,
+                # What has a type of its own leaves nothing to be forgiving about.
+                "strict" if is_typed else reading.grammar,
+                lambda _source, numbers: reading.minting.ids(piece.index, numbers),
+                reading.external,
+                copy_external=reading.mode != "overwrite",
+                unit="line" if piece.format == "json" else "record" if is_typed else None,
+                folder_values=dict(piece.folder_values),
+            )
+        return known
+
+
+def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
+    """Rows with the problems of values that their properties may not hold.
+
+    Such rows stay among the others: whatever else is wrong with them is to be found as well.
+    """
+    return rows, [*problems, *value_problems(rows, unit)]
+
+
+def _with_ends(rows: pa.RecordBatch, column: str, renames: Mapping[str, str]) -> pa.RecordBatch:
+    if not renames:
+        return rows
+    olds = pa.array(list(renames), pa.string())
+    news = pa.array(list(renames.values()), pa.string())
+    found = news.take(pc.index_in(rows[column], value_set=olds))
+    index = rows.schema.get_field_index(column)
+    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
+
+
+def _no_rows(catalog: Catalog, source: str) -> TypedRows:
+    """Nothing, for records of no known type."""
+    types: list[TableType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    type = types[0]
+    nothing = pa.nulls(0, pa.string())
+    empty = pa.RecordBatch.from_pylist([], table_schema(type))
+    return TypedRows(
+        type, source, empty, pa.nulls(0, pa.int64()), pa.nulls(0, pa.bool_()), {}, nothing
+    )

@@ -1,0 +1,458 @@
+"""From records to rows: the data of one type's records as columns of its table.
+
+This is the one place where the values of an input become Arrow, in process and on workers alike.
+Work goes by columns; single records are looked at only where a column does not fit, and then all
+of them are, so that every problem of a chunk is known at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.external_blobs import ExternalBlobs, denial
+from omnigraph.errors import ValueConversionError
+from omnigraph.loading.records.envelope import TableType, TypeRecords
+from omnigraph.loading.records.hints import name_hint, value_hint
+from omnigraph.loading.records.ids import MintIds, names_key
+from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemKind, Unit, unit_of
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow_columns import (
+    accepts,
+    column_from_arrow,
+    json_values,
+    sound_texts,
+)
+from omnigraph.model.columns import (
+    column_from_json,
+    column_from_values,
+    entity_id_column,
+    spell_column,
+)
+from omnigraph.model.text_columns import ids_from_texts, parsed_texts, values_from_text
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import Value, property_value, shown
+from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
+from omnigraph.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.schema.table_schema import table_schema
+
+_MEMBERS = {SRC: "from", DST: "to"}
+"""What the columns of endpoints are called in records."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Rows of one type from one stretch of one source, in input order."""
+
+    type: TableType
+    source: str | None
+    rows: pa.RecordBatch
+    """In the schema of the type's table."""
+    numbers: pa.Int64Array
+    """The record each row comes from."""
+    minted: pa.BooleanArray
+    """Rows whose id was neither given nor derived; no other entity has such an id."""
+    renamed: dict[str, tuple[str, int]]
+    """Ids that were given in an older spelling: the canonical id, and a record that shows it."""
+    refused_ids: pa.StringArray
+    """Ids of records that are not among the rows, as far as they are known: whoever names such an
+    entity is not to blame for the record's own problem."""
+
+
+class RowBuilder:
+    """Turns the records of one type into rows."""
+
+    def __init__(
+        self,
+        type: TableType,
+        grammar: Grammar,
+        mint: MintIds,
+        external: ExternalBlobs,
+        *,
+        copy_external: bool,
+        unit: Unit | None = None,
+        folder_values: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """``folder_values`` are properties that all records have, as cells of a text file.
+
+        They come from the names of folders, and a record may say the same and nothing else.
+        """
+        self._type = type
+        self._strict = grammar == "strict"
+        self._unit = unit or unit_of(grammar)
+        self._mint = mint
+        self._external = external
+        self._copy_external = copy_external
+        self._schema = table_schema(type)
+        self._key = type.key if isinstance(type, NodeType) else ()
+        self._folder_values = {
+            name: values_from_text(pa.array([text], pa.string()), type.properties[name].type)[0]
+            for name, text in (folder_values or {}).items()
+            if name in type.properties
+        }
+
+    def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
+        """The rows of ``records``, without those that have a problem, and all problems."""
+        batch = _Batch(self._type, source, self._unit, records.numbers)
+        fields = _Fields(records.data)
+        if self._strict:
+            self._refuse_unknown(fields, records.data, batch)
+        given = self._given_ids(fields, batch)
+        columns = {
+            prop.name: self._column(prop, fields.column(prop.name, self._absent(prop)), batch)
+            for prop in self._type.properties.values()
+        }
+        self._refuse_other_values(columns, fields.names, batch)
+        if isinstance(self._type, EdgeType):
+            columns[SRC] = pa.array(records.sources, pa.string())
+            columns[DST] = pa.array(records.targets, pa.string())
+        return self._rows(columns, given, batch)
+
+    def build_from_columns(
+        self,
+        columns: Mapping[str, pa.Array],
+        numbers: Sequence[int],
+        source: str | None,
+        *,
+        are_texts: bool = False,
+        ends: Mapping[str, ValueType] | None = None,
+    ) -> tuple[TypedRows, list[Problem]]:
+        """The same for rows of a table, whose columns are known to be of acceptable types.
+
+        Of an edge, `src` and `dst` are ids, or values of the key of a node, whose types ``ends``
+        has. ``are_texts`` says that every cell is the text of a value, as in a CSV file.
+        """
+        batch = _Batch(self._type, source, self._unit, numbers)
+        columns = {name: _sound(name, column, batch) for name, column in columns.items()}
+        built = {
+            prop.name: self._cells(prop, columns.get(prop.name), batch, are_texts=are_texts)
+            for prop in self._type.properties.values()
+        }
+        self._refuse_other_values(built, columns, batch)
+        if isinstance(self._type, EdgeType):
+            for name in _MEMBERS:
+                built[name] = self._ends(name, columns[name], (ends or {}).get(name), batch)
+        given = columns.get(ID)
+        if given is None:
+            given = pa.nulls(len(numbers), pa.string())
+        return self._rows(built, given.cast(pa.string()), batch)
+
+    def _rows(
+        self, columns: dict[str, pa.Array], given: pa.StringArray, batch: _Batch
+    ) -> tuple[TypedRows, list[Problem]]:
+        """Rows of the records without problems, once their ids are known."""
+        numbers = _int64(batch.numbers)
+        refused = pa.nulls(0, pa.string())
+        if batch.bad:
+            kept = pa.array([i not in batch.bad for i in range(len(numbers))])
+            refused = self._ids_of_refused(columns, given, pc.invert(kept))
+            columns = {name: column.filter(kept) for name, column in columns.items()}
+            numbers, given = numbers.filter(kept), given.filter(kept)
+        renamed: dict[str, tuple[str, int]] = {}
+        if self._key:
+            ids = self._derived_ids(columns, given, numbers, batch, renamed)
+            minted = pa.array(np.zeros(len(ids), bool))
+        else:
+            ids, minted = self._chosen_ids(batch.source, given, numbers)
+        columns[ID] = ids
+        rows = pa.RecordBatch.from_arrays(
+            [columns[name] for name in self._schema.names], schema=self._schema
+        )
+        typed = TypedRows(self._type, batch.source, rows, numbers, minted, renamed, refused)
+        return typed, batch.problems
+
+    # --- members of data ---
+
+    def _refuse_unknown(
+        self, fields: _Fields, data: Sequence[dict[str, Any]], batch: _Batch
+    ) -> None:
+        unknown = fields.names - self._type.properties.keys() - {ID}
+        for name in sorted(unknown):
+            kind, message, hint = self._unknown_field(name)
+            for i, record in enumerate(data):
+                if name in record:
+                    batch.add(i, kind, message, name, hint)
+
+    def _unknown_field(self, name: str) -> tuple[ProblemKind, str, str]:
+        if name in VIRTUAL_COLUMNS:
+            return "reserved_field", f"input field '{name}' is reserved physical state", "remove it"
+        if name in ("src", "dst") and isinstance(self._type, EdgeType):
+            end = "from" if name == "src" else "to"
+            return (
+                "reserved_field",
+                f"input field '{name}' is reserved structural state",
+                f"give the endpoint as '{end}', next to 'data'",
+            )
+        hint = name_hint(name, self._type.properties, f"properties of {self._type.name}")
+        return "unknown_field", f"unknown input field '{name}'", hint
+
+    # --- values ---
+
+    def _cells(
+        self, prop: Property, cells: pa.Array | None, batch: _Batch, *, are_texts: bool
+    ) -> pa.Array:
+        """The column of a property from a column of a table; None if the table has none."""
+        if cells is None:
+            return self._column(prop, [self._absent(prop)] * len(batch.numbers), batch)
+        if are_texts:
+            parsed = parsed_texts(cells, prop.type)
+            takes_default = not prop.type.nullable and prop.default is not None
+            if parsed is None or (takes_default and parsed.null_count):
+                values = values_from_text(cells, prop.type)
+                if takes_default:
+                    # A row of a text file cannot leave out a member in any other way.
+                    default = self._absent(prop)
+                    values = [default if value is None else value for value in values]
+                return self._column(prop, values, batch)
+            cells = parsed
+        try:
+            column = column_from_arrow(cells, prop.type, name=prop.name, strict=self._strict)
+        except ValueConversionError:
+            return self._column(prop, json_values(cells, prop.type), batch)
+        return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _absent(self, prop: Property) -> object:
+        """What a record has that does not say."""
+        return self._folder_values.get(prop.name, prop.default)
+
+    def _refuse_other_values(
+        self, columns: Mapping[str, pa.Array], told: Collection[str], batch: _Batch
+    ) -> None:
+        """Note the records that tell another value than the folder they lie in."""
+        for name in self._folder_values.keys() & told:
+            prop = self._type.properties[name]
+            (wanted,) = self._column(prop, [self._folder_values[name]], batch).to_pylist()
+            other = f"and {shown(wanted)} in the name of its folder"
+            for i, value in enumerate(columns[name].to_pylist()):
+                if value != wanted:
+                    message = f"property '{name}' is {shown(value)}, {other}"
+                    batch.add(i, "bad_value", message, name, "keep the one that is right")
+
+    def _column(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
+        try:
+            column = column_from_json(values, prop.type, name=prop.name, strict=self._strict)
+        except ValueConversionError:
+            column = self._fitting(prop.name, prop.type, values, "bad_value", batch)
+        return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _admitted_blobs(self, prop: Property, column: pa.Array, batch: _Batch) -> pa.Array:
+        for i, uri in self._external.refused(column):
+            batch.add(
+                i,
+                "denied_blob",
+                denial(uri),
+                prop.name,
+                self._external.hint,
+            )
+        if self._copy_external and not batch.bad:
+            column = self._external.copied(column)
+        return column
+
+    def _fitting(
+        self,
+        name: str,
+        type: ValueType,
+        values: Sequence[object],
+        kind: ProblemKind,
+        batch: _Batch,
+    ) -> pa.Array:
+        """The values that fit, null for others, each of which becomes a problem."""
+        fitting: list[Value | None] = []
+        for i, value in enumerate(values):
+            try:
+                fitting.append(property_value(value, type, name, strict=self._strict))
+            except ValueConversionError as error:
+                fitting.append(None)
+                needed = f"every {self._type.name} has one: give it a value"
+                hint = error.hint or (needed if value is None else value_hint(type))
+                batch.add(i, kind, error.message, name, hint)
+        return column_from_values(fitting, type.with_nullable(True))
+
+    # --- endpoints ---
+
+    def _ends(
+        self, name: str, given: pa.Array, key: ValueType | None, batch: _Batch
+    ) -> pa.StringArray:
+        """Endpoints as ids: values of the node's key are spelled as such, other texts are ids."""
+        member = _MEMBERS[name]
+        if key is None or accepts(ValueType(Scalar.STRING), given.type):
+            ids = given.cast(pa.string())
+            ids = ids if key is None else ids_from_texts(ids, key)
+        else:
+            key = key.with_nullable(True)
+            try:
+                values = column_from_arrow(given, key, name=member, strict=self._strict)
+            except ValueConversionError:
+                values = self._fitting(member, key, json_values(given, key), "bad_endpoint", batch)
+            ids = spell_column(values, key)
+        for i in pc.indices_nonzero(ids.is_null()).to_pylist():
+            message = f"edge {self._type.name} requires field '{member}'"
+            batch.add(i, "bad_endpoint", message, member, "every edge names both its nodes")
+        return ids
+
+    # --- ids ---
+
+    def _given_ids(self, fields: _Fields, batch: _Batch) -> pa.StringArray:
+        """The ids records came with, null where they came without."""
+        values = fields.column(ID, _ABSENT)
+        kinds = set(map(type, values))
+        if kinds <= {str}:
+            return pa.array(values, pa.string())
+        if kinds <= {_Absent}:
+            return pa.nulls(len(values), pa.string())
+        ids: list[str | None] = []
+        for i, value in enumerate(values):
+            if isinstance(value, str):
+                ids.append(value)
+                continue
+            ids.append(None)
+            if value is not _ABSENT:
+                message = f"id must be a string, got {shown(value)}"
+                batch.add(i, "bad_id", message, ID, "leave it out, or write it in quotes")
+        return pa.array(ids, pa.string())
+
+    def _chosen_ids(
+        self, source: str | None, given: pa.StringArray, numbers: pa.Int64Array
+    ) -> tuple[pa.StringArray, pa.BooleanArray]:
+        missing = given.is_null()
+        if given.null_count:
+            new = self._mint(source, numbers.filter(missing))
+            if not isinstance(new, pa.StringArray):
+                new = pa.array(new, pa.string())
+            # Most inputs have ids for all records or for none.
+            all_new = given.null_count == len(given)
+            given = new if all_new else pc.replace_with_mask(given, missing, new)
+        return given, missing
+
+    def _ids_of_refused(
+        self, columns: dict[str, pa.Array], given: pa.StringArray, refused: pa.BooleanArray
+    ) -> pa.StringArray:
+        if not self._key:
+            return given.filter(refused).drop_null()
+        members = [
+            spell_column(columns[name].filter(refused), self._type.properties[name].type)
+            for name in self._key
+        ]
+        is_known = reduce(pc.and_, [member.is_valid() for member in members])
+        return entity_id_column([member.filter(is_known) for member in members])
+
+    def _derived_ids(
+        self,
+        columns: dict[str, pa.Array],
+        given: pa.StringArray,
+        numbers: pa.Int64Array,
+        batch: _Batch,
+        renamed: dict[str, tuple[str, int]],
+    ) -> pa.StringArray:
+        types = [self._type.properties[name].type for name in self._key]
+        members = [
+            spell_column(columns[name], type) for name, type in zip(self._key, types, strict=True)
+        ]
+        ids = entity_id_column(members)
+        for i in pc.indices_nonzero(pc.not_equal(given, ids)).to_pylist():
+            old, canonical, number = given[i].as_py(), ids[i].as_py(), numbers[i].as_py()
+            if self._strict:
+                message = f"id '{old}' does not match its canonical @key id '{canonical}'"
+            elif not names_key(old, [member[i].as_py() for member in members], types):
+                message = f"id '{old}' does not match @key: the node's id is '{canonical}'"
+            else:
+                batch.rename(renamed, old, canonical, number)
+                continue
+            hint = f"leave out 'id': it follows from {', '.join(self._key)}"
+            batch.add_at(number, "bad_id", message, ID, hint)
+        return ids
+
+
+def _sound(name: str, column: pa.Array, batch: _Batch) -> pa.Array:
+    """A column of a table without texts that are not UTF-8, each of which becomes a problem."""
+    column, bad = sound_texts(column)
+    member = _MEMBERS.get(name, name)
+    kind: ProblemKind = "bad_value"
+    subject = f"property '{name}'"
+    if name == ID:
+        kind, subject = "bad_id", "id"
+    elif name in _MEMBERS:
+        kind, subject = "bad_endpoint", f"field '{member}'"
+    for i in bad:
+        batch.add(i, kind, f"{subject} is not UTF-8", member, "save the texts as UTF-8")
+    return column
+
+
+def _int64(numbers: Sequence[int]) -> pa.Int64Array:
+    if isinstance(numbers, range):
+        return pa.array(np.arange(numbers.start, numbers.stop, numbers.step))
+    return pa.array(numbers, pa.int64())
+
+
+class _Absent:
+    """Stands where a record has no such member; unlike null, which is a value."""
+
+
+_ABSENT = _Absent()
+
+
+class _Fields:
+    """The members of many records, by name."""
+
+    def __init__(self, data: Sequence[dict[str, Any]]) -> None:
+        self.names: set[str] = set().union(*data)
+        self._data = data
+
+    def column(self, name: str, absent: Any) -> Sequence[Any]:
+        """The values of one member, ``absent`` where a record does not have it."""
+        if name not in self.names:
+            return [absent] * len(self._data)
+        try:
+            return list(map(itemgetter(name), self._data))
+        except KeyError:
+            return [record.get(name, absent) for record in self._data]
+
+
+class _Batch:
+    """The problems of the records being built."""
+
+    def __init__(
+        self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.bad: set[int] = set()
+        """Positions of records that have a problem."""
+        self._told: set[tuple[int, str]] = set()
+        self._type = type
+        self.source = source
+        self._unit = unit
+        self.numbers = numbers
+
+    def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+        """Note a problem of the record at ``position``, unless the value has one already."""
+        if (position, member) in self._told:
+            return
+        self._told.add((position, member))
+        self.bad.add(position)
+        self.add_at(self.numbers[position], kind, message, member, hint)
+
+    def add_at(self, number: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+        """Note a problem of the record with this number."""
+        place = Place(self.source, number, self._unit)
+        self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
+
+    def rename(
+        self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
+    ) -> None:
+        """Note that ``old`` means ``canonical``, unless it already means another node."""
+        known, _ = renamed.setdefault(old, (canonical, number))
+        if known != canonical:
+            message = ambiguous_rename(old, known, canonical)
+            self.add_at(number, "bad_id", message, ID, "give these nodes their canonical ids")
+
+
+def ambiguous_rename(old: str, first: str, second: str) -> str:
+    """What is said about an id that means two nodes."""
+    return f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"

@@ -1,0 +1,198 @@
+"""One load as it was asked for, whichever engine runs it, and what is said about it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.receipts import (
+    AlreadyWritten,
+    commit_info,
+    key_taken,
+    load_receipt,
+    refuse_repetition,
+)
+from omnigraph.commit.writer import Intent
+from omnigraph.errors import OmnigraphError, RecoveryRequired
+from omnigraph.loading.records.findings import MAX_ERRORS, Findings
+from omnigraph.loading.records.problems import Grammar
+from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import CommitRow
+
+Counts = Sequence[LoadedType]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBranch:
+    """The branch of a load: there before, or made for it and taken back if it comes to nothing."""
+
+    ensure: Callable[[], str | None]
+    """Creates the branch if it is missing; the commit it starts with if it did."""
+    drop: Callable[[str], None]
+    """Deletes the branch, unless it has moved on from that commit."""
+
+    @contextmanager
+    def made(self) -> Iterator[bool]:
+        """Yields whether the branch is new."""
+        start = self.ensure()
+        try:
+            yield start is not None
+        except RecoveryRequired:
+            raise  # what is pending there has to be settled first
+        except BaseException:
+            if start is not None:
+                with suppress(OmnigraphError):
+                    self.drop(start)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """One load, as it was asked for."""
+
+    branch: str
+    mode: LoadMode
+    grammar: Grammar = "strict"
+    starts_from: str | None = None
+    """The branch that shows what is there so far, if ``branch`` has yet to be made from it."""
+    replace_types: tuple[str, ...] = ()
+    """Type keys that an overwrite empties if it has no records of them."""
+    base_branch: str | None = None
+    actor_id: str | None = None
+    expected_head: str | None = None
+    operation_id: str | None = None
+    """The idempotency key: a second load with it returns the receipt of the first."""
+    input_digest: str | None = None
+    """Tells two inputs under one key apart; None for what can be read only once."""
+    message: str | None = None
+    """Kept with the commit."""
+    dry_run: bool = False
+    max_errors: int = MAX_ERRORS
+    """Problems that are shown; all are counted."""
+    errors_out: Path | None = None
+    ignore_unknown: bool = False
+    external: ExternalBlobs = NOT_ON_SPARK
+
+    def findings(self, sources: Sequence[str | None] = ()) -> Findings:
+        """Where problems are gathered; ``sources`` are the names of the input, in its order."""
+        return Findings.of(self.max_errors, self.errors_out, sources)
+
+    def forget_problems(self) -> None:
+        """Empty the error file: what an earlier load found is not true any more."""
+        if self.errors_out is not None:
+            self.errors_out.write_bytes(b"")
+
+    @property
+    def seen_branch(self) -> str:
+        """The branch that shows what is there before the load."""
+        return self.starts_from or self.branch
+
+    # --- keys ---
+
+    def refuse_repetition(self, kernel: Kernel) -> None:
+        """Raise `AlreadyWritten` if the key was used where the load would begin."""
+        if self.operation_id is not None:
+            state = kernel.manifest.refreshed(self.seen_branch).state
+            refuse_repetition(state, self.operation_id, "load")
+
+    def repeated(self, earlier: AlreadyWritten) -> LoadReceipt:
+        """The receipt of the first load under this key; of a dry run, that nothing is left to do.
+
+        Raises `Conflict` naming what differs if it was another load.
+        """
+        assert self.operation_id is not None
+        row = earlier.commit
+        if others := list(self._differences(row)):
+            raise key_taken(self.operation_id, f"a load {' and '.join(others)}", row)
+        first = load_receipt(row)
+        if not self.dry_run:
+            return first
+        return self.receipt((), (), first.engine, commit=row)
+
+    def _differences(self, row: CommitRow) -> Iterator[str]:
+        """What the first load had, and this one has not; older commits do not say everything."""
+        said = row.receipt or {}
+        if (branch := row.branch or MAIN) != self.branch:
+            yield f"into branch {branch}, not {self.branch}"
+        if said["mode"] != self.mode:
+            yield f"with mode {said['mode']}, not {self.mode}"
+        ours = self._identity()
+        for name, shown in (
+            ("replace_types", _types_shown),
+            ("ignore_unknown", _unknown_shown),
+            ("input_digest", None),
+        ):
+            if name not in said or name not in ours or said[name] == ours[name]:
+                continue
+            yield "of another input" if shown is None else shown(said[name])
+
+    def _identity(self) -> dict[str, Any]:
+        """What a load under a key is told by, beside its branch and its mode."""
+        if self.operation_id is None:
+            return {}
+        told: dict[str, Any] = {
+            "replace_types": sorted(self.replace_types),
+            "ignore_unknown": self.ignore_unknown,
+        }
+        return told if self.input_digest is None else {**told, "input_digest": self.input_digest}
+
+    # --- what is said ---
+
+    def intent(self, nodes: Counts, edges: Counts, engine: str) -> Intent:
+        """What the commit keeps."""
+        said = {
+            "base_branch": self.base_branch,
+            "mode": self.mode,
+            "nodes": [astuple(count) for count in nodes],
+            "edges": [astuple(count) for count in edges],
+            "engine": engine,
+            **self._identity(),
+        }
+        return Intent(
+            "Load",
+            "load",
+            self.actor_id,
+            self.expected_head,
+            self.operation_id,
+            said,
+            message=self.message,
+        )
+
+    def receipt(
+        self,
+        nodes: Counts,
+        edges: Counts,
+        engine: Literal["local", "spark"],
+        *,
+        commit: CommitRow | None,
+        branch_created: bool = False,
+        stages: Sequence[LoadStage] = (),
+    ) -> LoadReceipt:
+        """What the caller is told."""
+        return LoadReceipt(
+            self.branch,
+            self.base_branch,
+            branch_created,
+            self.mode,
+            tuple(nodes),
+            tuple(edges),
+            self.actor_id,
+            None if commit is None else commit_info(commit),
+            engine,
+            tuple(stages),
+            self.dry_run,
+        )
+
+
+def _types_shown(types: Sequence[str]) -> str:
+    return f"that replaced {', '.join(types)} by name" if types else "that replaced no type by name"
+
+
+def _unknown_shown(is_ignored: bool) -> str:
+    return f"that {'left out' if is_ignored else 'refused'} unknown columns"

@@ -1,0 +1,586 @@
+"""What a load reads, and how it is cut into pieces that workers can read on their own.
+
+A piece is a stretch of one file: a range of bytes of a text that has its records on lines, some row
+groups of a Parquet file, some fragments of a Lance dataset, or a file as a whole where nothing
+smaller can be read by itself. Several pieces make a task. Planning looks at names, sizes and
+footers only.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph.errors import InputError, NotFound
+from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
+from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
+from omnigraph.loading.minting import PIECES_MAX
+from omnigraph.loading.partitions import FolderValues, folder_values
+from omnigraph.loading.records.envelope import TableType
+from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.records.source import RecordSource
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.datasets import sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
+"""`records` are graph records of any type; all others hold rows of one type."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "records",
+    ".ndjson": "records",
+    ".json": "records",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".orc": "orc",
+    ".avro": "avro",
+    ".lance": "lance",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+
+_TEXTS: tuple[Format, ...] = ("records", "json", "csv")
+"""Of these alone, a file without a byte is one without rows."""
+_LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_LISTED_MAX = 5
+
+TASK_BYTES_MIN = 4 << 20
+TASK_BYTES_MAX = 128 << 20
+TASKS_PER_SLOT = 3
+WHOLE_BYTES_MAX = 32 << 20
+"""Text of the compatible grammar, and CSV, are cut only beyond this: finding out where they can be
+cut costs a look at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Files of one kind, as a user names them."""
+
+    path: str
+    """A file, a directory or a pattern."""
+    table_key: str | None = None
+    """The type of every row; None for graph records, which name theirs."""
+    format: Format | None = None
+    """None: by the name of each file."""
+    name: str | None = None
+    """What messages call it, if not by its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSource:
+    """A Spark DataFrame with rows of one type."""
+
+    table_key: str
+    frame: DataFrame
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"<frame {self.table_key.partition(':')[2]}>"
+
+
+Source = FileSource | FrameSource
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of one file that can be read on its own."""
+
+    index: int
+    """Within the load; ids are minted by it."""
+    path: str
+    format: Format
+    table_key: str | None
+    start: int = 0
+    """First byte of a text; a line belongs to the piece it starts in."""
+    end: int | None = None
+    """None: the file as a whole, which may be compressed."""
+    parts: tuple[int, ...] = ()
+    """Row groups of Parquet, fragments of Lance; none for all."""
+    first: int = 0
+    """Records of the file before this piece, as far as they were known when it was planned."""
+    stamp: Stamp | None = None
+    """Size and time of the file when the load began."""
+    name: str | None = None
+    folder_values: FolderValues = ()
+    """Columns that are in the names of the file's folders."""
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.name or self.path
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it is a part of a text."""
+        return self.end is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Pieces that one worker reads, one after another."""
+
+    index: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file that was found for a source."""
+
+    path: str
+    format: Format
+    table_key: str | None
+    size: int
+    stamp: Stamp
+    name: str | None = None
+    folder_values: FolderValues = ()
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.name or self.path
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its name says so."""
+        return self.path.lower().endswith(tuple(COMPRESSED))
+
+    @property
+    def identity(self) -> tuple[str, str | None]:
+        """The same for two paths that lead to one file, for rows of one type."""
+        is_remote = self.path.startswith(S3)
+        return self.path if is_remote else os.path.realpath(self.path), self.table_key
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a load will read."""
+
+    files: tuple[Found, ...]
+    tasks: tuple[Task, ...]
+    frames: tuple[FrameSource, ...] = ()
+    first_frame: int = 0
+    """The number of the first frame's piece; its partitions follow."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(found.size for found in self.files)
+
+    @property
+    def pieces(self) -> dict[int, Piece]:
+        """Every piece by its number."""
+        return {piece.index: piece for task in self.tasks for piece in task.pieces}
+
+
+def plan_sources(
+    sources: Sequence[Source], catalog: Catalog, *, slots: int, lines_only: bool
+) -> Plan:
+    """Find the files of ``sources`` and cut them for ``slots`` workers.
+
+    ``lines_only`` says that graph records stand on lines, as the strict grammar demands. Raises
+    `NotFound` and `InputError` naming the path or type that is not there.
+    """
+    frames = tuple(each for each in sources if isinstance(each, FrameSource))
+    for source in sources:
+        if source.table_key is not None:
+            type_of(source.table_key, catalog)
+    files = find_all(each for each in sources if isinstance(each, FileSource))
+    total = sum(found.size for found in files)
+    aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
+    cut = [
+        (found, list(_pieces(found, aim, lines_only=lines_only)))
+        for found in files
+        if found.size or found.format == "lance"
+    ]
+    tasks = list(_tasks(cut, aim))
+    count = sum(len(task.pieces) for task in tasks)
+    if count > PIECES_MAX // 2:
+        raise InputError(
+            f"the input has {count} pieces, at most {PIECES_MAX // 2} are allowed",
+            hint="load it in parts, or put small files together",
+        )
+    return Plan(tuple(files), tuple(tasks), frames, first_frame=count)
+
+
+def type_of(table_key: str, catalog: Catalog) -> TableType:
+    """The type behind a table key; raises `InputError` if there is none."""
+    kind, _, name = table_key.partition(":")
+    found: TableType | None = (
+        catalog.nodes.get(name) if kind == "node" else catalog.edge_named(name)
+    )
+    if found is None:
+        raise unknown_type(table_key, catalog)
+    return found
+
+
+def unknown_type(table_key: str, catalog: Catalog) -> InputError:
+    """The error for a source whose type the schema does not have."""
+    kind, _, name = table_key.partition(":")
+    known: Iterable[str] = catalog.nodes if kind == "node" else catalog.edges
+    return InputError(f"unknown {kind} type '{name}'", hint=name_hint(name, known, f"{kind} types"))
+
+
+# --- finding files --------------------------------------------------------------------------------
+
+
+def find_all(sources: Iterable[FileSource]) -> list[Found]:
+    """The files of several sources; raises `InputError` for one that is among them twice."""
+    seen: dict[object, Found] = {}
+    for source in sources:
+        for found in find_files(source):
+            first = seen.setdefault(found.identity, found)
+            if first is not found:
+                also = "" if first.shown == found.shown else f", also as {found.shown}"
+                raise InputError(
+                    f"{first.shown} is given twice{also}",
+                    hint="name each file once; directories and patterns may hold others you name",
+                    details={"file": first.shown},
+                )
+    return list(seen.values())
+
+
+def find_files(source: FileSource, files: Files | None = None) -> list[Found]:
+    """The files a path, a directory or a pattern names, once each, in the order of their names."""
+    files = files or Files.of_environment([source.path])
+    path = source.path
+    if not path.startswith(S3):
+        path = str(Path(path).expanduser())
+    try:
+        found = [
+            each
+            for name, below in _named(path, files)
+            for each in _found(name, below, source, files)
+        ]
+    except OSError as error:
+        # Below a directory, it is not the directory that cannot be read.
+        raise corrupt(error.filename or source.path, error) from error
+    if not found:
+        raise NotFound(
+            f"there is nothing to load in {source.path}",
+            hint=f"names end in {', '.join(_SUFFIXES)}",
+            details={"file": source.path},
+        )
+    return _once(found)
+
+
+def _named(path: str, files: Files) -> Iterator[tuple[str, str]]:
+    """The paths that a path or a pattern stands for, and the part of each below the pattern."""
+    if not files.is_pattern(path):
+        yield path, ""
+        return
+    base = pattern_base(path)
+    names = [(name, below_base(name, base)) for name in files.matching(path)]
+    if not names:
+        raise NotFound(
+            f"no file matches {path}",
+            hint="quote the pattern if your shell should not expand it",
+            details={"file": path},
+        )
+    asks_for_notes = _is_note(below_base(path, base))
+    yield from (each for each in names if asks_for_notes or not _is_note(each[1]))
+
+
+def _is_note(below: str) -> bool:
+    """As everywhere in a lake: such names are notes of whoever wrote the directory."""
+    return any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts)
+
+
+def _once(found: list[Found]) -> list[Found]:
+    """Each file by its shortest path, where links lead to it in several ways."""
+    chosen: dict[object, Found] = {}
+    for each in sorted(found, key=_detour):
+        chosen.setdefault((each.identity, each.folder_values), each)
+    kept = set(map(id, chosen.values()))
+    return [each for each in found if id(each) in kept]
+
+
+def _detour(found: Found) -> tuple[int, bool]:
+    is_link = not found.path.startswith(S3) and Path(found.path).is_symlink()
+    return found.path.count("/"), is_link
+
+
+def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
+    name = PurePosixPath(path).name
+    format = source.format or format_of(name, source.table_key)
+    if files.is_directory(path):
+        if format == "lance" or files.is_dataset(path):
+            yield _file(path, "lance", below, source, files)
+        else:
+            yield from _directory(path, below, source, files)
+        return
+    if format is None and source.table_key is None:
+        # Graph records need no particular name, as on the command line they never did.
+        format = "records"
+    if format is None:
+        raise InputError(
+            f"{path} does not say what it is",
+            hint=f"names end in {', '.join(_SUFFIXES)}",
+            details={"file": path},
+        )
+    yield _file(path, format, below, source, files)
+
+
+def _directory(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
+    unknown: list[str] = []
+    for entry in files.entries(path):
+        if _is_note(entry.below):
+            _refuse_log(path, entry.below)
+            continue
+        format = source.format or format_of(entry.path, source.table_key)
+        if entry.is_dataset:
+            format = "lance"
+        if format is None:
+            unknown.append(entry.below)
+        else:
+            yield _file(entry.path, format, f"{below}/{entry.below}", source, files)
+    # Graph records lie beside schemas and queries; of a table, every file counts.
+    if unknown and source.table_key is not None:
+        several = len(unknown) > 1
+        more = ", …" if len(unknown) > _LISTED_MAX else ""
+        raise InputError(
+            f"{len(unknown)} {'files' if several else 'file'} in {path} "
+            f"{'do' if several else 'does'} not say what {'they are' if several else 'it is'}: "
+            f"{', '.join(unknown[:_LISTED_MAX])}{more}",
+            hint=f"names end in {', '.join(_SUFFIXES)}; name the files you mean with a pattern, "
+            f"such as '{path}/*.csv', or start the names of others with _",
+            details={"file": path},
+        )
+
+
+def _refuse_log(path: str, below: str) -> None:
+    """Refuse a table whose files are not all of it: a log says which of them still count."""
+    for part in PurePosixPath(below).parts:
+        if part in _LOGS:
+            raise InputError(
+                f"{path} holds a {_LOGS[part]} table, whose files may have rows that were deleted",
+                hint="read the table with Spark or Polars, and load the frame",
+                details={"file": path},
+            )
+
+
+def format_of(name: str, table_key: str | None) -> Format | None:
+    """What the name of a file says about its content."""
+    name = name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    format = _SUFFIXES.get(PurePosixPath(name).suffix)
+    return "json" if format == "records" and table_key is not None else format
+
+
+def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> Found:
+    table_key = source.table_key
+    if (table_key is None) != (format == "records"):
+        raise InputError(
+            f"{path} holds rows of one type, and it is not said which"
+            if table_key is None
+            else f"{path} holds graph records, which name their types themselves",
+            hint=f"--node Type={path} or --edge Type={path} (nodes= and edges= in Python)"
+            if table_key is None
+            else f"--data {path}",
+            details={"file": path},
+        )
+    stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
+    if stamp is None:
+        raise NotFound(f"no such file: {path}", details={"file": path})
+    # Workers have directories of their own; messages show what the user wrote.
+    absolute = path if path.startswith(S3) else str(Path(path).absolute())
+    found = Found(absolute, format, table_key, stamp[0], stamp, source.name or path)
+    if not found.size and (found.is_compressed or format not in _TEXTS):
+        # A writer that was stopped leaves such files.
+        raise corrupt(path, ValueError("it has no bytes at all"))
+    if table_key is None:
+        return found
+    folders = PurePosixPath(below).parts[:-1]
+    return replace(found, folder_values=folder_values(folders, path))
+
+
+def _dataset_stamp(path: str, files: Files) -> Stamp | None:
+    """The size of a dataset, which has no time: a version of it is pinned by its number."""
+    if not files.is_directory(path):
+        if files.stat(path) is not None:
+            raise corrupt(path, ValueError("it is no dataset, which is a directory"))
+        return None
+    sizes = [files.stat(child) for child, _ in files.below(path)]
+    return sum(size[0] for size in sizes if size), 0
+
+
+def input_digest(inputs: Sequence[Found]) -> str:
+    """A digest of everything in some files, whatever they are called."""
+    digest = hashlib.sha256()
+    for found in inputs:
+        digest.update(f"{found.format}:{found.table_key}:{found.size}\n".encode())
+        if found.folder_values:
+            digest.update(f"{found.folder_values}\n".encode())
+        files = Files.of_environment([found.path])
+        is_folder = files.is_directory(found.path)
+        paths = [path for path, _ in files.below(found.path)] if is_folder else [found.path]
+        for path in paths:
+            try:
+                with files.open(path) as stream:
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
+            except OSError as error:
+                raise corrupt(found.shown, error) from error
+    return digest.hexdigest()
+
+
+def record_source(found: Found) -> RecordSource:
+    """A file of graph records for a load in process."""
+
+    def blocks() -> Iterator[bytes]:
+        try:
+            with Files.of_environment([found.path]).stream(found.path) as stream:
+                while block := stream.read(1 << 20):
+                    yield block
+        except OSError as error:
+            raise corrupt(found.shown, error) from error
+
+    return RecordSource(found.shown, blocks)
+
+
+# --- cutting --------------------------------------------------------------------------------------
+
+
+def _pieces(found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+    stamp = None if found.format == "lance" else found.stamp
+    whole = Piece(
+        0,
+        found.path,
+        found.format,
+        found.table_key,
+        stamp=stamp,
+        name=found.name,
+        folder_values=found.folder_values,
+    )
+    try:
+        yield from _cut(whole, found, aim, lines_only=lines_only)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise corrupt(whole.shown, error) from error
+
+
+def _cut(whole: Piece, found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+    if found.is_compressed:
+        yield whole
+    elif found.format == "parquet":
+        yield from _row_groups(whole, aim)
+    elif found.format == "lance":
+        yield from _fragments(whole, aim)
+    elif found.format in ("records", "json"):
+        is_cut = found.size > (aim if lines_only or found.format == "json" else WHOLE_BYTES_MAX)
+        yield from _ranges(whole, found.size, aim) if is_cut else [whole]
+    elif found.format == "csv" and found.size > WHOLE_BYTES_MAX:
+        yield from _csv_ranges(whole, found.size, aim)
+    else:
+        yield whole
+
+
+def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
+    for start in range(0, size, aim):
+        yield replace(whole, start=start, end=min(start + aim, size))
+
+
+def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
+    """Ranges of whole rows: not every line break ends one."""
+    start = end = 0
+    step = min(aim, 1 << 20)
+    with (
+        Files.of_environment([whole.path]).open(whole.path) as stream,
+        # Whoever reads that row has more to say about it.
+        suppress(RowTooLong),
+    ):
+        blocks = iter(lambda: stream.read(step), b"")
+        for block in row_blocks(blocks, delimiter_of(whole.path), step):
+            if end - start >= aim:
+                yield replace(whole, start=start, end=end)
+                start = end
+            end += len(block.raw)
+    yield replace(whole, start=start, end=size)
+
+
+def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
+    with Files.of_environment([whole.path]).open(whole.path) as stream:
+        footer = pq.read_metadata(stream)
+    parts: list[int] = []
+    held = first = rows = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        parts.append(number)
+        held += group.total_byte_size
+        rows += group.num_rows
+        if held >= aim:
+            yield replace(whole, parts=tuple(parts), first=first)
+            parts, held, first = [], 0, rows
+    if parts:
+        yield replace(whole, parts=tuple(parts), first=first)
+
+
+def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
+    import lance
+
+    try:
+        options = dict(Files.of_environment([whole.path]).s3) or None
+        dataset = lance.dataset(whole.path, storage_options=options)
+    except (OSError, ValueError) as error:
+        raise corrupt(whole.shown, error) from error
+    # Pinned to the version seen now: numbers of fragments mean nothing without it.
+    pinned = replace(whole, start=dataset.version)
+    first = 0
+    for fragment in dataset.get_fragments():
+        yield replace(pinned, parts=(fragment.fragment_id,), first=first)
+        first += fragment.count_rows()
+
+
+def corrupt(path: str, error: Exception) -> InputError:
+    """The error for a file that may not be read, or is not what its name says."""
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
+        return InputError(
+            f"{path} cannot be read: permission denied",
+            hint=f"`ls -ld {path}` shows who may read it",
+            details={"file": path},
+        )
+    return InputError(
+        f"{path} cannot be read: {sentence_of(error)}",
+        hint="check that the file is complete and that its name says what it is",
+        details={"file": path},
+    )
+
+
+def _tasks(cut: Iterable[tuple[Found, list[Piece]]], aim: int) -> Iterator[Task]:
+    """Pieces in tasks of at most ``aim`` bytes, unless one has more: the last may not take long.
+
+    The ranges of a text have tasks of their own: if it turns out that it cannot be read in ranges,
+    what they wrote has to be told from the rest.
+    """
+    index = number = 0
+    held: list[Piece] = []
+    held_bytes = 0
+    for found, pieces in cut:
+        size = found.size // max(1, len(pieces))
+        for piece in pieces:
+            numbered = replace(piece, index=number)
+            number += 1
+            if piece.is_range:
+                yield Task(index, (numbered,))
+                index += 1
+                continue
+            if held and held_bytes + size > aim:
+                yield Task(index, tuple(held))
+                index, held, held_bytes = index + 1, [], 0
+            held.append(numbered)
+            held_bytes += size
+    if held:
+        yield Task(index, tuple(held))

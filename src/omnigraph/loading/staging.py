@@ -1,0 +1,378 @@
+"""The first pass of a load, in workers: read, convert, check values, write rows beside the tables.
+
+A task reads its pieces once and feeds one writer per type. It gives back only descriptions: the
+fragments it wrote, how many records each piece had, and what is wrong with records. Spark keeps the
+answer of one successful attempt per task; what other attempts wrote is never heard of, and stays
+invisible.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import (
+    InputError,
+    NotFound,
+    OmnigraphError,
+    SourceChanged,
+    StorageError,
+)
+from omnigraph.loading.answers import Answer, Ask, Work, encoded_answers, numbers_of
+from omnigraph.loading.held import HeldRows
+from omnigraph.loading.reading import PieceReader, Reading
+from omnigraph.loading.records.findings import FirstProblems
+from omnigraph.loading.records.framing import NotOnLines
+from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.loading.records.rows import TypedRows
+from omnigraph.loading.sources import Piece, Task, type_of
+from omnigraph.loading.tally import RowTally
+from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, write_rows
+
+PART_ROWS_MAX = 1 << 19
+"""Rows that are written aside together: of an upsert, a worker holds so many."""
+
+_QUEUE_BATCHES = 4
+_END = object()
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """Everything the workers of the first pass are told."""
+
+    reading: Reading
+    places: dict[str, TablePlace]
+    """Where the rows of each type are written, by type key."""
+    tasks: tuple[Task, ...]
+    problems_max: int
+    """Problems each task reports in full; all are counted."""
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    with_places: bool = False
+    """Whether rows are written together with the piece and number of their record."""
+    held: HeldRows | None = None
+    """Where rows stay instead of being written, while there is room; only within one process."""
+    tally: RowTally | None = None
+    """Who counts the rows that were read; only within one process."""
+    stopped: threading.Event | None = None
+    """Set when nobody wants the answers any more; only within one process."""
+
+
+def stage_files(job: StageJob) -> Ask:
+    """What the first pass does with each task."""
+    return lambda number: stage_task(job, job.tasks[number])
+
+
+def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> Work:
+    """The function Spark runs over the rows of a frame: each partition is a piece."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
+        staged = Staging(job)
+        reader = PieceReader(job.reading)
+        type = type_of(table_key, job.reading.catalog)
+        with staged:
+            for batch in batches:
+                if batch.num_rows:
+                    staged.take(piece, *reader.table_rows(batch, type, piece))
+            staged.read(piece, reader.records)
+        yield encoded_answers(-1, staged.answers)
+
+    return run
+
+
+def list_problems(reading: Reading, tasks: Sequence[Task]) -> Work:
+    """The function that gives every problem of every record, and writes nothing."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = PieceReader(reading)
+        for number in numbers_of(batches):
+            for piece in tasks[number].pieces:
+                for _, problems in reader.read(piece):
+                    found = [_problem_answer(piece.index, problem) for problem in problems]
+                    yield encoded_answers(number, found)
+
+    return run
+
+
+def _problem_answer(piece: int, problem: Problem) -> Answer:
+    return Answer("problem", {"piece": piece, **encoded_problem(problem)})
+
+
+def stage_task(job: StageJob, task: Task) -> list[Answer]:
+    """Read and write the pieces of one task.
+
+    What is wrong with the input is an answer, not a failure: running the task again would not help.
+    """
+    staged = Staging(job)
+    reader = PieceReader(job.reading)
+    with staged:
+        for piece in task.pieces:
+            try:
+                for rows, problems in reader.read(piece):
+                    staged.take(piece, rows, problems)
+            except NotOnLines:
+                staged.answers.append(Answer("not_on_lines", {"path": piece.path}))
+                return staged.answers
+            except (InputError, NotFound) as error:
+                staged.answers.append(_failure(piece, error))
+                return staged.answers
+            staged.read(piece, reader.records)
+    return staged.answers
+
+
+def _failure(piece: Piece, error: OmnigraphError) -> Answer:
+    return Answer(
+        "failure",
+        {
+            "piece": piece.index,
+            "kind": (
+                "not_found"
+                if isinstance(error, NotFound)
+                else "changed"
+                if isinstance(error, SourceChanged)
+                else "input"
+            ),
+            "message": error.message,
+            "hint": error.hint,
+            "details": {str(k): str(v) for k, v in error.details.items()},
+        },
+    )
+
+
+class Staging:
+    """What one task has written and found so far."""
+
+    def __init__(self, job: StageJob) -> None:
+        self.answers: list[Answer] = []
+        self._job = job
+        self._writers: dict[str, TableWriter | HeldWriter] = {}
+        self._counts: Counter[str] = Counter()
+        self._named: set[str] = set()
+        self._first = FirstProblems(job.problems_max)
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is not None:
+            for writer in self._writers.values():
+                writer.abandon()
+            return
+        for table_key, writer in self._writers.items():
+            for fragment in writer.finish():
+                self.answers.append(Answer("fragment", {"table": table_key, "fragment": fragment}))
+        for table_key in sorted(self._named):
+            self.answers.append(Answer("named", {"table": table_key}))
+        for at, problem in self._first.in_order():
+            self.answers.append(_problem_answer(at[0], problem))
+        if self._counts:
+            self.answers.append(Answer("counts", dict(self._counts)))
+
+    def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
+        """Write the rows of one batch and note its problems."""
+        if self._job.stopped is not None and self._job.stopped.is_set():
+            raise StorageError("the load was given up", hint="see what went wrong before")
+        key = rows.type.table_key
+        if self._job.tally is not None:
+            self._job.tally.add(rows.rows.num_rows)
+        if rows.rows.num_rows:
+            placed = with_place(rows, piece) if self._job.with_places else rows.rows
+            self._writer(key, placed.schema).put(placed)
+            if key not in self._named and not pc.all(rows.minted).as_py():
+                self._named.add(key)
+        if len(rows.refused_ids):
+            self.answers.append(
+                Answer("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
+            )
+        if rows.renamed:
+            self.answers.append(
+                Answer("renamed", {"table": key, "piece": piece.index, "ids": rows.renamed})
+            )
+        for problem in problems:
+            self._counts[problem.kind] += 1
+            number = 0 if problem.place is None else problem.place.number
+            self._first.add((piece.index, number), problem)
+
+    def read(self, piece: Piece, records: int) -> None:
+        """Note that a piece was read to its end."""
+        self.answers.append(Answer("piece", {"piece": piece.index, "records": records}))
+
+    def _writer(self, key: str, schema: pa.Schema) -> TableWriter | HeldWriter:
+        writer = self._writers.get(key)
+        if writer is None:
+            place, options = self._job.places[key], self._job.storage_options
+            rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
+            start = partial(TableWriter, place, schema, options, rows_max)
+            held = self._job.held
+            writer = self._writers[key] = start() if held is None else HeldWriter(held, start)
+        return writer
+
+
+PIECE = "__piece"
+NUMBER = "__number"
+
+
+def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
+    """Rows with two columns more that say where they come from; blobs as plain structs."""
+    batch = rows.rows
+    schema = aside_schema(batch.schema)
+    pieces = pa.repeat(pa.scalar(piece.index, pa.int32()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*batch.columns, pieces, rows.numbers], schema=schema)
+
+
+def aside_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of rows that are written aside, where they mean nothing to Lance."""
+    plain = [column.remove_metadata() for column in schema]
+    return pa.schema([*plain, pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())])
+
+
+class TableWriter:
+    """Writes the rows of one type while the task goes on reading."""
+
+    def __init__(
+        self, place: TablePlace, schema: pa.Schema, options: dict[str, str], rows_max: int
+    ) -> None:
+        self._rows_max = rows_max
+        self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
+        self._fragments: list[str] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(place, schema, options), daemon=True
+        )
+        self._thread.start()
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Hand over rows; waits while too many are on their way."""
+        while self._error is None:
+            try:
+                self._queue.put(rows, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+        self._raise()
+
+    def finish(self) -> list[str]:
+        """The fragments of everything handed over."""
+        self.put(_END)
+        self._thread.join()
+        self._raise()
+        return self._fragments
+
+    def abandon(self) -> None:
+        """Stop; what was written stays as invisible files."""
+        if self._error is None:
+            self._error = RuntimeError("the task failed")
+        self._thread.join(5)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
+        try:
+            self._fragments = write_rows(
+                place,
+                schema,
+                self._batches(),
+                storage_options=options or None,
+                rows_max=self._rows_max,
+            )
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                each = self._queue.get(timeout=0.5)
+            except queue.Empty:
+                if self._error is not None:
+                    raise self._error from None
+                continue
+            if each is _END:
+                return
+            yield each
+
+
+class HeldWriter:
+    """Keeps the rows of one type in memory while there is room, and writes the others."""
+
+    def __init__(self, held: HeldRows, start: Callable[[], TableWriter]) -> None:
+        self._held = held
+        self._start = start
+        self._kept: list[pa.RecordBatch] = []
+        self._overflow: TableWriter | None = None
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Hand over rows."""
+        if self._overflow is None and not self._held.has_room(rows):
+            self._overflow = self._start()
+        if self._overflow is None:
+            self._kept.append(rows)
+        else:
+            self._overflow.put(rows)
+
+    def finish(self) -> list[str]:
+        """What stands for everything handed over."""
+        kept = [self._held.keep(self._kept)] if self._kept else []
+        return [*kept, *(self._overflow.finish() if self._overflow is not None else ())]
+
+    def abandon(self) -> None:
+        """Stop."""
+        if self._overflow is not None:
+            self._overflow.abandon()
+
+
+# --- problems on their way to the driver ----------------------------------------------------------
+
+
+def encoded_problem(problem: Problem) -> dict[str, Any]:
+    """A problem as JSON."""
+    # By hand: there may be millions of them, and `asdict` takes many times as long.
+    place = problem.place
+    return {
+        "kind": problem.kind,
+        "message": problem.message,
+        "place": place and {"source": place.source, "number": place.number, "unit": place.unit},
+        "type_name": problem.type_name,
+        "property_name": problem.property_name,
+        "hint": problem.hint,
+        "entity_id": problem.entity_id,
+    }
+
+
+def decoded_problem(payload: dict[str, Any], first: int) -> Problem:
+    """The same, its record counted from the beginning of the file."""
+    place = payload["place"]
+    return Problem(
+        payload["kind"],
+        renumbered(payload["message"], place, first),
+        None if place is None else Place(place["source"], first + place["number"], place["unit"]),
+        payload["type_name"],
+        payload["property_name"],
+        payload["hint"],
+        payload["entity_id"],
+    )
+
+
+def renumbered(message: str, place: dict[str, Any] | None, first: int) -> str:
+    """A message that names its own record, with the record's number in the whole file."""
+    if place is None or not first:
+        return message
+    for words in (f"at line {place['number']}", f"at record {place['number']}"):
+        if f"JSON {words}" in message:
+            kind = words.rpartition(" ")[0]
+            return message.replace(words, f"{kind} {first + place['number']}", 1)
+    return message

@@ -1,0 +1,323 @@
+"""An upsert: what the driver does, and keeps between attempts.
+
+If the branch moves, tables that moved with it are matched once more, from the rows that were read:
+the source is not read again. What was written for tables that stayed is used as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
+from omnigraph.commit.kernel import Capture
+from omnigraph.loading.answers import ANSWERS, Answer, decoded_answers
+from omnigraph.loading.claims import plan_checks
+from omnigraph.loading.counting import CheckJob, CommittedPart, Part, WrittenPart
+from omnigraph.loading.held import HeldRows
+from omnigraph.loading.ids_ahead import IdsAhead
+from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.reading import Reading
+from omnigraph.loading.sources import type_of
+from omnigraph.loading.staged import Staged
+from omnigraph.loading.upserting import (
+    IDS,
+    DeleteTask,
+    Matching,
+    UpsertJob,
+    decoded_stretches,
+    delete_rows,
+    list_ids,
+    match_ids,
+    match_parts,
+    replace_rows,
+)
+from omnigraph.model.receipts import LoadedType
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
+from omnigraph.storage.written_upserts import Stretch
+
+HELD_IDS = 1_000_000
+"""Records whose ids every worker holds, against parts of the committed rows. The ids of more are
+spread over workers, together with those of committed rows."""
+
+SHARE_IDS = 1_000_000
+"""Ids that one worker matches then, at about 100 bytes each."""
+
+PART_ROWS = 250_000
+"""Committed rows that one task reads at least, unless there are no more."""
+
+
+def committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
+    """The committed rows of a type, in parts for workers."""
+    handle = capture.reader.handle(key)
+    entry = capture.snapshot.table(key)
+    address = capture.reader.where(entry).address
+    return [
+        CommittedPart(key, address, entry.version, fragment_ids, rows)
+        for fragment_ids, rows in fragment_groups(handle, PART_ROWS)
+    ]
+
+
+@dataclass(slots=True)
+class _Replaced:
+    """What was written for one type, against one version of its table."""
+
+    version: tuple[str, int]
+    place: TablePlace
+    fragments: list[str] = field(default_factory=list)
+    deletions: dict[int, list[Stretch]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Upsert:
+    """The rows of one load, and what became of them on the branch as it was last seen."""
+
+    jobs: Jobs
+    reading: Reading
+    staged: Staged
+    held: HeldRows
+    """Rows that were read and not written."""
+    sources: Mapping[str, TablePlace]
+    """Where the rows that were read lie, by type key."""
+    place_of: Callable[[Capture, str], TablePlace]
+    """Where rows of a type are to be written."""
+    discard: Callable[[TablePlace, Sequence[str]], None]
+    """Removes written rows that nobody will commit."""
+    ahead: IdsAhead
+    """Ids of committed rows, for threads of this process."""
+    scratch: str
+    storage_options: dict[str, str]
+    _replaced: dict[str, _Replaced] = field(default_factory=dict)
+    _folded: set[str] = field(default_factory=set)
+
+    # --- match and replace ---
+
+    def meet(self, capture: Capture) -> None:
+        """Write what is new or differs on the captured head."""
+        moved = [key for key in sorted(self.staged.fragments) if self._has_moved(capture, key)]
+        if not moved:
+            return
+        for key in moved:
+            self.forget(key)
+        job = self._job(capture, moved)
+        matches = self._match(job)
+        for key in moved:
+            self._replaced[key] = _Replaced(self._version(capture, key), job.places[key])
+        parts = len(job.records)
+        label = f"write {parts} parts of {', '.join(moved)}"
+        for answer in self.jobs.answers("match", label, parts, replace_rows(job, matches)):
+            payload = answer.payload
+            replaced = self._replaced[payload["table"]]
+            match answer.kind:
+                case "fragment":
+                    replaced.fragments.append(payload["fragment"])
+                case "deletions":
+                    there = replaced.deletions.setdefault(payload["fragment"], [])
+                    there.extend(decoded_stretches(payload["stretches"]))
+                case "loaded":
+                    replaced.counts.update({n: v for n, v in payload.items() if n != "table"})
+
+    def forget(self, key: str) -> None:
+        """Remove what was written for a type."""
+        known = self._replaced.pop(key, None)
+        if known is not None:
+            self.discard(known.place, known.fragments)
+
+    def forget_all(self) -> None:
+        """Remove everything that was written."""
+        for key in list(self._replaced):
+            self.forget(key)
+
+    def _has_moved(self, capture: Capture, key: str) -> bool:
+        known = self._replaced.get(key)
+        return known is None or known.version != self._version(capture, key)
+
+    def _version(self, capture: Capture, key: str) -> tuple[str, int]:
+        entry = capture.snapshot.table(key)
+        return capture.reader.where(entry).address, entry.version
+
+    def _job(self, capture: Capture, keys: Sequence[str]) -> UpsertJob:
+        committed = [
+            part
+            for key in keys
+            if not capture.reader.is_empty(key)
+            for part in committed_parts(capture, key)
+        ]
+        return UpsertJob(
+            self.reading,
+            tuple(keys),
+            tuple(self._records(keys)),
+            tuple(committed),
+            {key: self.place_of(capture, key) for key in keys},
+            {key: self._version(capture, key) for key in keys},
+            None if self.jobs.here else self.scratch,
+            self.storage_options,
+        )
+
+    def _records(self, keys: Iterable[str]) -> list[WrittenPart]:
+        return [
+            WrittenPart(
+                key,
+                self.sources[key],
+                fragment,
+                fragment_rows(fragment),
+                is_raw=True,
+                held=self.held.get(fragment),
+            )
+            for key in keys
+            for fragment in self.staged.fragments[key]
+        ]
+
+    def _match(self, job: UpsertJob) -> dict[int, list[Stretch]]:
+        self._folded -= set(job.tables)
+        matches: dict[int, list[Stretch]] = {}
+        for answer in self._match_here(job) if self.jobs.here else self._match_on_workers(job):
+            payload = answer.payload
+            if answer.kind == "folded":
+                self._folded.add(payload["table"])
+            else:
+                there = matches.setdefault(payload["part"], [])
+                there.extend(decoded_stretches(payload["stretches"]))
+        return matches
+
+    def _match_here(self, job: UpsertJob) -> Iterator[Answer]:
+        """Hold the records of a small input against committed rows, one part after another."""
+        for key in job.tables:
+            parts = [part for part in job.committed if part.table_key == key]
+            with ThreadPoolExecutor(1) as beside:
+                records = beside.submit(Matching.of, job, key)
+
+                def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
+                    ids = self.ahead.take(part)  # while the records are still put together
+                    records.result().meet(ids)
+
+                self.jobs.each_here("match", parts, meet)
+                yield from records.result().answers()
+
+    def _match_on_workers(self, job: UpsertJob) -> list[Answer]:
+        parts: list[Part] = [*job.records, *job.committed]
+        ids = sum(part.rows for part in parts)
+        label = f"{ids} ids of {', '.join(job.tables)}"
+        if sum(part.rows for part in job.records) <= HELD_IDS:
+            return self.jobs.answers("match", label, *match_parts(job))
+        shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
+
+        def collect() -> list[Any]:
+            numbers = self.jobs.spark.range(0, len(parts), 1, len(parts))
+            listed = numbers.mapInArrow(list_ids(job), IDS)
+            rows: list[Any] = (
+                listed.repartition(shares, "table", "key")
+                .mapInArrow(match_ids(job), ANSWERS)
+                .collect()
+            )
+            return rows
+
+        return decoded_answers(self.jobs.run("match", label, collect))
+
+    # --- check ---
+
+    def check_job(self, capture: Capture) -> CheckJob | None:
+        """What has to be counted to know that the result keeps every rule."""
+        catalog = self.reading.catalog
+        keys = {*self._replaced, *self.staged.refused}
+        written = sorted(key for key in keys if key not in self._replaced or self._touches(key))
+        plan = plan_checks(
+            catalog,
+            "merge",
+            written,
+            (),
+            capture.reader.is_empty,
+            named=self.staged.named,
+            folded=self._folded,
+        )
+        if not plan.rules:
+            return None
+        parts: list[Part] = []
+        for key in sorted(self._replaced):
+            known = self._replaced[key]
+            if plan.written.get(key):
+                parts += [
+                    WrittenPart(key, known.place, fragment, fragment_rows(fragment))
+                    for fragment in known.fragments
+                ]
+            if plan.raw.get(key):
+                parts += self._records([key])
+        for key in sorted(plan.committed):
+            gone = self._replaced[key].deletions if key in self._replaced else {}
+            for part in committed_parts(capture, key):
+                own = {number: gone[number] for number in part.fragment_ids if number in gone}
+                parts.append(
+                    CommittedPart(
+                        key, part.address, part.version, part.fragment_ids, part.rows, own
+                    )
+                )
+        return CheckJob(
+            plan,
+            tuple(parts),
+            self.reading.minting.prefix,
+            self.storage_options,
+            {key: tuple(ids) for key, ids in self.staged.refused.items()},
+            tuple(self._records(self.staged.fragments)),
+        )
+
+    def _touches(self, key: str) -> bool:
+        """Whether anything of a type is checked: rows that change, or records that repeat."""
+        return bool(self._replaced[key].fragments) or key in self._folded
+
+    # --- what to commit ---
+
+    def counts(self) -> dict[str, LoadedType]:
+        """What the receipt says, by type key."""
+        catalog = self.reading.catalog
+        return {
+            key: LoadedType(
+                type_of(key, catalog).name,
+                known.counts["records"],
+                known.counts["inserted"],
+                known.counts["updated"],
+                known.counts["unchanged"],
+            )
+            for key, known in sorted(self._replaced.items())
+        }
+
+    def changes(self) -> ChangeSet:
+        """The change of each table that has one, with replaced rows marked as deleted."""
+        tasks = self._delete_tasks()
+        left: dict[str, list[dict[str, Any]]] = {}
+        label = f"delete rows of {len({task.table_key for task in tasks})} types"
+        delete = delete_rows(tasks, self.storage_options)
+        for answer in self.jobs.answers("match", label, len(tasks), delete):
+            left.setdefault(answer.payload["table"], []).append(answer.payload)
+        changes: dict[str, TableChange] = {}
+        for key, known in sorted(self._replaced.items()):
+            if not known.fragments:
+                continue
+            parts = left.get(key, [])
+            written = WrittenRows(
+                tuple(known.fragments),
+                tuple(fragment for part in parts for fragment in part["updated"]),
+                tuple(number for part in parts for number in part["removed"]),
+                {} if self._is_forked(known) else known.deletions,
+            )
+            nothing = table_schema(type_of(key, self.reading.catalog)).empty_table()
+            changes[key] = TableChange(key, "upsert", nothing, written=written)
+        return ChangeSet(changes)
+
+    def _is_forked(self, known: _Replaced) -> bool:
+        """Whether the branch has a copy of the table: its fragments can be written to already."""
+        return known.place.mode == "overwrite"
+
+    def _delete_tasks(self) -> list[DeleteTask]:
+        slots = self.jobs.slots
+        tasks = []
+        for key, known in sorted(self._replaced.items()):
+            numbers = sorted(known.deletions) if self._is_forked(known) else []
+            for start in range(min(slots, len(numbers))):
+                own = {number: known.deletions[number] for number in numbers[start::slots]}
+                tasks.append(DeleteTask(key, *known.version, own))
+        return tasks

@@ -1,0 +1,504 @@
+"""An upsert, in workers.
+
+=======  ==========================================================================================
+match    the ids of records meet those of committed rows, all of them in each worker or a share: of
+         records with one id the last one counts, and it is new or takes the place of a row
+replace  each worker takes some of the records, leaves out those that change nothing, writes the
+         others, and notes which committed rows they replace
+delete   each worker marks the replaced rows of some fragments
+=======  ==========================================================================================
+
+Only ids and numbers pass through Spark. Rows that are replaced keep their row ids; the fragments
+they lie in stay as they are, with a list of deleted rows beside them. Until all of it is committed,
+nobody can see it, and every step can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset
+
+from omnigraph.commit.unchanged import same_values
+from omnigraph.loading.answers import Answer, Ask, Work, encoded_answers, numbers_of
+from omnigraph.loading.counting import CommittedPart, WrittenPart
+from omnigraph.loading.fingerprints import Prints, WantedTexts, fingerprints
+from omnigraph.loading.reading import Reading
+from omnigraph.loading.records.envelope import TableType
+from omnigraph.loading.sources import type_of
+from omnigraph.loading.staging import NUMBER, PIECE
+from omnigraph.model.arrow import ID
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.written import TablePlace, committed_batches, write_rows
+from omnigraph.storage.written_upserts import (
+    OFFSET,
+    ROW_ADDRESS,
+    ROW_ID,
+    Deletions,
+    Numbers,
+    Stretch,
+    delete_written,
+    open_version,
+    read_stretches,
+    rows_by_place,
+    with_row_ids,
+    write_stretches,
+)
+
+IDS = "table int, key string, part int, row int, piece int, number long, row_id long, address long"
+"""An id and whose it is: a record's, by its part and place there, or a committed row's."""
+
+NEW = -1
+"""The address of a record whose id no committed row has."""
+FOLDED = -2
+"""The address of a record that a later one with the same id overrules."""
+
+_NOBODY = -1
+_WINDOW_ROWS = 65_536
+"""Committed rows that are held against records at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertJob:
+    """Everything the workers of an upsert are told."""
+
+    reading: Reading
+    tables: tuple[str, ...]
+    """Type keys; they are numbered."""
+    records: tuple[WrittenPart, ...]
+    """What was read, with its places."""
+    committed: tuple[CommittedPart, ...]
+    places: Mapping[str, TablePlace]
+    """Where new rows are written, by type key."""
+    versions: Mapping[str, tuple[str, int]]
+    """Address and version of each table with committed rows."""
+    scratch: str | None
+    """Where workers put numbers for each other; None within one process."""
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """Storage options as storage takes them."""
+        return self.storage_options or None
+
+    def aside(self, name: str) -> TablePlace | None:
+        """The place of numbers of one kind."""
+        return None if self.scratch is None else TablePlace(f"{self.scratch}/{name}")
+
+
+# --- match ----------------------------------------------------------------------------------------
+
+
+def list_ids(job: UpsertJob) -> Work:
+    """The function Spark runs over numbers of parts, those of records first: their ids."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers_of(batches):
+            if number < len(job.records):
+                yield from _listed_records(job, number)
+            else:
+                yield from _listed_committed(job, job.committed[number - len(job.records)])
+
+    return run
+
+
+def _listed_records(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
+    table = job.tables.index(job.records[number].table_key)
+    for batch in _record_ids(job, number):
+        count = batch.num_rows
+        nowhere = pa.repeat(pa.scalar(_NOBODY, pa.int64()), count)
+        tables = pa.repeat(pa.scalar(table, pa.int32()), count)
+        key, *places = batch.columns
+        yield _ids([tables, key, *places, nowhere, nowhere])
+
+
+def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
+    for batch in _committed_batches(part, job.options):
+        count = batch.num_rows
+        nothing = pa.repeat(pa.scalar(_NOBODY, pa.int32()), count)
+        yield _ids(
+            [
+                pa.repeat(pa.scalar(job.tables.index(part.table_key), pa.int32()), count),
+                batch[ID],
+                *(nothing, nothing, nothing, nothing.cast(pa.int64())),
+                batch[ROW_ID].cast(pa.int64()),
+                batch[ROW_ADDRESS].cast(pa.int64()),
+            ]
+        )
+
+
+def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
+    """The ids that records of a part were given, and whose they are."""
+    first = 0
+    for batch in job.records[number].batches([ID, PIECE, NUMBER], job.options):
+        parts = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
+        rows = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
+        first += batch.num_rows
+        columns = [batch[ID], parts, rows, batch[PIECE], batch[NUMBER]]
+        own = pa.RecordBatch.from_arrays(columns, schema=_RECORDS_SCHEMA)
+        # Ids that were minted for this load are nobody else's.
+        minted = pc.starts_with(batch[ID], job.reading.minting.prefix)
+        yield own.filter(pc.invert(minted)) if pc.any(minted).as_py() else own
+
+
+def _committed_batches(
+    part: CommittedPart, storage_options: dict[str, str] | None
+) -> Iterable[pa.RecordBatch]:
+    return committed_batches(
+        part.address,
+        part.version,
+        part.fragment_ids,
+        [ID],
+        storage_options=storage_options,
+        with_places=True,
+    )
+
+
+def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    names = ["table", "key", "part", "row", "piece", "number", "row_id", "address"]
+    return pa.RecordBatch.from_arrays(list(columns), names=names)
+
+
+def match_ids(job: UpsertJob) -> Work:
+    """The function Spark runs over `IDS`, all those of one key in one worker: who meets whom.
+
+    It answers where the matches of each part of the records lie, and how many were folded.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records, committed = _parted(batches)
+        answers: list[Answer] = []
+        for number in pc.unique(records["table"]).sort().to_pylist():
+            own = [
+                held.filter(pc.equal(held["table"], number)) if len(job.tables) > 1 else held
+                for held in (records, committed)
+            ]
+            matching = Matching(job, job.tables[number], own[0])
+            matching.meet(
+                CommittedIds.of(batch["key"], batch["row_id"], batch["address"])
+                for batch in own[1].to_batches()
+            )
+            answers += matching.answers()
+        if answers:
+            yield encoded_answers(-1, answers)
+
+    return run
+
+
+def _parted(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
+    """The ids of records and those of committed rows; most batches have one kind only."""
+    records: list[pa.RecordBatch] = []
+    committed: list[pa.RecordBatch] = []
+    for batch in batches:
+        is_record = pc.greater(batch["part"], _NOBODY)
+        count = pc.sum(is_record).as_py() or 0
+        if count == batch.num_rows:
+            records.append(batch)
+        elif not count:
+            committed.append(batch)
+        else:
+            records.append(batch.filter(is_record))
+            committed.append(batch.filter(pc.invert(is_record)))
+    found = [pa.Table.from_batches(each, _IDS_SCHEMA) for each in (records, committed)]
+    return found[0], found[1]
+
+
+_RECORDS_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("part", pa.int32()),
+        ("row", pa.int32()),
+        ("piece", pa.int32()),
+        ("number", pa.int64()),
+    ]
+)
+
+_IDS_SCHEMA = pa.schema(
+    [("table", pa.int32()), *_RECORDS_SCHEMA, ("row_id", pa.int64()), ("address", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedIds:
+    """The ids of some committed rows, and where these are."""
+
+    ids: pa.StringArray
+    prints: Prints
+    row_ids: npt.NDArray[Any]
+    addresses: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, ids: pa.StringArray, row_ids: pa.Array, addresses: pa.Array) -> CommittedIds:
+        """What `Matching` holds records against."""
+        return cls(ids, fingerprints(ids), row_ids.to_numpy(), addresses.to_numpy())
+
+
+def committed_ids(
+    part: CommittedPart, storage_options: dict[str, str] | None
+) -> list[CommittedIds]:
+    """The ids of a part of the committed rows."""
+    return [
+        CommittedIds.of(batch[ID], batch[ROW_ID], batch[ROW_ADDRESS])
+        for batch in _committed_batches(part, storage_options)
+    ]
+
+
+def match_parts(job: UpsertJob) -> tuple[int, Ask]:
+    """Tasks for records that are so few that each worker holds all of one type, and what they do.
+
+    A worker takes a part of the committed rows, or none for a type that has none.
+    """
+    bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
+
+    def ask(number: int) -> list[Answer]:
+        if number >= len(job.committed):
+            return list(Matching.of(job, bare[number - len(job.committed)]).answers())
+        part = job.committed[number]
+        matching = Matching.of(job, part.table_key)
+        matching.meet(committed_ids(part, job.options))
+        return list(matching.answers())
+
+    return len(job.committed) + len(bare), ask
+
+
+class Matching:
+    """Records of one type, and the committed rows they meet."""
+
+    def __init__(self, job: UpsertJob, table_key: str, records: pa.Table) -> None:
+        self._job = job
+        self._table_key = table_key
+        self._parts, self._rows = _numbers(records, "part"), _numbers(records, "row")
+        keys = records["key"].combine_chunks()
+        self._wanted = WantedTexts(keys)
+        self._codes: Numbers = np.arange(len(keys))
+        if not self._wanted.are_apart:
+            encoded = keys.dictionary_encode()
+            self._wanted = WantedTexts(encoded.dictionary)
+            self._codes = encoded.indices.to_numpy(zero_copy_only=False)
+        count = len(self._wanted)
+        self._is_last = np.ones(len(self._codes), np.bool_)
+        if count < len(self._codes):
+            order = np.lexsort((_numbers(records, "number"), _numbers(records, "piece")))
+            last = np.zeros(count, np.int64)
+            last[self._codes[order]] = order
+            self._is_last = last[self._codes] == np.arange(len(self._codes))
+        self._row_ids = np.full(count, _NOBODY, np.int64)
+        self._addresses = np.full(count, NEW, np.int64)
+
+    @classmethod
+    def of(cls, job: UpsertJob, table_key: str) -> Matching:
+        """The records of a type as this process has them."""
+        parts = [n for n, part in enumerate(job.records) if part.table_key == table_key]
+        listed = [batch for number in parts for batch in _record_ids(job, number)]
+        return cls(job, table_key, pa.Table.from_batches(listed, _RECORDS_SCHEMA))
+
+    def meet(self, committed: Iterable[CommittedIds]) -> None:
+        """Look for the records among ids of committed rows; no id comes twice.
+
+        Several threads may do so, each with other rows.
+        """
+        for each in committed:
+            at, codes = self._wanted.among(each.ids, each.prints)
+            self._row_ids[codes] = each.row_ids[at]
+            self._addresses[codes] = each.addresses[at]
+
+    def answers(self) -> Iterator[Answer]:
+        """Where the matches of each part of the records lie, and how many were folded."""
+        addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
+        chosen = np.flatnonzero(addresses != NEW)
+        chosen = chosen[np.argsort(self._parts[chosen], kind="stable")]
+        if len(chosen):
+            matches: dict[str, Numbers] = {
+                "row": self._rows[chosen].astype(np.int64),
+                "row_id": self._row_ids[self._codes[chosen]],
+                "address": addresses[chosen],
+            }
+            place, parts = self._job.aside("matches"), self._parts[chosen]
+            stretches = write_stretches(place, matches, parts, storage_options=self._job.options)
+            for part, where in stretches.items():
+                yield Answer("matches", {"part": part, "stretches": where})
+        folded = int(np.count_nonzero(~self._is_last))
+        if folded:
+            yield Answer("folded", {"table": self._table_key, "records": folded})
+
+
+def _numbers(rows: pa.Table, column: str) -> Numbers:
+    numbers: Numbers = rows[column].combine_chunks().to_numpy(zero_copy_only=False)
+    return numbers
+
+
+# --- replace --------------------------------------------------------------------------------------
+
+
+def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> Ask:
+    """What is done with each of ``job.records``: write what is new or differs."""
+
+    def ask(number: int) -> list[Answer]:
+        return list(_Replacing(job, job.records[number], matches.get(number, ())).answers())
+
+    return ask
+
+
+class _Replacing:
+    """One part of the records, on its way into the table."""
+
+    def __init__(self, job: UpsertJob, part: WrittenPart, matches: Sequence[Stretch]) -> None:
+        self._job = job
+        self._key = part.table_key
+        self._type: TableType = type_of(self._key, job.reading.catalog)
+        self._schema = table_schema(self._type)
+        self._rows = self._read(part)
+        rows, row_ids, addresses = read_stretches(
+            matches, ["row", "row_id", "address"], storage_options=job.options
+        )
+        self._row_ids = np.full(self._rows.num_rows, _NOBODY, np.int64)
+        self._addresses = np.full(self._rows.num_rows, NEW, np.int64)
+        self._row_ids[rows], self._addresses[rows] = row_ids, addresses
+        self._updated: list[Numbers] = []
+        self._unchanged = 0
+
+    def _read(self, part: WrittenPart) -> pa.Table:
+        names = self._schema.names
+        batches = [
+            # Aside, columns lie without what makes blobs of them.
+            pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._schema)
+            for batch in part.batches(names, self._job.options)
+        ]
+        return pa.Table.from_batches(batches, self._schema)
+
+    def answers(self) -> Iterator[Answer]:
+        """Write, and say what was written."""
+        new = np.flatnonzero(self._addresses == NEW)
+        known = np.flatnonzero(self._addresses >= 0)
+        # Neighbours in the table are read together, and a run of row ids takes little room.
+        known = known[np.argsort(self._row_ids[known], kind="stable")]  # often in order already
+        with ThreadPoolExecutor(1) as beside:
+            inserting = beside.submit(self._write, self._taken(new))
+            written = self._write(self._changed(known))
+            replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
+            updated = with_row_ids(written, self._row_ids[replaced])
+        for fragment in (*updated, *inserting.result()):
+            yield Answer("fragment", {"table": self._key, "fragment": fragment})
+        yield from self._deleted(np.sort(self._addresses[replaced]))
+        yield Answer(
+            "loaded",
+            {
+                "table": self._key,
+                "records": self._rows.num_rows,
+                "inserted": len(new),
+                "updated": len(replaced),
+                "unchanged": self._unchanged,
+            },
+        )
+
+    def _taken(self, at: Numbers) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(at), _WINDOW_ROWS):
+            yield from _rows_at(self._rows, at[start : start + _WINDOW_ROWS]).to_batches()
+
+    def _changed(self, known: Numbers) -> Iterator[pa.RecordBatch]:
+        """The records that differ from the committed rows they meet, noted in ``_updated``."""
+        # Bytes of blobs are not read to compare them: a type that has some is always written.
+        has_blobs = any(prop.type.is_blob for prop in self._type.properties.values())
+        same = np.zeros(len(known), np.bool_)
+        dataset = None
+        if len(known) and not has_blobs:
+            address, version = self._job.versions[self._key]
+            dataset = open_version(address, version, self._job.options)
+            # Numbers first: where one of them differs, the other columns need not be fetched.
+            same = self._same(dataset, known, np.ones(len(known), np.bool_), are_numbers=True)
+        for start in range(0, len(known), _WINDOW_ROWS):
+            window = slice(start, start + _WINDOW_ROWS)
+            at, equal = known[window], same[window]
+            if dataset is not None:
+                equal = self._same(dataset, at, equal, are_numbers=False)
+                self._unchanged += int(np.count_nonzero(equal))
+                at = at[~equal]
+            self._updated.append(at)
+            yield from _rows_at(self._rows, at).to_batches()
+
+    def _same(
+        self,
+        dataset: LanceDataset,
+        at: Numbers,
+        maybe: npt.NDArray[np.bool_],
+        *,
+        are_numbers: bool,
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the rows that may be the same still are, by their numbers or all the rest."""
+        names = [
+            column.name
+            for column in self._schema
+            if column.name != ID and pa.types.is_primitive(column.type) == are_numbers
+        ]
+        chosen = np.flatnonzero(maybe)
+        if not names or not len(chosen):
+            return maybe
+        of = at[chosen]
+        committed = rows_by_place(dataset, self._row_ids[of], self._addresses[of], names)
+        own = _rows_at(self._rows.select(names), of)
+        equal = [same_values(own[name], committed[name]) for name in names]
+        found = np.zeros(len(at), np.bool_)
+        found[chosen[np.logical_and.reduce(equal)]] = True
+        return found
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
+        place = self._job.places[self._key]
+        return write_rows(place, self._schema, batches, storage_options=self._job.options)
+
+    def _deleted(self, addresses: Numbers) -> Iterator[Answer]:
+        if not len(addresses):
+            return
+        stretches = write_stretches(
+            self._job.aside("deletions"),
+            {OFFSET: addresses & 0xFFFFFFFF},
+            addresses >> 32,
+            storage_options=self._job.options,
+        )
+        for fragment_id, where in stretches.items():
+            said = {"table": self._key, "fragment": fragment_id, "stretches": where}
+            yield Answer("deletions", said)
+
+
+def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
+    """Some rows of a table; those that lie beside each other are not copied."""
+    if len(at) and at[-1] - at[0] == len(at) - 1 and bool((np.diff(at) == 1).all()):
+        return rows.slice(int(at[0]), len(at))
+    return rows.take(pa.array(at))
+
+
+# --- delete ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Some fragments of a table, and what is to be deleted of them."""
+
+    table_key: str
+    address: str
+    version: int
+    deletions: Deletions
+
+
+def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> Ask:
+    """What is done with each of the tasks."""
+
+    def ask(number: int) -> list[Answer]:
+        task, options = tasks[number], storage_options or None
+        dataset = open_version(task.address, task.version, options)
+        updated, removed = delete_written(dataset, task.deletions, options)
+        left = {"table": task.table_key, "updated": updated, "removed": removed}
+        return [Answer("left", left)]
+
+    return ask
+
+
+def decoded_stretches(said: Sequence[Stretch | Sequence[Any]]) -> list[Stretch]:
+    """Stretches, which come as lists if they have been on their way through Spark."""
+    return [each if isinstance(each, Stretch) else Stretch(*each) for each in said]

@@ -127,7 +127,6 @@ def _query(folder: Path) -> Trace:
 
 def _write(folder: Path) -> Trace:
     graph = _filled(folder, "write.omni")
-    graph.mutate(INSERT, {"n": "warm"})
     return trace(lambda: graph.mutate(INSERT, {"n": "Grace"}))
 
 

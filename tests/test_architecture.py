@@ -151,18 +151,6 @@ def test_imports_follow_the_allowed_directions():
     assert violations(PACKAGE) == []
 
 
-def test_errors_are_imported_from_the_package_that_shows_the_tree():
-    reaching_in = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for folder in (PACKAGE, ROOT / "tests", ROOT / "docs", ROOT / "bench", ROOT / "examples")
-        for path in sorted(folder.rglob("*.py"))
-        if PACKAGE / "errors" not in path.parents
-        for _, name in imports_of(ROOT, path)
-        if re.match(r"omnigraph\.errors\.[a-z]", name)
-    ]
-    assert reaching_in == []
-
-
 def test_rule_tables_name_known_rooms_and_have_no_cycle():
     graph = {room: set(allowed.split()) for room, allowed in MAY_IMPORT.items()}
     named = set().union(*graph.values(), *(rooms.split() for rooms in CONFINED.values()))

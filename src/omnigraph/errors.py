@@ -1,0 +1,781 @@
+"""The error tree: what went wrong, where, and what the caller may do next.
+
+Every error of the product is an `OmnigraphError`. Classes are split by what a caller can do about
+them, and each carries a stable ``code`` (match on that or on the class, never on message text), one
+sentence in ``message``, an optional ``hint`` naming the next step, and structured ``details``::
+
+    OmnigraphError
+    ├── InputError (ValueError)         fix the request; nothing was written
+    │   ├── SchemaContractError         the accepted schema objects do not agree
+    │   ├── UnsupportedSchemaChange     a migration step that cannot be applied
+    │   ├── WrongVerb                   a query that writes was to be read, or the reverse
+    │   ├── ParameterError              a query parameter is missing or mistyped
+    │   ├── ValueConversionError        a value does not fit its property
+    │   ├── ConstraintViolation         @unique, @range, @check, endpoints, @card
+    │   ├── SourceChanged               a file changed while it was being loaded
+    │   ├── PolicyInvalid               a policy bundle, or a file of its tests
+    │   ├── BlobRangeError              a byte range outside the value
+    │   ├── ChangeCursorRejected        a cursor or page token of another place
+    │   └── CompileError                a .pg or .gq text, with its position
+    │       ├── SchemaParseError        parse error: …
+    │       ├── CatalogError            catalog error: …
+    │       ├── IdentityError           identity error: …
+    │       ├── QueryParseError         parse error: …
+    │       └── QueryTypeError          type error: T4: …
+    ├── NotFound                        branch, commit, type, query, entity, object
+    ├── LimitExceeded                   actual, limit, and the knob
+    ├── Conflict                        nothing landed; refresh and try again
+    │   ├── AlreadyExists               the name is taken
+    │   │   └── AlreadyInitialized      the root holds a graph, or leftovers of one
+    │   ├── ExpectedVersionMismatch     a table of the write set moved
+    │   ├── ReadSetChanged              head, ref or schema moved
+    │   ├── KeyConflict                 a strict insert met an existing id
+    │   ├── RowLevelCasContention       the publish budget is exhausted
+    │   ├── UncoveredDrift              an external writer moved a table
+    │   ├── EffectFreeConflict          another writer was first; plan the write again
+    │   ├── FencedOut                   another writer took over
+    │   ├── PreconditionFailed          a conditional write lost
+    │   ├── MergeConflicts              a three-way merge needs a decision
+    │   └── ChangeDiffRefused           the commit has no comparable parent
+    ├── Busy                            wait and retry
+    │   ├── InitializationClaimed       another `init` of the same root is running
+    │   ├── WriterBusy                  a live writer holds the lease
+    │   └── TooManyRequests             admission control
+    ├── RecoveryRequired                an unfinished operation must be recovered first
+    │   └── UnreadableSidecar           its recovery sidecar cannot be decoded
+    ├── OutcomeUnknown                  ask again with the operation id
+    │   ├── InitializationIndeterminate  `init` got no answer at its commit point
+    │   └── AnswerLost                  a server may or may not have done a write
+    ├── ServerUnreachable               no server answered
+    ├── UnexpectedAnswer                the reply is not from an Omnigraph server
+    ├── EmbeddingError                  the provider refused, or sent no usable vector
+    ├── Denied                          the actor may not do this
+    │   └── PolicyDenied                no rule of the policy allows it
+    ├── PolicyEvaluationFailed          the policy has no answer: neither yes nor no
+    ├── Unauthenticated                 no valid token
+    ├── StorageError                    the store under the graph failed
+    │   ├── InitializationCommitted     `init` made the graph, then failed
+    │   ├── LeaseLost                   a writer's lease expired or was taken over
+    │   ├── DamagedFile                 a file is truncated
+    │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
+    │   ├── ChangeFeedGap               the feed cannot be read from there
+    │   ├── RootMoved                   branches remember another root
+    │   ├── UnsupportedStorageVersion   written by a newer product
+    │   └── ExternalBlobUnavailable     the object behind a blob URI
+    └── InternalError                   a bug; please report it
+
+HTTP status and exit codes are one mapping each, in ``wire`` and ``cli``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+HINT = "hint: "
+"""Prefix of a hint in text output."""
+
+
+class OmnigraphError(Exception):
+    """Root of every error the product raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    """Stable name of the class of failure."""
+    wire_code: ClassVar[str | None] = "internal"
+    """The envelope's closed code set; ``None`` where the status alone speaks."""
+    detail_key: ClassVar[str | None] = None
+    """Envelope member that carries ``details``, if the wire format defines one."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self._hint: str | None = None
+        self.hint = hint
+        self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def hint(self) -> str | None:
+        """What to do next. A traceback shows it below the sentence."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        if self._hint:
+            self.__notes__.remove(f"{HINT}{self._hint}")
+        self._hint = hint
+        if hint:
+            self.add_note(f"{HINT}{hint}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with the message alone, and most classes have another
+        # signature: an error of a worker process would arrive as a TypeError.
+        return _restored, (type(self), self.args), self.__dict__
+
+    def envelope(self) -> dict[str, Any]:
+        """The error as one JSON object: ``error``, ``code?``, its detail member, ``hint?``."""
+        out: dict[str, Any] = {"error": self.message}
+        if self.wire_code is not None:
+            out["code"] = self.wire_code
+        out.update(self.wire_detail())
+        if self.hint:
+            out["hint"] = self.hint
+        return out
+
+    def wire_detail(self) -> dict[str, Any]:
+        """The structured members of the envelope."""
+        return {self.detail_key: self.details} if self.detail_key else {}
+
+    def render(self) -> str:
+        """The text a person sees: the sentence, and the hint on a line of its own."""
+        return f"{self.message}\n{HINT}{self.hint}" if self.hint else self.message
+
+
+def _restored(kind: type[OmnigraphError], args: tuple[Any, ...]) -> OmnigraphError:
+    """An unpickled error without its attributes; pickle restores ``__dict__`` afterwards."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
+
+class InputError(OmnigraphError, ValueError):
+    """The request cannot be carried out as written; nothing was changed."""
+
+    code = "bad_request"
+    wire_code = "bad_request"
+
+
+class SchemaContractError(InputError):
+    """The stored schema source, compiled form and state record do not agree."""
+
+    code = "schema_contract_error"
+
+
+class UnsupportedSchemaChange(InputError):
+    """A schema change that has no supported migration step."""
+
+    code = "unsupported_schema_change"
+
+
+class WrongVerb(InputError):
+    """A query that writes was to be run as a read, or the other way round."""
+
+    code = "wrong_verb"
+
+
+class ParameterError(InputError):
+    """A query parameter is missing, null, or of the wrong JSON type."""
+
+    code = "parameter_error"
+
+    def __init__(self, parameter: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, details={"parameter": parameter})
+        self.parameter = parameter
+
+
+class ValueConversionError(InputError):
+    """A value does not fit the property it was given for."""
+
+    code = "value_error"
+
+
+class ConstraintViolation(InputError):
+    """A change set breaks a constraint of the schema."""
+
+    code = "constraint_violation"
+
+
+class SourceChanged(InputError):
+    """A file changed while it was being loaded."""
+
+    code = "source_changed"
+
+
+class PolicyInvalid(InputError):
+    """A policy bundle, or a file of tests for one, is invalid."""
+
+    code = "policy_invalid"
+
+
+class BlobRangeError(InputError):
+    """A byte range lies outside the blob value."""
+
+    code = "blob_range"
+    detail_key = "blob_range"
+
+    def __init__(self, start: int, end: int, length: int) -> None:
+        super().__init__(
+            f"bytes {start}..{end} are outside the value, which has {length} bytes",
+            details={"start": start, "end": end, "length": length},
+        )
+
+
+class ChangeCursorRejected(InputError):
+    """A cursor or a page token is damaged, or belongs to another graph, branch, filter or use."""
+
+    code = "change_cursor_rejected"
+
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"change cursor rejected: {reason}", hint=hint)
+
+
+class NotFound(OmnigraphError, LookupError):
+    """A named thing does not exist."""
+
+    code = "not_found"
+    wire_code = "not_found"
+
+
+class LimitExceeded(OmnigraphError):
+    """A request is over a limit; the hint names the knob."""
+
+    code = "resource_limit"
+    wire_code = "bad_request"
+    detail_key = "resource_limit"
+
+    def __init__(self, resource: str, limit: int, actual: int, *, hint: str | None = None) -> None:
+        super().__init__(
+            f"{resource} is {actual}, over the limit of {limit}",
+            hint=hint,
+            details={"resource": resource, "limit": limit, "actual": actual},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in a source text an error points: 1-based line and column, plus the byte span."""
+
+    path: str | None
+    line: int
+    column: int
+    line_text: str
+    width: int
+    byte_start: int
+    byte_end: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The machine-readable form used by ``--json`` output."""
+        return {
+            "path": self.path,
+            "line": self.line,
+            "column": self.column,
+            "byte_start": self.byte_start,
+            "byte_end": self.byte_end,
+        }
+
+
+class CompileError(InputError):
+    """A schema or query text was rejected; ``position`` points at the cause when it is known."""
+
+    code = "compile_error"
+    prefix: ClassVar[str] = "compile error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: Position | None = None,
+        diagnostic: str | None = None,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        label = f"{self.prefix}: {diagnostic}: " if diagnostic else f"{self.prefix}: "
+        super().__init__(label + message, hint=hint, details=details)
+        self.reason = message
+        self.position = position
+        self.diagnostic = diagnostic
+
+    def wire_detail(self) -> dict[str, Any]:
+        """Position and diagnostic code, so that an editor can underline the cause."""
+        out: dict[str, Any] = {}
+        if self.diagnostic:
+            out["diagnostic"] = self.diagnostic
+        if self.position:
+            out["position"] = self.position.to_dict()
+        return out
+
+    def render(self) -> str:
+        """File, line and column, the sentence, the source line with a caret, and the hint."""
+        if self.position is None:
+            return super().render()
+        at = self.position
+        gutter = " " * len(str(at.line))
+        # Tabs in front of the caret are repeated so that it stays under its character.
+        indent = "".join("\t" if c == "\t" else " " for c in at.line_text[: at.column - 1])
+        lines = [
+            f"{at.path or '<input>'}:{at.line}:{at.column}: {self.message}",
+            f"{gutter} |",
+            f"{at.line} | {at.line_text}",
+            f"{gutter} | {indent}{'^' * max(1, at.width)}",
+        ]
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class SchemaParseError(CompileError):
+    """The schema text is not admissible: syntax, or a rule of one declaration."""
+
+    code = "schema_parse_error"
+    prefix = "parse error"
+
+
+class CatalogError(CompileError):
+    """The declarations of a schema do not fit together."""
+
+    code = "schema_catalog_error"
+    prefix = "catalog error"
+
+
+class IdentityError(CompileError):
+    """A rename hint cannot be resolved against the accepted schema."""
+
+    code = "schema_identity_error"
+    prefix = "identity error"
+
+
+class QueryParseError(CompileError):
+    """The query text does not follow the grammar."""
+
+    code = "query_parse_error"
+    prefix = "parse error"
+
+
+class QueryTypeError(CompileError):
+    """The query does not fit the schema; ``diagnostic`` is its T code when it has one."""
+
+    code = "query_type_error"
+    prefix = "type error"
+
+
+class Conflict(OmnigraphError):
+    """Nothing landed because the graph moved; read again and retry."""
+
+    code = "conflict"
+    wire_code: ClassVar[str | None] = "conflict"
+
+
+class AlreadyExists(Conflict):
+    """The name or the root is already taken."""
+
+    code = "already_exists"
+
+
+class AlreadyInitialized(AlreadyExists):
+    """The root already holds a graph, or schema objects without one."""
+
+    code = "already_initialized"
+
+
+class ExpectedVersionMismatch(Conflict):
+    """A table this write depends on was changed by another commit."""
+
+    code = "expected_version_mismatch"
+
+    def __init__(self, table_key: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"{table_key} is at version {actual}, but this write was prepared on {expected}",
+            hint="read the branch again and repeat the write",
+            details={"table_key": table_key, "expected": expected, "actual": actual},
+        )
+
+    def wire_detail(self) -> dict[str, Any]:
+        """The current detail member and the one older clients read."""
+        kind, _, name = str(self.details["table_key"]).partition(":")
+        return {
+            "published_dataset_version_conflict": {
+                "entity_kind": kind,
+                "type_name": name,
+                "expected_published_dataset_version": self.details["expected"],
+                "actual_published_dataset_version": self.details["actual"],
+            },
+            "manifest_conflict": self.details,
+        }
+
+
+class ReadSetChanged(Conflict):
+    """The branch head, its ref or the schema moved while the write was prepared."""
+
+    code = "read_set_changed"
+    detail_key = "read_set_conflict"
+
+    def __init__(self, member: str, expected: str | None, actual: str | None) -> None:
+        super().__init__(
+            f"{member} moved from {expected} to {actual} while the write was prepared",
+            hint="read the branch again and repeat the write",
+            details={"member": member, "expected": expected, "actual": actual},
+        )
+
+
+class KeyConflict(Conflict):
+    """A strict insert met an id that already exists."""
+
+    code = "key_conflict"
+    detail_key = "key_conflict"
+
+    def __init__(
+        self,
+        entity_kind: str,
+        type_name: str,
+        entity_id: str | None = None,
+        *,
+        place: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        details = {"entity_kind": entity_kind, "type_name": type_name}
+        if entity_id is not None:
+            details["entity_id"] = entity_id
+        shown = f" with id '{entity_id}'" if entity_id is not None else ""
+        where = f"{place}: " if place is not None else ""
+        super().__init__(
+            message or f"{where}{entity_kind} {type_name}{shown} already exists",
+            hint="use mode merge to update existing entities",
+            details=details,
+        )
+
+    def wire_detail(self) -> dict[str, Any]:
+        """The entity alone; a load adds details of its source that do not travel here."""
+        sent = ("entity_kind", "type_name", "entity_id")
+        return {"key_conflict": {name: self.details[name] for name in sent if name in self.details}}
+
+
+class RowLevelCasContention(Conflict):
+    """Other writers won every attempt to publish."""
+
+    code = "row_level_cas_contention"
+
+
+class UncoveredDrift(Conflict):
+    """A table's newest version is not the published one, and no pending operation explains it."""
+
+    code = "uncovered_drift"
+
+    def __init__(self, table_key: str, branch: str, pin: int, head: int, advice: str) -> None:
+        super().__init__(
+            f"{table_key} on {branch} is at version {head}, but version {pin} is published",
+            hint=advice,
+            details={"table_key": table_key, "branch": branch, "pin": pin, "head": head},
+        )
+
+
+class EffectFreeConflict(Conflict):
+    """Another writer was first and this attempt changed nothing: it may be planned again."""
+
+    code = "effect_free_conflict"
+
+
+class FencedOut(Conflict):
+    """Another writer took the lease over; this one must not publish any more."""
+
+    code = "fenced_out"
+
+
+class PreconditionFailed(Conflict):
+    """A conditional write found another head than the caller expected."""
+
+    code = "precondition_failed"
+    wire_code = None
+    detail_key = "precondition_failure"
+
+    def __init__(self, expected: str, actual: str | None) -> None:
+        details = {"expected": expected} | ({"actual": actual} if actual is not None else {})
+        super().__init__(
+            f"the branch head is {actual}, not {expected}; nothing was written",
+            hint="read the branch again and decide whether the write still applies",
+            details=details,
+        )
+
+
+class MergeConflicts(Conflict):
+    """Source and target changed the same entities, or the merged graph breaks a constraint."""
+
+    code = "merge_conflicts"
+
+    def __init__(self, message: str, conflicts: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(message, details={"merge_conflicts": [dict(c) for c in conflicts]})
+
+    def wire_detail(self) -> dict[str, Any]:
+        """The conflicts as a list."""
+        return self.details
+
+
+class ChangeDiffRefused(Conflict):
+    """A commit cannot be shown as entity changes."""
+
+    code = "change_diff_refused"
+    detail_key = "change_diff_refusal"
+
+    _HINTS: ClassVar[Mapping[str, str]] = {
+        "parentless_commit": "the first commit of a graph has nothing before it",
+        "schema_boundary": "the schema changed the data here; start again behind it, "
+        "with `omnigraph changes baseline`",
+    }
+
+    def __init__(self, reason: str, graph_commit_id: str, type_name: str | None = None) -> None:
+        details = {"reason": reason, "graph_commit_id": graph_commit_id}
+        if type_name is not None:
+            details["type_name"] = type_name
+        super().__init__(
+            f"commit {graph_commit_id} has no diff: {reason}",
+            hint=self._HINTS.get(reason),
+            details=details,
+        )
+
+
+class Busy(OmnigraphError):
+    """The resource is in use; the same request may succeed later."""
+
+    code = "busy"
+    wire_code: ClassVar[str | None] = None
+
+
+class InitializationClaimed(Busy):
+    """Another `init` of the same root is running."""
+
+    code = "initialization_claimed"
+
+
+class WriterBusy(Busy):
+    """A live writer kept its lease past the wait budget."""
+
+    code = "writer_busy"
+    detail_key = "writer_busy"
+
+    def __init__(self, scope: str, owner: str, retry_after_ms: int) -> None:
+        super().__init__(
+            f"{scope} is being written by {owner}",
+            hint=f"try again in {retry_after_ms} ms",
+            details={"scope": scope, "owner": owner, "retry_after_ms": retry_after_ms},
+        )
+
+
+class TooManyRequests(Busy):
+    """Admission control turned the request away."""
+
+    code = "too_many_requests"
+    wire_code = "too_many_requests"
+
+
+class RecoveryRequired(OmnigraphError):
+    """An unfinished operation has to be recovered before this request can run."""
+
+    code = "recovery_required"
+    wire_code = None
+
+    def __init__(self, operation_id: str | None, reason: str, advice: str) -> None:
+        super().__init__(
+            reason, hint=advice, details={"operation_id": operation_id, "reason": reason}
+        )
+
+    def wire_detail(self) -> dict[str, Any]:
+        """Only the operation id travels; the reason is the sentence."""
+        return {"recovery_required": {"operation_id": self.details["operation_id"]}}
+
+
+class UnreadableSidecar(RecoveryRequired):
+    """A recovery sidecar that cannot be decoded; the file is kept and nothing is guessed."""
+
+    code = "unreadable_sidecar"
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(
+            name.rpartition("/")[2].removesuffix(".json"),
+            f"recovery sidecar {name} {problem}",
+            "inspect the file; if its operation is known to be settled, move it away and run "
+            "`omnigraph recover`",
+        )
+
+
+class OutcomeUnknown(OmnigraphError):
+    """The store did not say whether the operation landed; ask with its operation id."""
+
+    code = "outcome_unknown"
+    wire_code = None
+
+    def __init__(self, operation_id: str, reason: str) -> None:
+        super().__init__(
+            reason,
+            hint="repeat the request with the same operation id to learn its outcome",
+            details={"operation_id": operation_id},
+        )
+
+
+class InitializationIndeterminate(OutcomeUnknown):
+    """`init` got no reply at its commit point; everything it wrote is kept."""
+
+    code = "initialization_indeterminate"
+
+
+class AnswerLost(OutcomeUnknown):
+    """The connection broke after a write was sent; the server may have done it."""
+
+    code = "answer_lost"
+
+    def __init__(self, reason: str) -> None:
+        # A write over HTTP carries no operation id to ask with: the caller reads history instead.
+        OmnigraphError.__init__(
+            self,
+            reason,
+            hint="look at the newest commits of the branch before you repeat the write",
+        )
+
+
+class ServerUnreachable(OmnigraphError):
+    """No server answered, or not in time; a read can be repeated."""
+
+    code = "server_unreachable"
+    wire_code = None
+
+
+class UnexpectedAnswer(OmnigraphError):
+    """The reply is not from an Omnigraph server, or from one of another version."""
+
+    code = "unexpected_answer"
+    wire_code = None
+
+
+class EmbeddingError(OmnigraphError):
+    """The embedding provider refused, did not answer, or sent no usable vector."""
+
+    code = "embedding_error"
+
+
+class Denied(OmnigraphError, PermissionError):
+    """Policy refused the action."""
+
+    code = "forbidden"
+    wire_code = "forbidden"
+
+
+class PolicyDenied(Denied):
+    """No rule of the graph's policy allows this to the actor, or there is no actor."""
+
+    code = "policy_denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        action: str,
+        actor: str | None,
+        branch: str | None = None,
+        target_branch: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        facts = {"branch": branch, "target_branch": target_branch}
+        given = {name: value for name, value in facts.items() if value is not None}
+        super().__init__(message, hint=hint, details={"action": action, "actor_id": actor, **given})
+        self.action = action
+        self.actor = actor
+        self.branch = branch
+        self.target_branch = target_branch
+
+
+class PolicyEvaluationFailed(OmnigraphError):
+    """Evaluating the policy failed: neither an allow nor a denial, and nothing was done."""
+
+    code = "policy_evaluation_failed"
+
+
+class Unauthenticated(OmnigraphError):
+    """No valid credential came with the request."""
+
+    code = "unauthorized"
+    wire_code = "unauthorized"
+
+
+class StorageError(OmnigraphError):
+    """The storage under the graph failed or holds something unexpected."""
+
+    code = "storage_error"
+
+
+class InitializationCommitted(StorageError):
+    """`init` created the graph and failed afterwards; nothing was rolled back."""
+
+    code = "initialization_committed"
+
+    def __init__(self, graph_commit_id: str, reason: str) -> None:
+        super().__init__(
+            f"the graph was created, but `init` failed afterwards: {reason}",
+            hint="open the graph; running `init` again is not needed",
+            details={"graph_commit_id": graph_commit_id},
+        )
+
+
+class LeaseLost(StorageError):
+    """The lease of a writer expired or was taken over; the writer stops."""
+
+    code = "lease_lost"
+
+
+class DamagedFile(StorageError):
+    """A file under the graph is truncated."""
+
+    code = "damaged_file"
+
+    def __init__(self, file: str, hint: str) -> None:
+        message = f"{file} is damaged: its end is missing"
+        super().__init__(message, hint=hint, details={"file": file})
+
+
+class HistoricalVersionReclaimed(StorageError):
+    """The version a snapshot pins was removed by cleanup."""
+
+    code = "historical_version_reclaimed"
+    wire_code = "not_found"
+
+
+class ChangeFeedGap(StorageError):
+    """The change feed cannot continue from the given cursor."""
+
+    code = "change_feed_gap"
+    wire_code = None
+    detail_key = "change_feed_gap"
+
+    def __init__(self, first_unreadable_commit_id: str, cursor: str | None = None) -> None:
+        details = {"first_unreadable_commit_id": first_unreadable_commit_id}
+        if cursor is not None:
+            details["cursor"] = cursor
+        super().__init__(
+            f"the change feed is not readable from commit {first_unreadable_commit_id} on",
+            hint="take a new baseline with `omnigraph changes baseline`",
+            details=details,
+        )
+
+
+class RootMoved(StorageError):
+    """The graph was moved or copied while branches still point at its former root."""
+
+    code = "root_moved"
+
+
+class UnsupportedStorageVersion(StorageError):
+    """The graph was written in a format this product does not know."""
+
+    code = "unsupported_storage_version"
+
+
+class ExternalBlobUnavailable(StorageError):
+    """The object behind an external blob URI cannot be read."""
+
+    code = "external_blob_unavailable"
+    wire_code = None
+    detail_key = "external_blob_source"
+
+    def __init__(self, uri: str, reason: str) -> None:
+        super().__init__(
+            f"external blob {uri} is not readable: {reason}", details={"uri": uri, "reason": reason}
+        )
+
+
+class InternalError(OmnigraphError):
+    """An invariant of the product does not hold; this is a bug."""
+
+    code = "internal"

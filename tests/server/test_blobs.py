@@ -193,15 +193,13 @@ def test_a_blob_that_is_not_there(graph: httpx.Client, changed: dict[str, str], 
 
 def test_c_srv_038_an_external_blob_redirects_without_looking(graph: httpx.Client, root: Path):
     there = {**PHOTO, "id": "di"}
-    for method in ("GET", "HEAD"):
-        answer = graph.request(method, "/blob", params=there)
+    for method, headers in (("GET", {}), ("HEAD", {}), ("GET", {"Range": "bytes=0-1"})):
+        answer = graph.request(method, "/blob", params=there, headers=headers)
         assert answer.status_code == 302
         # The object is gone, and nobody noticed: where it lies is all that is looked up.
         assert answer.headers["location"] == (root.parent / "elsewhere" / "cat.png").as_uri()
         assert answer.headers["cache-control"] == "no-store"
         assert "etag" not in answer.headers and answer.headers["omnigraph-snapshot-id"]
-    ranged = graph.get("/blob", params=there, headers={"Range": "bytes=0-1"})
-    assert (ranged.status_code, ranged.json()["code"]) == (500, "internal")
 
 
 def test_a_load_cannot_make_the_server_name_its_own_files(graph: httpx.Client, tmp_path: Path):

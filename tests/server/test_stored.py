@@ -12,7 +12,7 @@ from omnigraph.errors import InputError
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build
 from omnigraph.wire.headers import ARROW_STREAM, IF_GRAPH_COMMIT
-from tests.server.live import Live, new_graph, serving, with_tokens
+from tests.server.live import SCHEMA, Live, new_graph, serving, with_tokens
 
 
 def without_id(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]]]:
@@ -201,6 +201,23 @@ def test_a_bad_stored_query_stops_the_only_graph_from_being_served(
     with pytest.raises(InputError, match=told) as caught:
         build(config)
     assert "zz.gq" in caught.value.message
+
+
+def test_a_schema_that_a_stored_query_does_not_compile_against_is_400_and_not_published(
+    spec: GraphSpec,
+):
+    without_age = SCHEMA.replace("  age: I32?", "")
+    with serving(spec) as live:
+        graph = live.client()
+        commits = graph.get("/commits").json()
+        refused = graph.post("/schema/apply", json={"schema_source": without_age})
+        assert (refused.status_code, refused.json()["code"]) == (400, "bad_request")
+        assert "'older_than'" in refused.json()["error"] and "age" in refused.json()["error"]
+        assert graph.get("/commits").json() == commits
+        assert graph.get("/schema").json() == {"schema_source": SCHEMA}
+        wider = SCHEMA + "node Dog { name: String @key }\n"
+        assert graph.post("/schema/apply", json={"schema_source": wider}).status_code == 200
+    build(ServerConfig((spec,), unauthenticated=True, environment={}))
 
 
 def test_c_srv_004_a_graph_that_does_not_open_is_quarantined_and_strict_mode_fails_boot(

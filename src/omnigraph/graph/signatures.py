@@ -36,10 +36,19 @@ class QuerySignature:
         return document
 
 
-def signatures_of(source: str | Path | Source, catalog: Catalog) -> tuple[QuerySignature, ...]:
-    """Every query of a text in its order; raises the compile error of the first bad one."""
+def signatures_of(
+    source: str | Path | Source, catalog: Catalog, *, name: str | None = None
+) -> tuple[QuerySignature, ...]:
+    """The queries of a text in their order, or the one called ``name``.
+
+    Raises the compile error of the first of them that does not match the catalog.
+    """
     file = parse_query_file(source)
-    plans = [check_query(query, file.source, catalog) for query in file.queries]
+    plans = [
+        check_query(query, file.source, catalog)
+        for query in file.queries
+        if name is None or query.name == name
+    ]
     return tuple(
         QuerySignature(
             plan.name,

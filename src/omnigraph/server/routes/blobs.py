@@ -23,7 +23,7 @@ async def get_blob(call: Call) -> Answer | Stream:
     """The bytes of a blob, or one range of them."""
     blob = await _find(call)
     if blob.uri is not None:
-        return _elsewhere(call, blob)
+        return _redirect(blob)
     assert blob.size is not None and blob.etag is not None
     refused = _refused(call, blob)
     if refused is not None:
@@ -118,14 +118,8 @@ def _headers(blob: Blob) -> Headers:
     )
 
 
-def _elsewhere(call: Call, blob: Blob) -> Answer:
-    if call.headers("range"):
-        raise InternalError("a part of an external blob was asked for")
-    return _redirect(blob)
-
-
 def _redirect(blob: Blob) -> Answer:
-    """Where the object lies; it is not looked at."""
+    """Where the object lies; the server does not open it. Its own server answers a `Range`."""
     assert blob.uri is not None
     if not blob.uri.isascii() or not blob.uri.isprintable():
         raise InternalError("the URI of an external blob does not fit a header")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from omnigraph.errors import Conflict
+from omnigraph.errors import CompileError, Conflict, InputError
+from omnigraph.graph.signatures import signatures_of
 from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.receipts import SchemaApplyReceipt
 from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, json_answer
 from omnigraph.server.call import Call
+from omnigraph.server.generation import Served
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.schemas import ApplySchemaRequest
@@ -31,13 +34,26 @@ async def apply_schema(call: Call) -> Answer:
             hint="change the file of the cluster and run `omnigraph cluster apply`",
         )
     with call.admitted(len(asked.schema_source.encode())):
-        receipt = await call.services.pool.write(
-            call.served.graph.apply_schema,
-            asked.schema_source,
-            allow_data_loss=asked.allow_data_loss,
-            actor=call.actor,
-        )
+        receipt = await call.services.pool.write(_apply, call.served, asked, call.actor)
     return json_answer(receipt.to_dict())
+
+
+def _apply(served: Served, asked: ApplySchemaRequest, actor: str | None) -> SchemaApplyReceipt:
+    # A server does not start with a stored query that does not compile, so no schema is published
+    # that breaks one of those it serves.
+    graph, source = served.graph, asked.schema_source
+    catalog = graph.plan_schema(source).compiled.catalog
+    for stored in served.queries:
+        name = stored.signature.name
+        try:
+            signatures_of(stored.source, catalog, name=name)
+        except CompileError as problem:
+            raise InputError(
+                f"the stored query '{name}' does not compile against this schema: "
+                f"{problem.message}",
+                hint="change or remove the stored query first",
+            ) from None
+    return graph.apply_schema(source, allow_data_loss=asked.allow_data_loss, actor=actor)
 
 
 async def get_snapshot(call: Call) -> Answer:

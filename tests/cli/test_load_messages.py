@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli.progress import _amount, _tasks
-from omnigraph.loading.jobs import StageProgress
+from omnigraph.loading.executors import StageProgress
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import WriteLimits
 from omnigraph.loading.record_input import LoadInput, read_input
 from omnigraph.loading.record_plan import LoadPlan, plan_load
+from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import Grammar, ProblemLog
-from omnigraph.loading.records.source import CHUNK_BYTES, RecordSource
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog

@@ -13,7 +13,7 @@ from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, LimitExceeded
 from omnigraph.loading.record_plan import LoadPlan, plan_load
-from omnigraph.loading.records.source import RecordSource
+from omnigraph.loading.records.framing import RecordSource
 from omnigraph.model.receipts import LoadedType, LoadMode
 from omnigraph.schema.table_schema import table_schema
 from tests.commit.loading import Rows, catalog, edge, lines, load, node, read, rows

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError, LimitExceeded, NotFound
-from omnigraph.loading.records import source as source_module
-from omnigraph.loading.records.framing import read_chunks
+from omnigraph.loading.records import framing
+from omnigraph.loading.records.framing import RecordSource, read_chunks
 from omnigraph.loading.records.problems import Grammar, Problem
-from omnigraph.loading.records.source import RecordSource
 
 
 def decoded(
@@ -214,7 +213,7 @@ def test_a_record_may_be_longer_than_a_chunk(grammar: Grammar):
 def test_a_record_without_end_is_not_read_into_memory(
     grammar: Grammar, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(source_module, "RECORD_BYTES_MAX", 5_000)
+    monkeypatch.setattr(framing, "RECORD_BYTES_MAX", 5_000)
     monkeypatch.setattr("omnigraph.loading.records.framing.RECORD_BYTES_MAX", 5_000)
     read = 0
 

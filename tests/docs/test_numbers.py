@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.commit import leases, limits
-from omnigraph.loading import checks, engine, sources, staging
+from omnigraph.loading import checks, engine, pieces, staging
 from omnigraph.pipeline.spark import java, session
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
@@ -30,9 +30,9 @@ MIB, GIB = 1 << 20, 1 << 30
             "silent for 30 seconds (`OMNIGRAPH_LEASE_TTL_MS`)",
             leases.DEFAULT_MS == 30_000,
         ),
-        ("spark-cluster", "4 to 128 MiB of input", sources.TASK_BYTES_MIN == 4 * MIB),
-        ("spark-cluster", "4 to 128 MiB of input", sources.TASK_BYTES_MAX == 128 * MIB),
-        ("spark-cluster", "about three of them", sources.TASKS_PER_SLOT == 3),
+        ("spark-cluster", "4 to 128 MiB of input", pieces.TASK_BYTES_MIN == 4 * MIB),
+        ("spark-cluster", "4 to 128 MiB of input", pieces.TASK_BYTES_MAX == 128 * MIB),
+        ("spark-cluster", "about three of them", pieces.TASKS_PER_SLOT == 3),
         ("spark-cluster", "16 million keys a rule", checks.KEYS_MAX == 16_000_000),
         ("spark-cluster", "524,288 rows", staging.PART_ROWS_MAX == 524_288),
         ("spark-cluster", "Java 17 or newer", java.VERSION_MIN == 17),

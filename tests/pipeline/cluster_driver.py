@@ -14,7 +14,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import InputError
-from omnigraph.loading import load, sources
+from omnigraph.loading import load, pieces
 from omnigraph.loading.staging import stage_files
 from omnigraph.pipeline.spark.session import SessionSettings, spark_session
 
@@ -108,7 +108,7 @@ def hinder_files(hinder: Any, marker: str) -> None:
         return run
 
     vars(load).update(stage_files=hindered)
-    sources.TASK_BYTES_MIN = 1
+    pieces.TASK_BYTES_MIN = 1
 
 
 def kill(marker: str, _attempt: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import omnigraph
-from omnigraph.loading.jobs import StageProgress
+from omnigraph.loading.executors import StageProgress
 from omnigraph.model.receipts import LoadMode
 from tests.commit.loading import lines, node
 

@@ -15,8 +15,9 @@ import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.loading.formats.csv_quotes import row_blocks, rows_of
+from omnigraph.loading.pieces import InputPlan, plan_sources
 from omnigraph.loading.reading import PieceReader
-from omnigraph.loading.sources import FileSource, Plan, plan_sources
+from omnigraph.loading.sources import FileSource
 from tests.commit.loading import catalog
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_sources import entities, reading
@@ -163,12 +164,12 @@ def test_dates_are_taken_as_texts_and_as_the_numbers_that_export_writes(graph, p
 # --- parts of a file ---
 
 
-def cut(path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> Plan:
+def cut(path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> InputPlan:
     """A file in ranges of about ``size`` bytes, which are read in blocks that are smaller still."""
-    monkeypatch.setattr("omnigraph.loading.sources.WHOLE_BYTES_MAX", size)
-    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", size)
+    monkeypatch.setattr("omnigraph.loading.pieces.WHOLE_BYTES_MAX", size)
+    monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", size)
     monkeypatch.setattr("omnigraph.loading.formats.csv_rows.BLOCK_BYTES", size // 2)
-    monkeypatch.setattr("omnigraph.loading.formats.piece_bytes.CHUNK_BYTES", size // 4)
+    monkeypatch.setattr("omnigraph.loading.pieces.CHUNK_BYTES", size // 4)
     source = FileSource(str(path), "node:Person")
     return plan_sources([source], catalog(SCHEMA), slots=100, lines_only=True)
 

@@ -18,7 +18,8 @@ import pytest
 import omnigraph
 from omnigraph.errors import Conflict, InputError, NotFound
 from omnigraph.graph import Graph
-from omnigraph.loading.sources import FileSource, find_files, plan_sources
+from omnigraph.loading.pieces import plan_sources
+from omnigraph.loading.sources import FileSource, find_files
 from tests.commit.loading import catalog, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -375,7 +376,7 @@ def test_a_file_that_may_not_be_read_says_so_by_the_name_it_was_given(name, nobo
     pq.write_table(pa.table({"slug": ["ada"]}), "p.parquet")
     people(nobody / "p.csv", "ada")
     Path(name).chmod(0)
-    monkeypatch.setattr("omnigraph.loading.sources.WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr("omnigraph.loading.pieces.WHOLE_BYTES_MAX", 0)
     types = catalog(SCHEMA)
     with pytest.raises(InputError) as caught:
         plan_sources([FileSource(name, "node:Person")], types, slots=1, lines_only=True)

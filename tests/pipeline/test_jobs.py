@@ -12,19 +12,19 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from omnigraph.errors import StorageError
-from omnigraph.loading.jobs import Jobs, StageProgress
+from omnigraph.loading.executors import StageProgress, TaskRunner
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def jobs_of(spark: Any, watch: Any = None, operation: str = "op") -> Jobs:
-    return Jobs(SparkWhenNeeded(spark, SessionSettings()), operation, watch)
+def jobs_of(spark: Any, watch: Any = None, operation: str = "op") -> TaskRunner:
+    return TaskRunner(SparkWhenNeeded(spark, SessionSettings()), operation, watch)
 
 
 def test_results_come_in_the_order_of_the_numbers(spark: Any):
-    assert jobs_of(spark).each_on_workers("read", "some", 5, lambda n: n * n) == [0, 1, 4, 9, 16]
-    assert jobs_of(spark).each_on_workers("read", "none", 0, lambda n: n) == []
+    assert jobs_of(spark).map_workers("read", "some", 5, lambda n: n * n) == [0, 1, 4, 9, 16]
+    assert jobs_of(spark).map_workers("read", "none", 0, lambda n: n) == []
 
 
 def test_c_pip_013_a_task_whose_worker_is_killed_is_run_again(spark: Any, tmp_path: Path):
@@ -36,7 +36,7 @@ def test_c_pip_013_a_task_whose_worker_is_killed_is_run_again(spark: Any, tmp_pa
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
-    assert jobs_of(spark).each_on_workers("read", "some", 3, dies_once) == [0, 1, 2]
+    assert jobs_of(spark).map_workers("read", "some", 3, dies_once) == [0, 1, 2]
     assert marker.exists()
 
 
@@ -49,7 +49,7 @@ def test_c_pip_012_of_several_attempts_one_is_heard(spark: Any, tmp_path: Path):
             raise RuntimeError("the first attempt")
         return [f"task {number}"]
 
-    assert jobs_of(spark).each_on_workers("read", "one", 1, fails_once) == [["task 0"]]
+    assert jobs_of(spark).map_workers("read", "one", 1, fails_once) == [["task 0"]]
     assert marker.exists()
 
 
@@ -69,7 +69,7 @@ def test_the_cause_of_a_failure_is_told_in_one_line(
             raise OSError("no room is left\nfor an Error, or anything else") from error
 
     with pytest.raises(StorageError) as caught:
-        jobs_of(spark).each_on_workers("read", "some", 2, fails)
+        jobs_of(spark).map_workers("read", "some", 2, fails)
     assert caught.value.message == "the load failed in stage read: OSError: no room is left"
 
 
@@ -87,7 +87,7 @@ def test_workers_that_die_again_and_again_are_told_as_such(spark: Any):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(StorageError, match="read: a Python worker died each time"):
-        jobs_of(spark).each_on_workers("read", "one", 1, dies)
+        jobs_of(spark).map_workers("read", "one", 1, dies)
 
 
 def test_functions_over_numbers_and_over_frames_share_their_workers(spark: Any):
@@ -99,7 +99,7 @@ def test_functions_over_numbers_and_over_frames_share_their_workers(spark: Any):
             yield pa.record_batch([pa.array(pids, pa.int64())], names=["pid"])
 
     rows = spark.range(0, 2, 1, 2).mapInArrow(over_frames, "pid long").collect()
-    numbers = jobs_of(spark).each_on_workers("read", "some", 2, lambda _: os.getppid())
+    numbers = jobs_of(spark).map_workers("read", "some", 2, lambda _: os.getppid())
     parents = {
         int(Path(f"/proc/{row.pid}/stat").read_text().rpartition(")")[2].split()[1]) for row in rows
     }
@@ -127,9 +127,9 @@ def test_c_pip_033_ctrl_c_cancels_tasks_that_run(is_hidden, spark: Any, tmp_path
 
     operation = f"lasting-{is_hidden}"
     with pytest.raises(KeyboardInterrupt):
-        jobs_of(spark, watch, operation).each_on_workers("read", "some", 2, lasts)
+        jobs_of(spark, watch, operation).map_workers("read", "some", 2, lasts)
     assert (seen[0].stage, seen[0].tasks) == ("read", 2)
     assert tracker.getJobIdsForGroup(f"omnigraph-{operation}-read")
     while tracker.getActiveJobsIds():
         time.sleep(0.01)  # Spark takes note of it in its own time
-    assert jobs_of(spark).each_on_workers("read", "some", 1, lambda n: n) == [0]
+    assert jobs_of(spark).map_workers("read", "some", 1, lambda n: n) == [0]

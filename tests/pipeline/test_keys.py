@@ -7,9 +7,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from omnigraph.loading.answers import one_number
 from omnigraph.loading.claims import CheckPlan, Claim, Rule
 from omnigraph.loading.counting import CheckJob, WrittenPart
+from omnigraph.loading.executors import task_batch
 from omnigraph.loading.keys import (
     KeyTask,
     are_distinct,
@@ -98,7 +98,7 @@ def test_broken_keys_are_found_whatever_their_width(width: int):
     for shares in (whole_rules(work), shares_of(work, 1), shares_of(work, 4)):
         found: dict[tuple[int, str], Counter[str]] = {}
         for number in range(len(shares)):
-            for batch in check_shares(work, shares)(one_number(number)):
+            for batch in check_shares(work, shares)(task_batch(number)):
                 for row in batch.to_pylist():
                     counts = found.setdefault((row.pop("rule"), row.pop("key")), Counter())
                     counts.update({role: count for role, count in row.items() if count})

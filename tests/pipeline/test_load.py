@@ -124,7 +124,7 @@ def test_c_pip_004_every_kind_of_bad_record_is_told_with_its_place(graph, load, 
 def test_c_pip_004_records_are_counted_over_the_ranges_of_a_large_file(
     graph, load, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 500)
+    monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", 500)
     records = [node("Person", slug=f"p{i}", age=i % 100) for i in range(100)]
     records[77] = node("Person", slug="p77", age="old")
     records[91] = "{"  # type: ignore[call-overload]
@@ -446,7 +446,7 @@ def test_a_task_that_fails_for_good_fails_the_load_with_its_cause(graph, load, s
 
 
 def test_minted_ids_are_the_same_when_a_task_is_run_again():
-    from omnigraph.loading.minting import Minting
+    from omnigraph.loading.records.ids import Minting
     from omnigraph.model.ids import is_ulid
 
     minting = Minting("01M7GT798FH8TVN8KZ6Q3YB5XC")

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph
-from omnigraph.loading.jobs import Jobs, StageProgress
+from omnigraph.loading.executors import StageProgress, TaskRunner
 
 
 def test_c_pip_034_tasks_are_told_while_others_run():
@@ -23,8 +23,8 @@ def test_c_pip_034_tasks_are_told_while_others_run():
     def work(number: int) -> int:
         return number if number == 0 or is_told.wait(60) else -1
 
-    jobs = Jobs(None, "op", watch)
-    assert jobs.each_here("read", range(2), work) == [0, 1]
+    jobs = TaskRunner(None, "op", watch)
+    assert jobs.map_threads("read", range(2), work) == [0, 1]
     assert (1, 2) in seen and seen[-1] == (2, 2)
     jobs.finished("read", 7, 1.0)
     assert seen[-1] == (2, 2)
@@ -32,7 +32,7 @@ def test_c_pip_034_tasks_are_told_while_others_run():
 
 @pytest.mark.parametrize("error", [InputError("no"), OSError("no")])
 def test_a_task_that_fails_ends_the_others(error):
-    jobs = Jobs(None, "op", lambda _: None)
+    jobs = TaskRunner(None, "op", lambda _: None)
 
     def work(number: int) -> None:
         if number:
@@ -40,7 +40,7 @@ def test_a_task_that_fails_ends_the_others(error):
         assert jobs.stopped.wait(60)
 
     with pytest.raises((InputError, StorageError), match="no"):
-        jobs.each_here("read", range(2), work)
+        jobs.map_threads("read", range(2), work)
 
 
 def test_rows_are_counted_while_they_are_read(graph: Graph, tmp_path):

@@ -22,8 +22,9 @@ from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph
 from omnigraph.loading.engine import choose_engine
 from omnigraph.loading.inputs import Frame, file_sources
+from omnigraph.loading.pieces import Piece, plan_sources
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.sources import FileSource, Piece, find_files, plan_sources
+from omnigraph.loading.sources import FileSource, find_files
 from tests.commit.loading import catalog, edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -219,8 +220,8 @@ class TestFormats:
         assert len(graph.list_commits()) == 1
 
     def test_records_that_span_lines_are_read_as_a_whole(self, graph, spark, tmp_path, monkeypatch):
-        monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 300)
-        monkeypatch.setattr("omnigraph.loading.sources.WHOLE_BYTES_MAX", 500)
+        monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", 300)
+        monkeypatch.setattr("omnigraph.loading.pieces.WHOLE_BYTES_MAX", 500)
         pretty = tmp_path / "pretty.jsonl"
         records = [node("Person", slug=f"p{i}", age=i) for i in range(30)]
         pretty.write_text("\n".join(json.dumps(record, indent=2) for record in records))
@@ -239,7 +240,7 @@ class TestFormats:
 
 def reading(**options: Any) -> Reading:
     from omnigraph.effects.ids import MINT
-    from omnigraph.loading.minting import Minting
+    from omnigraph.loading.records.ids import Minting
     from omnigraph.schema.compile import compile_schema
     from omnigraph.schema.contract import build_contract
 
@@ -296,7 +297,7 @@ def test_a_parquet_file_without_its_footer_is_named(tmp_path):
 
 
 def test_ranges_of_a_text_hold_every_line_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 97)
+    monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", 97)
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*(node("Person", slug=f"p{i}" * (i % 7 + 1)) for i in range(60))))
     plan = plan_sources([FileSource(str(path))], catalog(SCHEMA), slots=1, lines_only=True)

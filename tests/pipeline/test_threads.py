@@ -19,8 +19,8 @@ import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.loading.engine import EngineChoice, choose_engine
-from omnigraph.loading.held import HeldRows
 from omnigraph.loading.load import _BulkLoad
+from omnigraph.loading.staging import BufferedRows
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_parity import BAD, GOOD, SEED, both, counts, exported, problems
@@ -48,7 +48,7 @@ def by_threads(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of an upsert stay in memory; without room there, they are written and read again."""
     if not request.param:
-        monkeypatch.setattr(HeldRows, "has_room", lambda *_: False)
+        monkeypatch.setattr(BufferedRows, "has_room", lambda *_: False)
 
 
 @pytest.mark.parametrize("mode", GOOD)

@@ -107,7 +107,7 @@ def test_c_pip_004_a_bad_line_is_a_problem_beside_others(graph, path, line, kind
 
 
 def test_lines_are_counted_from_the_beginning_of_a_file_in_parts(graph, path, monkeypatch):
-    monkeypatch.setattr("omnigraph.loading.sources.TASK_BYTES_MIN", 300)
+    monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", 300)
     rows: list[Any] = [{"slug": f"p{i}"} for i in range(100)]
     rows[40], rows[60], rows[80] = "{broken", {"slug": "p59"}, {"slug": "x", "age": ""}
     found = told(load(graph, path, lines(*rows)))

@@ -15,7 +15,7 @@ import omnigraph
 from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.loading import upsert as upsert_stage
-from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
@@ -355,13 +355,13 @@ def test_tables_that_stayed_are_not_matched_again(graph, upsert, monkeypatch):
     other = omnigraph.open(graph.uri)
     moved_once(monkeypatch, lambda: other.load(data=lines(note("n1", "x")), mode="append"))
     labels: list[str] = []
-    real = Jobs.run
+    real = TaskRunner.run
 
     def run(self: Any, stage: str, label: str, action: Any) -> Any:
         labels.append(label)
         return real(self, stage, label, action)
 
-    monkeypatch.setattr(Jobs, "run", run)
+    monkeypatch.setattr(TaskRunner, "run", run)
     upsert(people([1, 2, 9], name="x"))
     assert [label for label in labels if "ids of" in label] == ["7 ids of node:Person"]
     assert len(rows(graph, "node:Person")) == 5

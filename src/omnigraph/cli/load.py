@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
     from omnigraph.loading.engine import EngineChoice
-    from omnigraph.loading.jobs import StageProgress, Watch
+    from omnigraph.loading.executors import StageProgress, Watch
 
 EXAMPLES = """
 omnigraph load team.omni --data people.jsonl --mode merge

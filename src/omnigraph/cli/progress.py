@@ -23,7 +23,7 @@ from rich.text import Text
 from omnigraph.cli.output import Output, counted
 
 if TYPE_CHECKING:
-    from omnigraph.loading.jobs import StageProgress
+    from omnigraph.loading.executors import StageProgress
 
 Unit = Literal["bytes", "entities"]
 Advance = Callable[[int], None]

@@ -24,8 +24,8 @@ from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.gate import WriteGate
 from omnigraph.graph.upkeep import GraphUpkeep
 from omnigraph.loading.record_load import load_records
+from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.problems import Grammar
-from omnigraph.loading.records.source import RecordSource
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.model.receipts import (
     LoadMode,
@@ -43,8 +43,8 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.loading.engine import EngineChoice, LoadEngine
+    from omnigraph.loading.executors import Watch
     from omnigraph.loading.inputs import Frame, Paths
-    from omnigraph.loading.jobs import Watch
     from omnigraph.loading.sources import FileSource
 
 Written = TypeVar("Written")

@@ -22,11 +22,10 @@ from omnigraph.commit.validation.violations import (
     MissingNode,
     stranded,
 )
-from omnigraph.loading.answers import Work, one_number
 from omnigraph.loading.checks import broken_here, broken_keys
 from omnigraph.loading.claims import ROLES, Rule
 from omnigraph.loading.counting import CheckJob, CommittedPart
-from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.executors import ArrowFunction, TaskRunner, task_batch
 from omnigraph.loading.locating import (
     LOCATED,
     LOCATED_SCHEMA,
@@ -38,11 +37,12 @@ from omnigraph.loading.locating import (
     locate_records,
     record_places,
 )
+from omnigraph.loading.pieces import InputPlan
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.record_input import first_of
 from omnigraph.loading.record_problems import EXISTING_HINT
 from omnigraph.loading.records.problems import Place, Problem
-from omnigraph.loading.sources import Plan, type_of
+from omnigraph.loading.sources import type_of
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Located:
 
 
 def claims_on_workers(
-    spark: SparkSession, job: CheckJob, reading: Reading, plan: Plan
+    spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan
 ) -> Iterator[ClaimRow]:
     """Every claim on a key that breaks a rule, found by workers."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -95,7 +95,9 @@ def claims_on_workers(
     return rows
 
 
-def claims_here(jobs: Jobs, job: CheckJob, reading: Reading, plan: Plan) -> Iterator[ClaimRow]:
+def claims_here(
+    jobs: TaskRunner, job: CheckJob, reading: Reading, plan: InputPlan
+) -> Iterator[ClaimRow]:
     """The same, found by this process; they stay in Arrow, for there may be millions of them."""
     broken = pa.Table.from_batches(broken_here(jobs, job)).group_by(["rule", "key"])
     counts = broken.aggregate([(role, "sum") for role in ROLES])
@@ -126,7 +128,7 @@ def claims_here(jobs: Jobs, job: CheckJob, reading: Reading, plan: Plan) -> Iter
     return (row for batch in ordered.to_batches(_ROWS_AT_ONCE) for row in batch.to_pylist())
 
 
-def _first_places(jobs: Jobs, job: CheckJob, ids: pa.Array) -> pa.Table:
+def _first_places(jobs: TaskRunner, job: CheckJob, ids: pa.Array) -> pa.Table:
     """Of an upsert, where the first record of an entity is, by type key and id."""
     numbers = range(len(job.records))
     found = _chosen(jobs, numbers, record_places(job), ids, column="id", schema=PLACES_SCHEMA)
@@ -138,9 +140,9 @@ def _first_places(jobs: Jobs, job: CheckJob, ids: pa.Array) -> pa.Table:
 
 
 def _chosen(
-    jobs: Jobs,
+    jobs: TaskRunner,
     numbers: Sequence[int],
-    work: Work,
+    work: ArrowFunction,
     values: pa.Array,
     *,
     column: str = "key",
@@ -151,14 +153,14 @@ def _chosen(
     def run(number: int) -> list[pa.RecordBatch]:
         return [
             batch.filter(pc.is_in(batch[column], value_set=values))
-            for batch in work(one_number(number))
+            for batch in work(task_batch(number))
         ]
 
-    found = jobs.each_here("check", numbers, run)
+    found = jobs.map_threads("check", numbers, run)
     return pa.Table.from_batches([batch for batches in found for batch in batches], schema)
 
 
-def _claims(spark: SparkSession, job: CheckJob, reading: Reading, plan: Plan) -> DataFrame:
+def _claims(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan) -> DataFrame:
     """Every claim of the input, which is read once more, and of the graph."""
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from omnigraph.loading.claims import ROLES, Rule
 from omnigraph.loading.counting import CLAIMS, CheckJob, claims_max, count_claims
-from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.keys import check_shares, count_in_shares, shares_of, whole_rules
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ KEYS_MAX = 16_000_000
 """Keys of one rule that one worker holds, at about 60 bytes each with what finds them."""
 
 
-def broken_here(jobs: Jobs, job: CheckJob) -> list[pa.RecordBatch]:
+def broken_here(jobs: TaskRunner, job: CheckJob) -> list[pa.RecordBatch]:
     """Every key that breaks a rule, with its counts, found by this process."""
     shares = whole_rules(job)
-    return jobs.batches_here("check", len(shares), check_shares(job, shares))
+    return jobs.thread_batches("check", len(shares), check_shares(job, shares))
 
 
-def count_broken(jobs: Jobs, job: CheckJob) -> int:
+def count_broken(jobs: TaskRunner, job: CheckJob) -> int:
     """How many keys break a rule, found by workers."""
     label = f"{len(job.parts)} parts"
     if claims_max(job) > KEYS_MAX:
         return jobs.run("check", label, lambda: broken_keys(jobs.spark, job).count())
     shares = shares_of(job, jobs.slots)
-    return sum(jobs.each_on_workers("check", label, len(shares), count_in_shares(job, shares)))
+    return sum(jobs.map_workers("check", label, len(shares), count_in_shares(job, shares)))
 
 
 def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from omnigraph.errors import InputError
 from omnigraph.loading.inputs import Frame
-from omnigraph.loading.sources import FileSource, Format, Found, find_files
+from omnigraph.loading.sources import FileSource, Format, FoundFile, find_files
 
 LoadEngine = Literal["auto", "local", "spark"]
 Engine = Literal["local", "spark"]
@@ -86,7 +86,7 @@ def choose_engine(
     return EngineChoice("local", f"{size} are loaded before Spark has started", is_bulk=is_typed)
 
 
-def _weight(files: Sequence[Found], held: int) -> int:
+def _weight(files: Sequence[FoundFile], held: int) -> int:
     """What an input counts for, in bytes that Python reads."""
     by_arrow = [each for each in files if each.format in BY_ARROW and not each.is_compressed]
     light = held + sum(each.size for each in by_arrow)

@@ -16,8 +16,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.files import S3
 from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.loading.formats.table_columns import mapped_columns
-from omnigraph.loading.records.findings import MAX_ERRORS
-from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.records.problems import MAX_ERRORS, name_hint
 from omnigraph.loading.sources import FileSource, FrameSource, Source, find_files, type_of
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.spark.unsigned import SIGNED

@@ -27,31 +27,33 @@ from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.errors import InputError, ReadSetChanged
-from omnigraph.loading.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.loading.claims import plan_checks
 from omnigraph.loading.counting import CheckJob, CommittedPart, Part, WrittenPart
 from omnigraph.loading.engine import Engine
-from omnigraph.loading.files import Files
-from omnigraph.loading.headers import check_headers
-from omnigraph.loading.held import HeldRows
-from omnigraph.loading.ids_ahead import IdsAhead
-from omnigraph.loading.jobs import Jobs, Watch
-from omnigraph.loading.minting import Minting
-from omnigraph.loading.reading import Reading
-from omnigraph.loading.record_places import RecordPlaces
-from omnigraph.loading.request import LoadBranch, LoadRequest
-from omnigraph.loading.sources import (
-    FileSource,
-    Plan,
-    Source,
-    Task,
-    input_digest,
-    plan_sources,
-    type_of,
+from omnigraph.loading.executors import (
+    RESULTS_SCHEMA,
+    TaskResult,
+    TaskRunner,
+    Watch,
+    decode_results,
 )
-from omnigraph.loading.staged import Staged, renames_of, taken
-from omnigraph.loading.staging import StageJob, stage_files, stage_frame
-from omnigraph.loading.upsert import Upsert, committed_parts
+from omnigraph.loading.files import Files
+from omnigraph.loading.pieces import InputPlan, Task, plan_sources
+from omnigraph.loading.reading import Reading, check_headers
+from omnigraph.loading.record_places import RecordPlaces
+from omnigraph.loading.records.ids import Minting
+from omnigraph.loading.request import LoadBranch, LoadRequest
+from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
+from omnigraph.loading.staging import (
+    BufferedRows,
+    Staged,
+    StageJob,
+    collect_results,
+    renames_of,
+    stage_files,
+    stage_frame,
+)
+from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.loading.verdict import Verdict
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog, NodeType
@@ -77,7 +79,7 @@ def bulk_load(
 ) -> LoadReceipt:
     """Load files and frames as one commit: on Spark, or without a session by threads.
 
-    ``branch`` is made once the input has been found, and taken back if the load fails. Raises
+    ``branch`` is made once the input has been found, and deleted if the load fails. Raises
     `InputError` with the first problems of a bad input.
     """
     return _BulkLoad(kernel, sources, request, session, watch).run(path, branch)
@@ -106,7 +108,7 @@ class _BulkLoad:
         self._engine: Engine = "local" if session is None else "spark"
         operation = kernel.ids.operation_id()
         self._operation = operation
-        self._jobs = Jobs(session, operation, watch)
+        self._jobs = TaskRunner(session, operation, watch)
         self._accepted = kernel.accepted_schema()
         self._catalog: Catalog = self._accepted.catalog
         self._reading = Reading(
@@ -119,13 +121,13 @@ class _BulkLoad:
             external=request.external,
         )
         self._stages: dict[str, LoadStage] = {}
-        self._plan = Plan((), ())
+        self._plan = InputPlan((), ())
         self._places: dict[str, TablePlace] = {}
         self._staged: Staged | None = None
-        self._held = HeldRows()
+        self._held = BufferedRows()
         self._records = RecordPlaces.of(self._plan, request.grammar, {})
         self._upsert: Upsert | None = None
-        self._ahead = IdsAhead(self._storage_options or None)
+        self._ahead = IdPrefetch(self._storage_options or None)
 
     def run(self, path: WritePath, branch: LoadBranch) -> LoadReceipt:
         """Stages plan to commit."""
@@ -261,7 +263,7 @@ class _BulkLoad:
             return self._staged
         started = perf_counter()
         self._places = {key: self._place(capture, key) for key in self._type_keys()}
-        if self._request.mode == "merge" and self._jobs.here:
+        if self._request.mode == "merge" and self._jobs.uses_threads:
             self._ahead.start(self._sought_parts(capture))
         staged = self._read()
         if staged.renamed:
@@ -281,7 +283,7 @@ class _BulkLoad:
                 yield from committed_parts(capture, key)
 
     def _read(self) -> Staged:
-        self._held = HeldRows()
+        self._held = BufferedRows()
         job = self._stage_job(self._plan.tasks)
         return self._read_frames(self._sorted(self._read_files(job), job))
 
@@ -343,27 +345,27 @@ class _BulkLoad:
             self._request.max_errors,
             self._storage_options,
             with_places=self._uses_scratch,
-            held=self._held if self._jobs.here and self._uses_scratch else None,
-            tally=self._jobs.tally if self._jobs.here else None,
-            stopped=self._jobs.stopped if self._jobs.here else None,
+            held=self._held if self._jobs.uses_threads and self._uses_scratch else None,
+            tally=self._jobs.tally if self._jobs.uses_threads else None,
+            stopped=self._jobs.stopped if self._jobs.uses_threads else None,
         )
 
     @property
     def _storage_options(self) -> dict[str, str]:
         return self._kernel.root.storage_options()
 
-    def _read_files(self, job: StageJob) -> list[Answer]:
+    def _read_files(self, job: StageJob) -> list[TaskResult]:
         count = len(job.tasks)
         if not count:
             return []
         label = f"{len(self._plan.files)} files"
         return self._jobs.answers("read", label, count, stage_files(job))
 
-    def _sorted(self, answers: Sequence[Answer], job: StageJob) -> Staged:
+    def _sorted(self, answers: Sequence[TaskResult], job: StageJob) -> Staged:
         """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
         not_on_lines = {said.payload["path"] for said in answers if said.kind == "not_on_lines"}
         if not not_on_lines:
-            return taken(answers, Staged())
+            return collect_results(answers, Staged())
         again = [
             task for task in job.tasks if any(piece.path in not_on_lines for piece in task.pieces)
         ]
@@ -376,8 +378,8 @@ class _BulkLoad:
                 piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
             )
         second = [replace(task, index=i) for i, task in enumerate(whole.values())]
-        staged = taken([said for said in answers if said.task in kept_numbers], Staged())
-        staged = taken(self._read_files(self._stage_job(tuple(second))), staged)
+        staged = collect_results([said for said in answers if said.task in kept_numbers], Staged())
+        staged = collect_results(self._read_files(self._stage_job(tuple(second))), staged)
         tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
         self._plan = replace(self._plan, tasks=tuple(tasks))
         return staged
@@ -390,11 +392,11 @@ class _BulkLoad:
             frame = source.frame
 
             def collect(frame: Any = frame, function: Any = function) -> list[Any]:
-                rows: list[Any] = frame.mapInArrow(function, ANSWERS).collect()
+                rows: list[Any] = frame.mapInArrow(function, RESULTS_SCHEMA).collect()
                 return rows
 
-            answers = decoded_answers(self._jobs.run("read", source.name, collect))
-            staged = taken(answers, staged)
+            answers = decode_results(self._jobs.run("read", source.name, collect))
+            staged = collect_results(answers, staged)
             first += frame.rdd.getNumPartitions()
         return staged
 

@@ -14,8 +14,9 @@ from omnigraph.loading.counting import (
     claimed_keys,
     claims_of,
 )
+from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.sources import Piece, Task, type_of
+from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
 

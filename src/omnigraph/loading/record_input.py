@@ -17,11 +17,10 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.limits import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType
-from omnigraph.loading.records.framing import read_chunks
+from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemLog, Unit, unit_of
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
-from omnigraph.loading.records.source import CHUNK_BYTES, RecordSource
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.spelling import spell

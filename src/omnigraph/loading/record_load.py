@@ -16,10 +16,9 @@ from omnigraph.errors import ReadSetChanged
 from omnigraph.loading.record_input import LoadInput, read_input
 from omnigraph.loading.record_plan import LoadPlan
 from omnigraph.loading.record_problems import checked_plan
-from omnigraph.loading.records.findings import Findings
+from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.ids import minted_by
-from omnigraph.loading.records.problems import ProblemLog
-from omnigraph.loading.records.source import RecordSource
+from omnigraph.loading.records.problems import Findings, ProblemLog
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.model.receipts import LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog

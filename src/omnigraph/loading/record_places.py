@@ -6,15 +6,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from omnigraph.loading.pieces import InputPlan, Piece
 from omnigraph.loading.records.problems import Grammar, Place, Unit, unit_of
-from omnigraph.loading.sources import Piece, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlaces:
     """The places of all records that a load has read."""
 
-    plan: Plan
+    plan: InputPlan
     grammar: Grammar
     pieces: Mapping[int, Piece]
     firsts: Mapping[int, int]
@@ -23,7 +23,7 @@ class RecordPlaces:
     """The first piece of each file: files come in the order of the input."""
 
     @classmethod
-    def of(cls, plan: Plan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
+    def of(cls, plan: InputPlan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
         """The places of a plan, by how many records each of its pieces had."""
         firsts: dict[int, int] = {}
         so_far: dict[str, int] = {}

@@ -24,7 +24,7 @@ from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.errors import InputError, KeyConflict
 from omnigraph.loading.record_input import InputTable, LoadInput
 from omnigraph.loading.records.envelope import TableType
-from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType

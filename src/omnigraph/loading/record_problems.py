@@ -18,8 +18,7 @@ from omnigraph.commit.validation.values import broken_values
 from omnigraph.commit.validation.violations import MissingNode
 from omnigraph.loading.record_input import InputTable, LoadInput
 from omnigraph.loading.record_plan import LoadPlan, plan_load
-from omnigraph.loading.records.findings import Findings
-from omnigraph.loading.records.problems import Place, Problem, ProblemKind, Unit
+from omnigraph.loading.records.problems import Findings, Place, Problem, ProblemKind, Unit
 from omnigraph.loading.records.rows import TypedRows
 from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.conflicts import ConflictKind

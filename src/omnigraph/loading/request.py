@@ -19,8 +19,7 @@ from omnigraph.commit.receipts import (
 )
 from omnigraph.commit.writer import Intent
 from omnigraph.errors import OmnigraphError, RecoveryRequired
-from omnigraph.loading.records.findings import MAX_ERRORS, Findings
-from omnigraph.loading.records.problems import Grammar
+from omnigraph.loading.records.problems import MAX_ERRORS, Findings, Grammar
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow

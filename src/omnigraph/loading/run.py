@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.write_path import WritePath
 from omnigraph.loading.engine import Engine
+from omnigraph.loading.executors import Watch
 from omnigraph.loading.inputs import Frame, frame_sources
-from omnigraph.loading.jobs import Watch
 from omnigraph.loading.load import bulk_load
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.loading.sources import FileSource

@@ -12,27 +12,23 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
-from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
-from omnigraph.loading.minting import PIECES_MAX
-from omnigraph.loading.partitions import FolderValues, folder_values
 from omnigraph.loading.records.envelope import TableType
-from omnigraph.loading.records.hints import name_hint
-from omnigraph.loading.records.source import RecordSource
+from omnigraph.loading.records.framing import RecordSource
+from omnigraph.loading.records.problems import name_hint
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+from urllib.parse import unquote
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
@@ -55,13 +51,6 @@ _TEXTS: tuple[Format, ...] = ("records", "json", "csv")
 """Of these alone, a file without a byte is one without rows."""
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _LISTED_MAX = 5
-
-TASK_BYTES_MIN = 4 << 20
-TASK_BYTES_MAX = 128 << 20
-TASKS_PER_SLOT = 3
-WHOLE_BYTES_MAX = 32 << 20
-"""Text of the compatible grammar, and CSV, are cut only beyond this: finding out where they can be
-cut costs a look at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,49 +84,7 @@ Source = FileSource | FrameSource
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of one file that can be read on its own."""
-
-    index: int
-    """Within the load; ids are minted by it."""
-    path: str
-    format: Format
-    table_key: str | None
-    start: int = 0
-    """First byte of a text; a line belongs to the piece it starts in."""
-    end: int | None = None
-    """None: the file as a whole, which may be compressed."""
-    parts: tuple[int, ...] = ()
-    """Row groups of Parquet, fragments of Lance; none for all."""
-    first: int = 0
-    """Records of the file before this piece, as far as they were known when it was planned."""
-    stamp: Stamp | None = None
-    """Size and time of the file when the load began."""
-    name: str | None = None
-    folder_values: FolderValues = ()
-    """Columns that are in the names of the file's folders."""
-
-    @property
-    def shown(self) -> str:
-        """What messages call it."""
-        return self.name or self.path
-
-    @property
-    def is_range(self) -> bool:
-        """Whether it is a part of a text."""
-        return self.end is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Pieces that one worker reads, one after another."""
-
-    index: int
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """One file that was found for a source."""
 
     path: str
@@ -165,57 +112,6 @@ class Found:
         return self.path if is_remote else os.path.realpath(self.path), self.table_key
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything a load will read."""
-
-    files: tuple[Found, ...]
-    tasks: tuple[Task, ...]
-    frames: tuple[FrameSource, ...] = ()
-    first_frame: int = 0
-    """The number of the first frame's piece; its partitions follow."""
-
-    @property
-    def bytes(self) -> int:
-        """The size of all files."""
-        return sum(found.size for found in self.files)
-
-    @property
-    def pieces(self) -> dict[int, Piece]:
-        """Every piece by its number."""
-        return {piece.index: piece for task in self.tasks for piece in task.pieces}
-
-
-def plan_sources(
-    sources: Sequence[Source], catalog: Catalog, *, slots: int, lines_only: bool
-) -> Plan:
-    """Find the files of ``sources`` and cut them for ``slots`` workers.
-
-    ``lines_only`` says that graph records stand on lines, as the strict grammar demands. Raises
-    `NotFound` and `InputError` naming the path or type that is not there.
-    """
-    frames = tuple(each for each in sources if isinstance(each, FrameSource))
-    for source in sources:
-        if source.table_key is not None:
-            type_of(source.table_key, catalog)
-    files = find_all(each for each in sources if isinstance(each, FileSource))
-    total = sum(found.size for found in files)
-    aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
-    cut = [
-        (found, list(_pieces(found, aim, lines_only=lines_only)))
-        for found in files
-        if found.size or found.format == "lance"
-    ]
-    tasks = list(_tasks(cut, aim))
-    count = sum(len(task.pieces) for task in tasks)
-    if count > PIECES_MAX // 2:
-        raise InputError(
-            f"the input has {count} pieces, at most {PIECES_MAX // 2} are allowed",
-            hint="load it in parts, or put small files together",
-        )
-    return Plan(tuple(files), tuple(tasks), frames, first_frame=count)
-
-
 def type_of(table_key: str, catalog: Catalog) -> TableType:
     """The type behind a table key; raises `InputError` if there is none."""
     kind, _, name = table_key.partition(":")
@@ -237,9 +133,9 @@ def unknown_type(table_key: str, catalog: Catalog) -> InputError:
 # --- finding files --------------------------------------------------------------------------------
 
 
-def find_all(sources: Iterable[FileSource]) -> list[Found]:
+def find_all(sources: Iterable[FileSource]) -> list[FoundFile]:
     """The files of several sources; raises `InputError` for one that is among them twice."""
-    seen: dict[object, Found] = {}
+    seen: dict[object, FoundFile] = {}
     for source in sources:
         for found in find_files(source):
             first = seen.setdefault(found.identity, found)
@@ -253,7 +149,7 @@ def find_all(sources: Iterable[FileSource]) -> list[Found]:
     return list(seen.values())
 
 
-def find_files(source: FileSource, files: Files | None = None) -> list[Found]:
+def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile]:
     """The files a path, a directory or a pattern names, once each, in the order of their names."""
     files = files or Files.of_environment([source.path])
     path = source.path
@@ -299,21 +195,21 @@ def _is_note(below: str) -> bool:
     return any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts)
 
 
-def _once(found: list[Found]) -> list[Found]:
+def _once(found: list[FoundFile]) -> list[FoundFile]:
     """Each file by its shortest path, where links lead to it in several ways."""
-    chosen: dict[object, Found] = {}
+    chosen: dict[object, FoundFile] = {}
     for each in sorted(found, key=_detour):
         chosen.setdefault((each.identity, each.folder_values), each)
     kept = set(map(id, chosen.values()))
     return [each for each in found if id(each) in kept]
 
 
-def _detour(found: Found) -> tuple[int, bool]:
+def _detour(found: FoundFile) -> tuple[int, bool]:
     is_link = not found.path.startswith(S3) and Path(found.path).is_symlink()
     return found.path.count("/"), is_link
 
 
-def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
+def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[FoundFile]:
     name = PurePosixPath(path).name
     format = source.format or format_of(name, source.table_key)
     if files.is_directory(path):
@@ -334,7 +230,7 @@ def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[
     yield _file(path, format, below, source, files)
 
 
-def _directory(path: str, below: str, source: FileSource, files: Files) -> Iterator[Found]:
+def _directory(path: str, below: str, source: FileSource, files: Files) -> Iterator[FoundFile]:
     unknown: list[str] = []
     for entry in files.entries(path):
         if _is_note(entry.below):
@@ -381,7 +277,7 @@ def format_of(name: str, table_key: str | None) -> Format | None:
     return "json" if format == "records" and table_key is not None else format
 
 
-def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> Found:
+def _file(path: str, format: Format, below: str, source: FileSource, files: Files) -> FoundFile:
     table_key = source.table_key
     if (table_key is None) != (format == "records"):
         raise InputError(
@@ -398,7 +294,7 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
         raise NotFound(f"no such file: {path}", details={"file": path})
     # Workers have directories of their own; messages show what the user wrote.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
-    found = Found(absolute, format, table_key, stamp[0], stamp, source.name or path)
+    found = FoundFile(absolute, format, table_key, stamp[0], stamp, source.name or path)
     if not found.size and (found.is_compressed or format not in _TEXTS):
         # A writer that was stopped leaves such files.
         raise corrupt(path, ValueError("it has no bytes at all"))
@@ -418,7 +314,7 @@ def _dataset_stamp(path: str, files: Files) -> Stamp | None:
     return sum(size[0] for size in sizes if size), 0
 
 
-def input_digest(inputs: Sequence[Found]) -> str:
+def input_digest(inputs: Sequence[FoundFile]) -> str:
     """A digest of everything in some files, whatever they are called."""
     digest = hashlib.sha256()
     for found in inputs:
@@ -438,7 +334,7 @@ def input_digest(inputs: Sequence[Found]) -> str:
     return digest.hexdigest()
 
 
-def record_source(found: Found) -> RecordSource:
+def record_source(found: FoundFile) -> RecordSource:
     """A file of graph records for a load in process."""
 
     def blocks() -> Iterator[bytes]:
@@ -450,98 +346,6 @@ def record_source(found: Found) -> RecordSource:
             raise corrupt(found.shown, error) from error
 
     return RecordSource(found.shown, blocks)
-
-
-# --- cutting --------------------------------------------------------------------------------------
-
-
-def _pieces(found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
-    stamp = None if found.format == "lance" else found.stamp
-    whole = Piece(
-        0,
-        found.path,
-        found.format,
-        found.table_key,
-        stamp=stamp,
-        name=found.name,
-        folder_values=found.folder_values,
-    )
-    try:
-        yield from _cut(whole, found, aim, lines_only=lines_only)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise corrupt(whole.shown, error) from error
-
-
-def _cut(whole: Piece, found: Found, aim: int, *, lines_only: bool) -> Iterator[Piece]:
-    if found.is_compressed:
-        yield whole
-    elif found.format == "parquet":
-        yield from _row_groups(whole, aim)
-    elif found.format == "lance":
-        yield from _fragments(whole, aim)
-    elif found.format in ("records", "json"):
-        is_cut = found.size > (aim if lines_only or found.format == "json" else WHOLE_BYTES_MAX)
-        yield from _ranges(whole, found.size, aim) if is_cut else [whole]
-    elif found.format == "csv" and found.size > WHOLE_BYTES_MAX:
-        yield from _csv_ranges(whole, found.size, aim)
-    else:
-        yield whole
-
-
-def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
-    for start in range(0, size, aim):
-        yield replace(whole, start=start, end=min(start + aim, size))
-
-
-def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
-    """Ranges of whole rows: not every line break ends one."""
-    start = end = 0
-    step = min(aim, 1 << 20)
-    with (
-        Files.of_environment([whole.path]).open(whole.path) as stream,
-        # Whoever reads that row has more to say about it.
-        suppress(RowTooLong),
-    ):
-        blocks = iter(lambda: stream.read(step), b"")
-        for block in row_blocks(blocks, delimiter_of(whole.path), step):
-            if end - start >= aim:
-                yield replace(whole, start=start, end=end)
-                start = end
-            end += len(block.raw)
-    yield replace(whole, start=start, end=size)
-
-
-def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
-    with Files.of_environment([whole.path]).open(whole.path) as stream:
-        footer = pq.read_metadata(stream)
-    parts: list[int] = []
-    held = first = rows = 0
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        parts.append(number)
-        held += group.total_byte_size
-        rows += group.num_rows
-        if held >= aim:
-            yield replace(whole, parts=tuple(parts), first=first)
-            parts, held, first = [], 0, rows
-    if parts:
-        yield replace(whole, parts=tuple(parts), first=first)
-
-
-def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
-    import lance
-
-    try:
-        options = dict(Files.of_environment([whole.path]).s3) or None
-        dataset = lance.dataset(whole.path, storage_options=options)
-    except (OSError, ValueError) as error:
-        raise corrupt(whole.shown, error) from error
-    # Pinned to the version seen now: numbers of fragments mean nothing without it.
-    pinned = replace(whole, start=dataset.version)
-    first = 0
-    for fragment in dataset.get_fragments():
-        yield replace(pinned, parts=(fragment.fragment_id,), first=first)
-        first += fragment.count_rows()
 
 
 def corrupt(path: str, error: Exception) -> InputError:
@@ -559,28 +363,32 @@ def corrupt(path: str, error: Exception) -> InputError:
     )
 
 
-def _tasks(cut: Iterable[tuple[Found, list[Piece]]], aim: int) -> Iterator[Task]:
-    """Pieces in tasks of at most ``aim`` bytes, unless one has more: the last may not take long.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""What writers call the folder of rows without a value."""
 
-    The ranges of a text have tasks of their own: if it turns out that it cannot be read in ranges,
-    what they wrote has to be told from the rest.
+FolderValues = tuple[tuple[str, str | None], ...]
+"""Names of columns, and the text of their value for all rows of a file."""
+
+
+def folder_values(folders: Iterable[str], path: str) -> FolderValues:
+    """The columns that some folders name; those called otherwise mean nothing.
+
+    Raises `InputError` naming ``path`` if two folders name the same column.
+
+    >>> folder_values(["people", "country=DE", "day=2026-01-05 10%3A00"], "people/…/0.parquet")
+    (('country', 'DE'), ('day', '2026-01-05 10:00'))
     """
-    index = number = 0
-    held: list[Piece] = []
-    held_bytes = 0
-    for found, pieces in cut:
-        size = found.size // max(1, len(pieces))
-        for piece in pieces:
-            numbered = replace(piece, index=number)
-            number += 1
-            if piece.is_range:
-                yield Task(index, (numbered,))
-                index += 1
-                continue
-            if held and held_bytes + size > aim:
-                yield Task(index, tuple(held))
-                index, held, held_bytes = index + 1, [], 0
-            held.append(numbered)
-            held_bytes += size
-    if held:
-        yield Task(index, tuple(held))
+    values: dict[str, str | None] = {}
+    for folder in folders:
+        name, mark, text = folder.partition("=")
+        name = unquote(name)
+        if not (name and mark):
+            continue
+        if name in values:
+            raise InputError(
+                f"{path}: column '{name}' is named by two folders",
+                hint="keep one of them",
+                details={"file": path},
+            )
+        values[name] = None if text in ("", NULL_FOLDER) else unquote(text)
+    return tuple(values.items())

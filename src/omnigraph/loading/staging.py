@@ -8,10 +8,11 @@ invisible.
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,16 +27,21 @@ from omnigraph.errors import (
     SourceChanged,
     StorageError,
 )
-from omnigraph.loading.answers import Answer, Ask, Work, encoded_answers, numbers_of
-from omnigraph.loading.held import HeldRows
+from omnigraph.loading.executors import (
+    ArrowFunction,
+    RowCounter,
+    TaskFunction,
+    TaskResult,
+    encode_results,
+    task_numbers,
+)
+from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.records.findings import FirstProblems
 from omnigraph.loading.records.framing import NotOnLines
-from omnigraph.loading.records.problems import Place, Problem
-from omnigraph.loading.records.rows import TypedRows
-from omnigraph.loading.sources import Piece, Task, type_of
-from omnigraph.loading.tally import RowTally
-from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, write_rows
+from omnigraph.loading.records.problems import FirstProblems, Place, Problem, ProblemKind
+from omnigraph.loading.records.rows import TypedRows, ambiguous_rename
+from omnigraph.loading.sources import type_of
+from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
 """Rows that are written aside together: of an upsert, a worker holds so many."""
@@ -57,20 +63,20 @@ class StageJob:
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     with_places: bool = False
     """Whether rows are written together with the piece and number of their record."""
-    held: HeldRows | None = None
+    held: BufferedRows | None = None
     """Where rows stay instead of being written, while there is room; only within one process."""
-    tally: RowTally | None = None
+    tally: RowCounter | None = None
     """Who counts the rows that were read; only within one process."""
     stopped: threading.Event | None = None
     """Set when nobody wants the answers any more; only within one process."""
 
 
-def stage_files(job: StageJob) -> Ask:
+def stage_files(job: StageJob) -> TaskFunction:
     """What the first pass does with each task."""
     return lambda number: stage_task(job, job.tasks[number])
 
 
-def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> Work:
+def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> ArrowFunction:
     """The function Spark runs over the rows of a frame: each partition is a piece."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,30 +94,30 @@ def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> W
                 if batch.num_rows:
                     staged.take(piece, *reader.table_rows(batch, type, piece))
             staged.read(piece, reader.records)
-        yield encoded_answers(-1, staged.answers)
+        yield encode_results(-1, staged.answers)
 
     return run
 
 
-def list_problems(reading: Reading, tasks: Sequence[Task]) -> Work:
+def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
     """The function that gives every problem of every record, and writes nothing."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(reading)
-        for number in numbers_of(batches):
+        for number in task_numbers(batches):
             for piece in tasks[number].pieces:
                 for _, problems in reader.read(piece):
                     found = [_problem_answer(piece.index, problem) for problem in problems]
-                    yield encoded_answers(number, found)
+                    yield encode_results(number, found)
 
     return run
 
 
-def _problem_answer(piece: int, problem: Problem) -> Answer:
-    return Answer("problem", {"piece": piece, **encoded_problem(problem)})
+def _problem_answer(piece: int, problem: Problem) -> TaskResult:
+    return TaskResult("problem", {"piece": piece, **encoded_problem(problem)})
 
 
-def stage_task(job: StageJob, task: Task) -> list[Answer]:
+def stage_task(job: StageJob, task: Task) -> list[TaskResult]:
     """Read and write the pieces of one task.
 
     What is wrong with the input is an answer, not a failure: running the task again would not help.
@@ -124,7 +130,7 @@ def stage_task(job: StageJob, task: Task) -> list[Answer]:
                 for rows, problems in reader.read(piece):
                     staged.take(piece, rows, problems)
             except NotOnLines:
-                staged.answers.append(Answer("not_on_lines", {"path": piece.path}))
+                staged.answers.append(TaskResult("not_on_lines", {"path": piece.path}))
                 return staged.answers
             except (InputError, NotFound) as error:
                 staged.answers.append(_failure(piece, error))
@@ -133,8 +139,8 @@ def stage_task(job: StageJob, task: Task) -> list[Answer]:
     return staged.answers
 
 
-def _failure(piece: Piece, error: OmnigraphError) -> Answer:
-    return Answer(
+def _failure(piece: Piece, error: OmnigraphError) -> TaskResult:
+    return TaskResult(
         "failure",
         {
             "piece": piece.index,
@@ -156,9 +162,9 @@ class Staging:
     """What one task has written and found so far."""
 
     def __init__(self, job: StageJob) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[TaskResult] = []
         self._job = job
-        self._writers: dict[str, TableWriter | HeldWriter] = {}
+        self._writers: dict[str, TableWriter | BufferedWriter] = {}
         self._counts: Counter[str] = Counter()
         self._named: set[str] = set()
         self._first = FirstProblems(job.problems_max)
@@ -173,13 +179,15 @@ class Staging:
             return
         for table_key, writer in self._writers.items():
             for fragment in writer.finish():
-                self.answers.append(Answer("fragment", {"table": table_key, "fragment": fragment}))
+                self.answers.append(
+                    TaskResult("fragment", {"table": table_key, "fragment": fragment})
+                )
         for table_key in sorted(self._named):
-            self.answers.append(Answer("named", {"table": table_key}))
+            self.answers.append(TaskResult("named", {"table": table_key}))
         for at, problem in self._first.in_order():
             self.answers.append(_problem_answer(at[0], problem))
         if self._counts:
-            self.answers.append(Answer("counts", dict(self._counts)))
+            self.answers.append(TaskResult("counts", dict(self._counts)))
 
     def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
         """Write the rows of one batch and note its problems."""
@@ -195,11 +203,11 @@ class Staging:
                 self._named.add(key)
         if len(rows.refused_ids):
             self.answers.append(
-                Answer("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
+                TaskResult("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
             )
         if rows.renamed:
             self.answers.append(
-                Answer("renamed", {"table": key, "piece": piece.index, "ids": rows.renamed})
+                TaskResult("renamed", {"table": key, "piece": piece.index, "ids": rows.renamed})
             )
         for problem in problems:
             self._counts[problem.kind] += 1
@@ -208,16 +216,16 @@ class Staging:
 
     def read(self, piece: Piece, records: int) -> None:
         """Note that a piece was read to its end."""
-        self.answers.append(Answer("piece", {"piece": piece.index, "records": records}))
+        self.answers.append(TaskResult("piece", {"piece": piece.index, "records": records}))
 
-    def _writer(self, key: str, schema: pa.Schema) -> TableWriter | HeldWriter:
+    def _writer(self, key: str, schema: pa.Schema) -> TableWriter | BufferedWriter:
         writer = self._writers.get(key)
         if writer is None:
             place, options = self._job.places[key], self._job.storage_options
             rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
             start = partial(TableWriter, place, schema, options, rows_max)
             held = self._job.held
-            writer = self._writers[key] = start() if held is None else HeldWriter(held, start)
+            writer = self._writers[key] = start() if held is None else BufferedWriter(held, start)
         return writer
 
 
@@ -306,10 +314,10 @@ class TableWriter:
             yield each
 
 
-class HeldWriter:
+class BufferedWriter:
     """Keeps the rows of one type in memory while there is room, and writes the others."""
 
-    def __init__(self, held: HeldRows, start: Callable[[], TableWriter]) -> None:
+    def __init__(self, held: BufferedRows, start: Callable[[], TableWriter]) -> None:
         self._held = held
         self._start = start
         self._kept: list[pa.RecordBatch] = []
@@ -376,3 +384,103 @@ def renumbered(message: str, place: dict[str, Any] | None, first: int) -> str:
             kind = words.rpartition(" ")[0]
             return message.replace(words, f"{kind} {first + place['number']}", 1)
     return message
+
+
+BUFFER_BYTES_MAX = 256 << 20
+
+
+class BufferedRows:
+    """Tables in memory, each with a text that stands for it as a description does for a fragment.
+
+    Several threads put rows in. Once there is no more room, rows have to be written.
+    """
+
+    def __init__(self, bytes_max: int = BUFFER_BYTES_MAX) -> None:
+        self._room = bytes_max
+        self._tables: dict[str, pa.Table] = {}
+        self._lock = threading.Lock()
+
+    def has_room(self, rows: pa.RecordBatch) -> bool:
+        """Whether these rows may stay; the room they need is theirs then."""
+        with self._lock:
+            if self._room < rows.nbytes:
+                return False
+            self._room -= rows.nbytes
+            return True
+
+    def keep(self, batches: Sequence[pa.RecordBatch]) -> str:
+        """Keep rows, and say by which text they are found."""
+        table = pa.Table.from_batches(batches)
+        with self._lock:
+            text = json.dumps({"held": len(self._tables), "physical_rows": table.num_rows})
+            self._tables[text] = table
+        return text
+
+    def get(self, fragment: str) -> pa.Table | None:
+        """The rows that a text stands for; None if it describes a fragment."""
+        return self._tables.get(fragment)
+
+
+@dataclass(slots=True)
+class Staged:
+    """What the first pass gave back."""
+
+    fragments: dict[str, list[str]] = field(default_factory=dict)
+    """By type key, in the order of the input."""
+    records: dict[int, int] = field(default_factory=dict)
+    """How many records each piece has."""
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[ProblemKind] = field(default_factory=Counter)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    """By type key, ids of records that have problems of their own."""
+    renamed: list[dict[str, Any]] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    """Type keys of which a record has an id or a key."""
+
+    def rows(self, table_key: str) -> int:
+        """How many rows of a type were written."""
+        return sum(map(fragment_rows, self.fragments.get(table_key, ())))
+
+
+def collect_results(answers: Sequence[TaskResult], staged: Staged) -> Staged:
+    """What workers answered, by kind; a failure to read is raised."""
+    for answer in answers:
+        payload: Any = answer.payload
+        match answer.kind:
+            case "fragment":
+                staged.fragments.setdefault(payload["table"], []).append(payload["fragment"])
+            case "piece":
+                staged.records[payload["piece"]] = payload["records"]
+            case "problem":
+                staged.problems.append(payload)
+            case "counts":
+                staged.counts.update(payload)
+            case "refused":
+                staged.refused.setdefault(payload["table"], []).extend(payload["ids"])
+            case "renamed":
+                staged.renamed.append(payload)
+            case "named":
+                staged.named.add(payload["table"])
+            case "failure":
+                raise _error_of(payload)
+    return staged
+
+
+def renames_of(noted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By node type, the canonical id of each id that was given in an older spelling."""
+    renames: dict[str, dict[str, str]] = {}
+    for each in noted:
+        known = renames.setdefault(each["table"].partition(":")[2], {})
+        for old, (canonical, _) in each["ids"].items():
+            if known.setdefault(old, canonical) != canonical:
+                raise InputError(
+                    ambiguous_rename(old, known[old], canonical),
+                    hint="give these nodes their canonical ids",
+                )
+    return renames
+
+
+def _error_of(payload: Mapping[str, Any]) -> Exception:
+    error = {"not_found": NotFound, "changed": SourceChanged}.get(payload["kind"], InputError)
+    failure: Exception = error(payload["message"], hint=payload["hint"], details=payload["details"])
+    return failure

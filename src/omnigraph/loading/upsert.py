@@ -14,20 +14,19 @@ from typing import Any
 
 from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture
-from omnigraph.loading.answers import ANSWERS, Answer, decoded_answers
 from omnigraph.loading.claims import plan_checks
 from omnigraph.loading.counting import CheckJob, CommittedPart, Part, WrittenPart
-from omnigraph.loading.held import HeldRows
-from omnigraph.loading.ids_ahead import IdsAhead
-from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.executors import RESULTS_SCHEMA, TaskResult, TaskRunner, decode_results
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
-from omnigraph.loading.staged import Staged
-from omnigraph.loading.upserting import (
+from omnigraph.loading.staging import BufferedRows, Staged
+from omnigraph.loading.upsert_tasks import (
     IDS,
+    CommittedIds,
     DeleteTask,
     Matching,
     UpsertJob,
+    committed_ids,
     decoded_stretches,
     delete_rows,
     list_ids,
@@ -77,10 +76,10 @@ class _Replaced:
 class Upsert:
     """The rows of one load, and what became of them on the branch as it was last seen."""
 
-    jobs: Jobs
+    jobs: TaskRunner
     reading: Reading
     staged: Staged
-    held: HeldRows
+    held: BufferedRows
     """Rows that were read and not written."""
     sources: Mapping[str, TablePlace]
     """Where the rows that were read lie, by type key."""
@@ -88,7 +87,7 @@ class Upsert:
     """Where rows of a type are to be written."""
     discard: Callable[[TablePlace, Sequence[str]], None]
     """Removes written rows that nobody will commit."""
-    ahead: IdsAhead
+    ahead: IdPrefetch
     """Ids of committed rows, for threads of this process."""
     scratch: str
     storage_options: dict[str, str]
@@ -155,7 +154,7 @@ class Upsert:
             tuple(committed),
             {key: self.place_of(capture, key) for key in keys},
             {key: self._version(capture, key) for key in keys},
-            None if self.jobs.here else self.scratch,
+            None if self.jobs.uses_threads else self.scratch,
             self.storage_options,
         )
 
@@ -176,7 +175,9 @@ class Upsert:
     def _match(self, job: UpsertJob) -> dict[int, list[Stretch]]:
         self._folded -= set(job.tables)
         matches: dict[int, list[Stretch]] = {}
-        for answer in self._match_here(job) if self.jobs.here else self._match_on_workers(job):
+        for answer in (
+            self._match_here(job) if self.jobs.uses_threads else self._match_on_workers(job)
+        ):
             payload = answer.payload
             if answer.kind == "folded":
                 self._folded.add(payload["table"])
@@ -185,7 +186,7 @@ class Upsert:
                 there.extend(decoded_stretches(payload["stretches"]))
         return matches
 
-    def _match_here(self, job: UpsertJob) -> Iterator[Answer]:
+    def _match_here(self, job: UpsertJob) -> Iterator[TaskResult]:
         """Hold the records of a small input against committed rows, one part after another."""
         for key in job.tables:
             parts = [part for part in job.committed if part.table_key == key]
@@ -196,10 +197,10 @@ class Upsert:
                     ids = self.ahead.take(part)  # while the records are still put together
                     records.result().meet(ids)
 
-                self.jobs.each_here("match", parts, meet)
+                self.jobs.map_threads("match", parts, meet)
                 yield from records.result().answers()
 
-    def _match_on_workers(self, job: UpsertJob) -> list[Answer]:
+    def _match_on_workers(self, job: UpsertJob) -> list[TaskResult]:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
         label = f"{ids} ids of {', '.join(job.tables)}"
@@ -212,12 +213,12 @@ class Upsert:
             listed = numbers.mapInArrow(list_ids(job), IDS)
             rows: list[Any] = (
                 listed.repartition(shares, "table", "key")
-                .mapInArrow(match_ids(job), ANSWERS)
+                .mapInArrow(match_ids(job), RESULTS_SCHEMA)
                 .collect()
             )
             return rows
 
-        return decoded_answers(self.jobs.run("match", label, collect))
+        return decode_results(self.jobs.run("match", label, collect))
 
     # --- check ---
 
@@ -321,3 +322,37 @@ class Upsert:
                 own = {number: known.deletions[number] for number in numbers[start::slots]}
                 tasks.append(DeleteTask(key, *known.version, own))
         return tasks
+
+
+PREFETCH_ROWS = 2_000_000
+"""Committed rows whose ids are kept until they are matched, at about 40 bytes each."""
+
+_Key = tuple[str, int, tuple[int, ...]]
+
+
+class IdPrefetch:
+    """Ids of some parts of the committed rows; those of others are read when taken."""
+
+    def __init__(self, storage_options: dict[str, str] | None) -> None:
+        self._options = storage_options
+        self._started: dict[_Key, Future[list[CommittedIds]]] = {}
+
+    def start(self, parts: Iterable[CommittedPart]) -> None:
+        """Begin to read, as far as there is room."""
+        room = PREFETCH_ROWS
+        beside = ThreadPoolExecutor(1)
+        for part in parts:
+            if part.rows > room:
+                break
+            room -= part.rows
+            self._started[_key(part)] = beside.submit(committed_ids, part, self._options)
+        beside.shutdown(wait=False)
+
+    def take(self, part: CommittedPart) -> Iterable[CommittedIds]:
+        """The ids of a part, which are kept no longer."""
+        started = self._started.pop(_key(part), None)
+        return committed_ids(part, self._options) if started is None else started.result()
+
+
+def _key(part: CommittedPart) -> _Key:
+    return part.address, part.version, part.fragment_ids

@@ -6,13 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph.errors import InputError
-from omnigraph.loading.answers import (
-    ANSWERS,
-    Answer,
-    decoded_answer,
-    decoded_answers,
-    one_number,
-)
 from omnigraph.loading.blame import (
     ClaimRow,
     claims_here,
@@ -21,13 +14,19 @@ from omnigraph.loading.blame import (
 )
 from omnigraph.loading.checks import broken_here, count_broken
 from omnigraph.loading.counting import CheckJob, claims_max
-from omnigraph.loading.jobs import Jobs
+from omnigraph.loading.executors import (
+    RESULTS_SCHEMA,
+    TaskResult,
+    TaskRunner,
+    decode_result,
+    decode_results,
+    task_batch,
+)
+from omnigraph.loading.pieces import InputPlan
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.record_places import RecordPlaces
-from omnigraph.loading.records.findings import Findings
-from omnigraph.loading.sources import Plan
-from omnigraph.loading.staged import Staged
-from omnigraph.loading.staging import decoded_problem, list_problems
+from omnigraph.loading.records.problems import Findings
+from omnigraph.loading.staging import Staged, decoded_problem, list_problems
 
 HERE_KEYS = 64_000_000
 """Keys of one rule that this process holds, at about 60 bytes each with what finds them."""
@@ -37,15 +36,15 @@ HERE_KEYS = 64_000_000
 class Verdict:
     """What is wrong with the records of one load, alone or together with the graph."""
 
-    jobs: Jobs
+    jobs: TaskRunner
     reading: Reading
-    plan: Plan
+    plan: InputPlan
     records: RecordPlaces
     findings: Findings
 
     def broken(self, job: CheckJob) -> int:
         """How many keys break a rule."""
-        if self.jobs.here:
+        if self.jobs.uses_threads:
             _require_memory(job)
             return sum(batch.num_rows for batch in broken_here(self.jobs, job))
         return count_broken(self.jobs, job)
@@ -66,16 +65,18 @@ class Verdict:
         """Read the input once more for the problems that there was no room for."""
         count = len(self.plan.tasks)
         work = list_problems(self.reading, self.plan.tasks)
-        if self.jobs.here:
+        if self.jobs.uses_threads:
             for number in range(count):
-                for batch in work(one_number(number)):
-                    self._list(decoded_answers(batch.to_pylist()))
+                for batch in work(task_batch(number)):
+                    self._list(decode_results(batch.to_pylist()))
             return
         with self.jobs.named("check", "list every problem"):
             numbers = self.jobs.spark.range(0, count, 1, count)
-            self._list(map(decoded_answer, numbers.mapInArrow(work, ANSWERS).toLocalIterator()))
+            self._list(
+                map(decode_result, numbers.mapInArrow(work, RESULTS_SCHEMA).toLocalIterator())
+            )
 
-    def _list(self, answers: Iterable[Answer]) -> None:
+    def _list(self, answers: Iterable[TaskResult]) -> None:
         for said in answers:
             piece = said.payload["piece"]
             problem = decoded_problem(said.payload, self.records.first(piece))
@@ -83,7 +84,7 @@ class Verdict:
 
     def explain_checks(self, job: CheckJob) -> None:
         """Tell whose fault it is that keys are broken."""
-        if self.jobs.here:
+        if self.jobs.uses_threads:
             self._blame(claims_here(self.jobs, job, self.reading, self.plan), job)
             return
         with self.jobs.named("check", "find the records to blame"):

@@ -25,10 +25,9 @@ from omnigraph.loading.formats.csv_quotes import (
     row_blocks,
     rows_of,
 )
-from omnigraph.loading.formats.piece_bytes import blocks_of
+from omnigraph.loading.pieces import Piece, blocks_of
 from omnigraph.loading.records.exact_json import BOM
 from omnigraph.loading.records.problems import Place, Problem
-from omnigraph.loading.sources import Piece
 
 BLOCK_BYTES = 4 << 20
 """How much is parsed at a time."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.loading.records.envelope import TableType
-from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import accepts, declared_type
 from omnigraph.model.types import Scalar, ValueType

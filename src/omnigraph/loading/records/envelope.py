@@ -11,8 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.loading.records.framing import Chunk
-from omnigraph.loading.records.hints import name_hint
-from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemKind, unit_of
+from omnigraph.loading.records.problems import (
+    Grammar,
+    Place,
+    Problem,
+    ProblemKind,
+    name_hint,
+    unit_of,
+)
 from omnigraph.model.values import shown
 from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType

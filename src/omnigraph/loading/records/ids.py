@@ -1,5 +1,9 @@
 """Ids in an input: derived from keys, taken as given, or minted.
 
+A task that fails is run again, so a minted id is not drawn but computed from the operation, the
+piece of the input and the number of the record within it. It is a ULID of the operation's time, and
+all ids of one operation share a prefix that no earlier id can have.
+
 Older exports name keyed nodes by other texts than today's canonical ids: a date where its epoch day
 is expected, one member of a composite key for the whole. The compatible grammar accepts such an id
 if, read as a value of the key's type, it is the value the node has.
@@ -10,7 +14,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import ValueConversionError
@@ -78,3 +84,46 @@ def _meanings(value: object, type: ValueType) -> list[object]:
     if value in ("true", "false"):
         return [value == "true", value]
     return [int(value), value] if _INTEGER.fullmatch(value) else [value]
+
+
+_LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_PREFIX_CHARACTERS = 16
+"""Ten of time and six of chance."""
+_PIECE_CHARACTERS = 4
+_NUMBER_CHARACTERS = 6
+
+_CHARACTERS = _PREFIX_CHARACTERS + _PIECE_CHARACTERS + _NUMBER_CHARACTERS
+
+PIECES_MAX = 32**_PIECE_CHARACTERS
+NUMBERS_MAX = 32**_NUMBER_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Minting:
+    """The ids one operation mints, the same each time a record is read."""
+
+    operation_id: str
+    """A ULID."""
+
+    @property
+    def prefix(self) -> str:
+        """What all ids of this operation start with, and no other id does."""
+        return self.operation_id[:_PREFIX_CHARACTERS]
+
+    def ids(self, piece: int, numbers: Sequence[int] | pa.Int64Array) -> pa.StringArray:
+        """The ids of some records of one piece of the input."""
+        given = np.asarray(numbers, np.int64)
+        if piece >= PIECES_MAX or (len(given) and int(given.max()) >= NUMBERS_MAX):
+            raise OverflowError(f"record {given.max()} of piece {piece} has no room in an id")
+        start = np.frombuffer(self.prefix.encode(), np.uint8)
+        letters = np.empty((len(given), _CHARACTERS), np.uint8)
+        letters[:, : len(start)] = start
+        # Both numbers in base 32, the most significant digit first.
+        at = len(start)
+        for value, digits in ((np.int64(piece), _PIECE_CHARACTERS), (given, _NUMBER_CHARACTERS)):
+            for place in range(digits):
+                letters[:, at] = _LETTERS[(value >> 5 * (digits - 1 - place)) & 31]
+                at += 1
+        offsets = np.arange(len(given) + 1, dtype=np.int32) * np.int32(_CHARACTERS)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+        return pa.Array.from_buffers(pa.string(), len(given), buffers)

@@ -6,10 +6,13 @@ before it fails, and because they travel from the workers that find them to the 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Any, Literal
 
 from omnigraph.errors import (
     ConstraintViolation,
@@ -19,6 +22,7 @@ from omnigraph.errors import (
     ValueConversionError,
 )
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 Grammar = Literal["strict", "compatible"]
 """How an input is framed and how forgiving it is read."""
@@ -187,3 +191,178 @@ class ProblemLog:
         head = f"the input has {total} problems; nothing was written"
         message = "\n".join([head, *shown, f"by kind: {kinds}"])
         return self.first[0].to_error_of_several(message, self.counts)
+
+
+_LISTED_MAX = 10
+
+
+def name_hint(word: str, known: Iterable[str], what: str) -> str:
+    """The name a person most likely meant, or the names there are.
+
+    >>> name_hint("persn", ["Person", "City"], "node types")
+    "did you mean 'Person'?"
+    >>> name_hint("x", ["Person", "City"], "node types")
+    'the node types are City, Person'
+    """
+    return close_name(word, known) or _listing(sorted(known), what)
+
+
+def close_name(word: str, known: Iterable[str]) -> str | None:
+    """A question about the nearest known name, or None when nothing comes close."""
+    by_folded = {name.lower(): name for name in sorted(known)}
+    close = get_close_matches(word.lower()[:200], by_folded, n=1)
+    return f"did you mean '{by_folded[close[0]]}'?" if close else None
+
+
+def _listing(names: list[str], what: str) -> str:
+    if not names:
+        return f"there are no {what}"
+    more = ", …" if len(names) > _LISTED_MAX else ""
+    return f"the {what} are {', '.join(names[:_LISTED_MAX])}{more}"
+
+
+_WRITTEN = {
+    Scalar.STRING: "write a text",
+    Scalar.BOOL: "write true or false",
+    Scalar.F32: "write a number, such as 1.5",
+    Scalar.F64: "write a number, such as 1.5",
+    Scalar.DATE: "write it as YYYY-MM-DD",
+    Scalar.DATETIME: "write it as YYYY-MM-DDThh:mm:ssZ, or as YYYY-MM-DD",
+    Scalar.BLOB: "give the bytes as base64: data",
+}
+_ITEMS = {
+    Scalar.STRING: '["a", "b"]',
+    Scalar.BOOL: "[true, false]",
+    Scalar.F32: "[1.5, 2]",
+    Scalar.F64: "[1.5, 2]",
+    Scalar.DATE: '["2026-01-31"]',
+    Scalar.DATETIME: '["2026-01-31T10:00:00Z"]',
+}
+
+
+def value_hint(type: ValueType) -> str:
+    """What a value of ``type`` may be written as.
+
+    >>> value_hint(ValueType(Scalar.I32))
+    'write a whole number from -2147483648 to 2147483647'
+    """
+    if type.is_vector:
+        return f"write a JSON array of {type.vector_dim} numbers"
+    if type.is_list:
+        return f"write a JSON array, such as {_ITEMS.get(type.scalar, '[1, 2]')}"
+    if type.scalar in INTEGER_BOUNDS:
+        low, high = INTEGER_BOUNDS[type.scalar]
+        return f"write a whole number from {low} to {high}"
+    return _WRITTEN[type.scalar]
+
+
+MAX_ERRORS = 100
+"""Problems that are shown in full, unless the caller says otherwise."""
+
+_SLACK = 4
+"""Problems are sorted and cut each time this many times as many are held as will be shown."""
+
+_LISTED_AT_ONCE = 10_000
+"""Problems that are sorted before they are written: most error files are in order all through."""
+
+Order = tuple[int, int]
+"""Where a problem is in the input: the number of its file or piece, and that of its record."""
+
+NOWHERE: Order = (-1, 0)
+"""The order of what no single record is to blame for: it is told first."""
+
+_Placed = tuple[Order, Problem]
+
+
+@dataclass(slots=True)
+class FirstProblems:
+    """The first of many problems, whichever order they are found in."""
+
+    keep: int
+    _held: list[_Placed] = field(default_factory=list)
+
+    def add(self, order: Order, problem: Problem) -> None:
+        """Take note of a problem."""
+        self._held.append((order, problem))
+        if len(self._held) > _SLACK * max(1, self.keep):
+            self._cut()
+
+    def in_order(self) -> list[_Placed]:
+        """As many as are kept."""
+        self._cut()
+        return self._held
+
+    def _cut(self) -> None:
+        self._held.sort(key=_in_input)
+        del self._held[self.keep :]
+
+
+@dataclass(slots=True)
+class Findings:
+    """The problems of a whole input, in the order of its files and records."""
+
+    keep: int
+    errors_out: Path | None = None
+    counts: Counter[ProblemKind] = field(default_factory=Counter)
+    _first: FirstProblems = field(init=False)
+    _sources: dict[str, int] = field(default_factory=dict)
+    _unwritten: list[_Placed] = field(default_factory=list)
+    _stream: IO[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._first = FirstProblems(self.keep)
+
+    @classmethod
+    def of(
+        cls, keep: int, errors_out: Path | None = None, sources: Sequence[str | None] = ()
+    ) -> Findings:
+        """Findings about ``sources``, which are told in this order."""
+        findings = cls(keep, errors_out)
+        for name in sources:
+            findings._sources.setdefault(name or "", len(findings._sources))
+        return findings
+
+    def note(self, problem: Problem) -> None:
+        """Take note of a problem and count it."""
+        self.counts[problem.kind] += 1
+        place = problem.place
+        if place is None:
+            self.add(NOWHERE, problem)
+            return
+        at = self._sources.setdefault(place.source or "", len(self._sources))
+        self.add((at, place.number), problem)
+
+    def add(self, order: Order, problem: Problem, *, listed: bool = True) -> None:
+        """Take note of a problem at a piece and a number; ``listed`` also in the error file."""
+        self._first.add(order, problem)
+        if listed:
+            self.list(order, problem)
+
+    def list(self, order: Order, problem: Problem) -> None:
+        """Put a problem into the error file, if there is one."""
+        if self.errors_out is None:
+            return
+        self._unwritten.append((order, problem))
+        if len(self._unwritten) >= _LISTED_AT_ONCE:
+            self._write(self.errors_out)
+
+    def _write(self, path: Path) -> None:
+        if self._stream is None:
+            self._stream = path.open("w", encoding="utf-8")
+        for _, problem in sorted(self._unwritten, key=_in_input):
+            self._stream.write(json.dumps(problem.to_dict(), ensure_ascii=False) + "\n")
+        self._unwritten.clear()
+
+    def raise_if_any(self) -> None:
+        """Fail with the first problems and the counts of all."""
+        if self.errors_out is not None and self._unwritten:
+            self._write(self.errors_out)
+        if self._stream is not None:
+            self._stream.close()
+        first = [problem for _, problem in self._first.in_order()]
+        ProblemLog(self.keep, first=first, counts=self.counts).raise_if_any()
+
+
+def _in_input(placed: _Placed) -> tuple[Order, str]:
+    order, problem = placed
+    return order, problem.property_name or ""

@@ -1,8 +1,8 @@
 """From records to rows: the data of one type's records as columns of its table.
 
 This is the one place where the values of an input become Arrow, in process and on workers alike.
-Work goes by columns; single records are looked at only where a column does not fit, and then all
-of them are, so that every problem of a chunk is known at once.
+Conversion goes column by column; single records are examined only where a column does not fit, and
+then all of them are, so that every problem of a chunk is known at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ import pyarrow.compute as pc
 from omnigraph.commit.external_blobs import ExternalBlobs, denial
 from omnigraph.errors import ValueConversionError
 from omnigraph.loading.records.envelope import TableType, TypeRecords
-from omnigraph.loading.records.hints import name_hint, value_hint
 from omnigraph.loading.records.ids import MintIds, names_key
-from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemKind, Unit, unit_of
+from omnigraph.loading.records.problems import (
+    Grammar,
+    Place,
+    Problem,
+    ProblemKind,
+    Unit,
+    name_hint,
+    unit_of,
+    value_hint,
+)
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import (
     accepts,

@@ -16,7 +16,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import open_for_reading
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
-from omnigraph.loading.records.hints import name_hint
+from omnigraph.loading.records.problems import name_hint
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import EXTERNAL

@@ -27,8 +27,14 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.commit.unchanged import same_values
-from omnigraph.loading.answers import Answer, Ask, Work, encoded_answers, numbers_of
 from omnigraph.loading.counting import CommittedPart, WrittenPart
+from omnigraph.loading.executors import (
+    ArrowFunction,
+    TaskFunction,
+    TaskResult,
+    encode_results,
+    task_numbers,
+)
 from omnigraph.loading.fingerprints import Prints, WantedTexts, fingerprints
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.records.envelope import TableType
@@ -96,11 +102,11 @@ class UpsertJob:
 # --- match ----------------------------------------------------------------------------------------
 
 
-def list_ids(job: UpsertJob) -> Work:
+def list_ids(job: UpsertJob) -> ArrowFunction:
     """The function Spark runs over numbers of parts, those of records first: their ids."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers_of(batches):
+        for number in task_numbers(batches):
             if number < len(job.records):
                 yield from _listed_records(job, number)
             else:
@@ -166,7 +172,7 @@ def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), names=names)
 
 
-def match_ids(job: UpsertJob) -> Work:
+def match_ids(job: UpsertJob) -> ArrowFunction:
     """The function Spark runs over `IDS`, all those of one key in one worker: who meets whom.
 
     It answers where the matches of each part of the records lie, and how many were folded.
@@ -174,7 +180,7 @@ def match_ids(job: UpsertJob) -> Work:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records, committed = _parted(batches)
-        answers: list[Answer] = []
+        answers: list[TaskResult] = []
         for number in pc.unique(records["table"]).sort().to_pylist():
             own = [
                 held.filter(pc.equal(held["table"], number)) if len(job.tables) > 1 else held
@@ -187,7 +193,7 @@ def match_ids(job: UpsertJob) -> Work:
             )
             answers += matching.answers()
         if answers:
-            yield encoded_answers(-1, answers)
+            yield encode_results(-1, answers)
 
     return run
 
@@ -250,14 +256,14 @@ def committed_ids(
     ]
 
 
-def match_parts(job: UpsertJob) -> tuple[int, Ask]:
+def match_parts(job: UpsertJob) -> tuple[int, TaskFunction]:
     """Tasks for records that are so few that each worker holds all of one type, and what they do.
 
     A worker takes a part of the committed rows, or none for a type that has none.
     """
     bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
 
-    def ask(number: int) -> list[Answer]:
+    def ask(number: int) -> list[TaskResult]:
         if number >= len(job.committed):
             return list(Matching.of(job, bare[number - len(job.committed)]).answers())
         part = job.committed[number]
@@ -309,7 +315,7 @@ class Matching:
             self._row_ids[codes] = each.row_ids[at]
             self._addresses[codes] = each.addresses[at]
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[TaskResult]:
         """Where the matches of each part of the records lie, and how many were folded."""
         addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
         chosen = np.flatnonzero(addresses != NEW)
@@ -323,10 +329,10 @@ class Matching:
             place, parts = self._job.aside("matches"), self._parts[chosen]
             stretches = write_stretches(place, matches, parts, storage_options=self._job.options)
             for part, where in stretches.items():
-                yield Answer("matches", {"part": part, "stretches": where})
+                yield TaskResult("matches", {"part": part, "stretches": where})
         folded = int(np.count_nonzero(~self._is_last))
         if folded:
-            yield Answer("folded", {"table": self._table_key, "records": folded})
+            yield TaskResult("folded", {"table": self._table_key, "records": folded})
 
 
 def _numbers(rows: pa.Table, column: str) -> Numbers:
@@ -337,10 +343,10 @@ def _numbers(rows: pa.Table, column: str) -> Numbers:
 # --- replace --------------------------------------------------------------------------------------
 
 
-def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> Ask:
+def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> TaskFunction:
     """What is done with each of ``job.records``: write what is new or differs."""
 
-    def ask(number: int) -> list[Answer]:
+    def ask(number: int) -> list[TaskResult]:
         return list(_Replacing(job, job.records[number], matches.get(number, ())).answers())
 
     return ask
@@ -373,7 +379,7 @@ class _Replacing:
         ]
         return pa.Table.from_batches(batches, self._schema)
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[TaskResult]:
         """Write, and say what was written."""
         new = np.flatnonzero(self._addresses == NEW)
         known = np.flatnonzero(self._addresses >= 0)
@@ -385,9 +391,9 @@ class _Replacing:
             replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
             updated = with_row_ids(written, self._row_ids[replaced])
         for fragment in (*updated, *inserting.result()):
-            yield Answer("fragment", {"table": self._key, "fragment": fragment})
+            yield TaskResult("fragment", {"table": self._key, "fragment": fragment})
         yield from self._deleted(np.sort(self._addresses[replaced]))
-        yield Answer(
+        yield TaskResult(
             "loaded",
             {
                 "table": self._key,
@@ -452,7 +458,7 @@ class _Replacing:
         place = self._job.places[self._key]
         return write_rows(place, self._schema, batches, storage_options=self._job.options)
 
-    def _deleted(self, addresses: Numbers) -> Iterator[Answer]:
+    def _deleted(self, addresses: Numbers) -> Iterator[TaskResult]:
         if not len(addresses):
             return
         stretches = write_stretches(
@@ -463,7 +469,7 @@ class _Replacing:
         )
         for fragment_id, where in stretches.items():
             said = {"table": self._key, "fragment": fragment_id, "stretches": where}
-            yield Answer("deletions", said)
+            yield TaskResult("deletions", said)
 
 
 def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
@@ -486,15 +492,15 @@ class DeleteTask:
     deletions: Deletions
 
 
-def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> Ask:
+def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> TaskFunction:
     """What is done with each of the tasks."""
 
-    def ask(number: int) -> list[Answer]:
+    def ask(number: int) -> list[TaskResult]:
         task, options = tasks[number], storage_options or None
         dataset = open_version(task.address, task.version, options)
         updated, removed = delete_written(dataset, task.deletions, options)
         left = {"table": task.table_key, "updated": updated, "removed": removed}
-        return [Answer("left", left)]
+        return [TaskResult("left", left)]
 
     return ask
 

@@ -15,14 +15,91 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
-from omnigraph.loading.answers import Answer, Ask, Work, one_number
-from omnigraph.loading.tally import RowTally
 from omnigraph.pipeline.spark.interrupts import interrupts_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
+
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple
+
+RESULTS_SCHEMA = "task int, kind string, payload string"
+"""The Spark schema of what a task says."""
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a worker of Spark does: numbers of tasks in, rows out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """One thing that a task says."""
+
+    kind: str
+    payload: dict[str, Any]
+    task: int = -1
+    """Who says it; -1 where nobody asks."""
+
+
+TaskFunction = Callable[[int], Sequence[TaskResult]]
+"""What one task does, by its number."""
+
+
+def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """The numbers that Spark gives a worker."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def task_batch(number: int) -> Iterator[pa.RecordBatch]:
+    """A number as Spark would give it."""
+    return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
+
+
+def encode_results(task: int, answers: Sequence[TaskResult]) -> pa.RecordBatch:
+    """What a task says, as rows of `RESULTS_SCHEMA`."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([task] * len(answers), pa.int32()),
+            pa.array([each.kind for each in answers], pa.string()),
+            pa.array([json.dumps(each.payload, default=astuple) for each in answers], pa.string()),
+        ],
+        names=["task", "kind", "payload"],
+    )
+
+
+def decode_result(row: Any) -> TaskResult:
+    """The opposite, from a row as Spark collects it."""
+    return TaskResult(row["kind"], json.loads(row["payload"]), row["task"])
+
+
+def decode_results(rows: Iterable[Any]) -> list[TaskResult]:
+    """The same for several rows."""
+    return list(map(decode_result, rows))
+
+
+class RowCounter:
+    """A count that many threads add to and one reads, without waiting for each other."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []
+
+    def add(self, rows: int) -> None:
+        """Take note of rows."""
+        self._counts.append(rows)  # one step for all threads, which adding to a number is not
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._counts.clear()
+
+    @property
+    def rows(self) -> int:
+        """All of them so far."""
+        return sum(self._counts)
+
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -72,7 +149,7 @@ class Watch(Protocol):
         ...
 
 
-class Jobs:
+class TaskRunner:
     """The jobs of one operation: on Spark, or without a session by threads of this process."""
 
     def __init__(
@@ -83,13 +160,13 @@ class Jobs:
         self._watch = watch
         self._tasks: dict[str, int] = {}
         """Of each stage that has run."""
-        self.tally = RowTally()
-        """Of the threads that work `here`, in the stage that runs."""
+        self.tally = RowCounter()
+        """Of the threads, in the stage that runs."""
         self.stopped = threading.Event()
-        """Set when one of the threads that work `here` has failed, or somebody pressed Ctrl-C."""
+        """Set when one of the threads has failed, or the user pressed Ctrl-C."""
 
     @property
-    def here(self) -> bool:
+    def uses_threads(self) -> bool:
         """Whether threads of this process do the work."""
         return self._session is None
 
@@ -162,26 +239,26 @@ class Jobs:
 
     def began(self) -> None:
         """Start Spark if it does the work, and tell where it shows what it does, if it does."""
-        ui = None if self.here else self.spark.sparkContext.uiWebUrl
+        ui = None if self.uses_threads else self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
             self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
 
     def _group(self, stage: str) -> str:
         return f"omnigraph-{self._operation_id}-{stage}"
 
-    def answers(self, stage: str, label: str, count: int, ask: Ask) -> list[Answer]:
+    def answers(self, stage: str, label: str, count: int, ask: TaskFunction) -> list[TaskResult]:
         """What tasks with the numbers below ``count`` answer.
 
-        Spark gives each number to a worker, unless all of it is done `here`.
+        Spark gives each number to a worker, unless threads run them.
         """
         said = (
-            self.each_here(stage, range(count), ask)
-            if self.here
-            else self.each_on_workers(stage, label, count, ask)
+            self.map_threads(stage, range(count), ask)
+            if self.uses_threads
+            else self.map_workers(stage, label, count, ask)
         )
         return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
 
-    def each_on_workers(
+    def map_workers(
         self, stage: str, label: str, count: int, function: Callable[[int], T]
     ) -> list[T]:
         """The results of a function for the numbers below ``count``, by workers, in order.
@@ -196,12 +273,12 @@ class Jobs:
 
         return self.run(stage, label, collect) if count else []
 
-    def batches_here(self, stage: str, count: int, work: Work) -> list[pa.RecordBatch]:
+    def thread_batches(self, stage: str, count: int, work: ArrowFunction) -> list[pa.RecordBatch]:
         """What ``work`` gives for the numbers below ``count``, done by this process."""
-        given = self.each_here(stage, range(count), lambda number: [*work(one_number(number))])
+        given = self.map_threads(stage, range(count), lambda number: [*work(task_batch(number))])
         return [batch for batches in given for batch in batches]
 
-    def each_here(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
+    def map_threads(self, stage: str, items: Iterable[S], function: Callable[[S], T]) -> list[T]:
         """The results of a function for some items, by threads of this process, in order."""
         self.stopped.clear()
         self.tally.clear()

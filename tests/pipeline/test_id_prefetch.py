@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
-from omnigraph.loading import ids_ahead
+from omnigraph.loading import upsert as upsert_module
 from tests.pipeline.test_fingerprints import alike
 from tests.pipeline.test_threads import after_first_check
 from tests.pipeline.test_upsert import rows
@@ -19,7 +19,7 @@ from tests.pipeline.test_upsert import rows
 @pytest.fixture(params=[True, False], ids=["ahead", "no room"])
 def graph(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     if not request.param:
-        monkeypatch.setattr(ids_ahead, "AHEAD_ROWS", 0)
+        monkeypatch.setattr(upsert_module, "PREFETCH_ROWS", 0)
     return omnigraph.init(tmp_path / "g.omni", "node N { k: String @key  n: I32 }")
 
 

@@ -1,0 +1,314 @@
+"""Stretches of input files that workers read on their own: cutting, and reading their bytes.
+
+A piece is a range of bytes of a text that has its records on lines, some row groups of a Parquet
+file, some fragments of a Lance dataset, or a whole file where no smaller stretch can be read.
+Several pieces make a task. Planning reads names, sizes and footers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph.errors import InputError, NotFound, SourceChanged
+from omnigraph.loading.files import Files, Stamp
+from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
+from omnigraph.loading.records.framing import CHUNK_BYTES
+from omnigraph.loading.records.ids import PIECES_MAX
+from omnigraph.loading.sources import (
+    FileSource,
+    FolderValues,
+    Format,
+    FoundFile,
+    FrameSource,
+    Source,
+    corrupt,
+    find_all,
+    type_of,
+)
+from omnigraph.schema.catalog import Catalog
+
+TASK_BYTES_MIN = 4 << 20
+TASK_BYTES_MAX = 128 << 20
+TASKS_PER_SLOT = 3
+WHOLE_BYTES_MAX = 32 << 20
+"""Text of the compatible grammar, and CSV, are cut only beyond this: finding out where they can be
+cut costs a look at them."""
+
+
+_LINE_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of one file that can be read on its own."""
+
+    index: int
+    """Within the load; ids are minted by it."""
+    path: str
+    format: Format
+    table_key: str | None
+    start: int = 0
+    """First byte of a text; a line belongs to the piece it starts in."""
+    end: int | None = None
+    """None: the file as a whole, which may be compressed."""
+    parts: tuple[int, ...] = ()
+    """Row groups of Parquet, fragments of Lance; none for all."""
+    first: int = 0
+    """Records of the file before this piece, as far as they were known when it was planned."""
+    stamp: Stamp | None = None
+    """Size and time of the file when the load began."""
+    name: str | None = None
+    folder_values: FolderValues = ()
+    """Columns that are in the names of the file's folders."""
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.name or self.path
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it is a part of a text."""
+        return self.end is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Pieces that one worker reads, one after another."""
+
+    index: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """Everything a load will read."""
+
+    files: tuple[FoundFile, ...]
+    tasks: tuple[Task, ...]
+    frames: tuple[FrameSource, ...] = ()
+    first_frame: int = 0
+    """The number of the first frame's piece; its partitions follow."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(found.size for found in self.files)
+
+    @property
+    def pieces(self) -> dict[int, Piece]:
+        """Every piece by its number."""
+        return {piece.index: piece for task in self.tasks for piece in task.pieces}
+
+
+def plan_sources(
+    sources: Sequence[Source], catalog: Catalog, *, slots: int, lines_only: bool
+) -> InputPlan:
+    """Find the files of ``sources`` and cut them for ``slots`` workers.
+
+    ``lines_only`` says that graph records stand on lines, as the strict grammar demands. Raises
+    `NotFound` and `InputError` naming the path or type that is not there.
+    """
+    frames = tuple(each for each in sources if isinstance(each, FrameSource))
+    for source in sources:
+        if source.table_key is not None:
+            type_of(source.table_key, catalog)
+    files = find_all(each for each in sources if isinstance(each, FileSource))
+    total = sum(found.size for found in files)
+    aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
+    cut = [
+        (found, list(_pieces(found, aim, lines_only=lines_only)))
+        for found in files
+        if found.size or found.format == "lance"
+    ]
+    tasks = list(_tasks(cut, aim))
+    count = sum(len(task.pieces) for task in tasks)
+    if count > PIECES_MAX // 2:
+        raise InputError(
+            f"the input has {count} pieces, at most {PIECES_MAX // 2} are allowed",
+            hint="load it in parts, or put small files together",
+        )
+    return InputPlan(tuple(files), tuple(tasks), frames, first_frame=count)
+
+
+# --- cutting --------------------------------------------------------------------------------------
+
+
+def _pieces(found: FoundFile, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+    stamp = None if found.format == "lance" else found.stamp
+    whole = Piece(
+        0,
+        found.path,
+        found.format,
+        found.table_key,
+        stamp=stamp,
+        name=found.name,
+        folder_values=found.folder_values,
+    )
+    try:
+        yield from _cut(whole, found, aim, lines_only=lines_only)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise corrupt(whole.shown, error) from error
+
+
+def _cut(whole: Piece, found: FoundFile, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+    if found.is_compressed:
+        yield whole
+    elif found.format == "parquet":
+        yield from _row_groups(whole, aim)
+    elif found.format == "lance":
+        yield from _fragments(whole, aim)
+    elif found.format in ("records", "json"):
+        is_cut = found.size > (aim if lines_only or found.format == "json" else WHOLE_BYTES_MAX)
+        yield from _ranges(whole, found.size, aim) if is_cut else [whole]
+    elif found.format == "csv" and found.size > WHOLE_BYTES_MAX:
+        yield from _csv_ranges(whole, found.size, aim)
+    else:
+        yield whole
+
+
+def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
+    for start in range(0, size, aim):
+        yield replace(whole, start=start, end=min(start + aim, size))
+
+
+def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
+    """Ranges of whole rows: not every line break ends one."""
+    start = end = 0
+    step = min(aim, 1 << 20)
+    with (
+        Files.of_environment([whole.path]).open(whole.path) as stream,
+        # Whoever reads that row has more to say about it.
+        suppress(RowTooLong),
+    ):
+        blocks = iter(lambda: stream.read(step), b"")
+        for block in row_blocks(blocks, delimiter_of(whole.path), step):
+            if end - start >= aim:
+                yield replace(whole, start=start, end=end)
+                start = end
+            end += len(block.raw)
+    yield replace(whole, start=start, end=size)
+
+
+def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
+    with Files.of_environment([whole.path]).open(whole.path) as stream:
+        footer = pq.read_metadata(stream)
+    parts: list[int] = []
+    held = first = rows = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        parts.append(number)
+        held += group.total_byte_size
+        rows += group.num_rows
+        if held >= aim:
+            yield replace(whole, parts=tuple(parts), first=first)
+            parts, held, first = [], 0, rows
+    if parts:
+        yield replace(whole, parts=tuple(parts), first=first)
+
+
+def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
+    import lance
+
+    try:
+        options = dict(Files.of_environment([whole.path]).s3) or None
+        dataset = lance.dataset(whole.path, storage_options=options)
+    except (OSError, ValueError) as error:
+        raise corrupt(whole.shown, error) from error
+    # Pinned to the version seen now: numbers of fragments mean nothing without it.
+    pinned = replace(whole, start=dataset.version)
+    first = 0
+    for fragment in dataset.get_fragments():
+        yield replace(pinned, parts=(fragment.fragment_id,), first=first)
+        first += fragment.count_rows()
+
+
+def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[Task]:
+    """Pieces in tasks of at most ``aim`` bytes, unless one has more: the last may not take long.
+
+    The ranges of a text have tasks of their own: if it turns out that it cannot be read in ranges,
+    what they wrote has to be told from the rest.
+    """
+    index = number = 0
+    held: list[Piece] = []
+    held_bytes = 0
+    for found, pieces in cut:
+        size = found.size // max(1, len(pieces))
+        for piece in pieces:
+            numbered = replace(piece, index=number)
+            number += 1
+            if piece.is_range:
+                yield Task(index, (numbered,))
+                index += 1
+                continue
+            if held and held_bytes + size > aim:
+                yield Task(index, tuple(held))
+                index, held, held_bytes = index + 1, [], 0
+            held.append(numbered)
+            held_bytes += size
+    if held:
+        yield Task(index, tuple(held))
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def require_unchanged(piece: Piece, files: Files) -> None:
+    """Refuse a file that is not the one the load was planned with."""
+    if piece.stamp is None:
+        return
+    found = files.stat(piece.path)
+    if found is None:
+        raise NotFound(f"{piece.shown} vanished while it was loaded", details={"file": piece.path})
+    if found != piece.stamp:
+        raise SourceChanged(
+            f"{piece.shown} changed while it was loaded",
+            hint="load a file once its writer is done with it",
+            details={"file": piece.path},
+        )
+
+
+def blocks_of(piece: Piece, files: Files) -> Iterator[bytes]:
+    """The bytes of a piece of a text: of a range, the lines that start in it."""
+    try:
+        if piece.end is None:
+            with files.stream(piece.path) as stream:
+                while block := stream.read(CHUNK_BYTES):
+                    yield block
+            return
+        with files.open(piece.path) as stream:
+            yield from _range(stream, piece.start, piece.end)
+    except OSError as error:
+        raise corrupt(piece.shown, error) from error
+
+
+def _range(stream: Any, start: int, end: int) -> Iterator[bytes]:
+    if start:
+        stream.seek(start - 1)
+        start += len(_line(stream)) - 1
+    while start < end:
+        stream.seek(start)
+        block = stream.read(min(end - start, CHUNK_BYTES))
+        if not block:
+            return
+        start += len(block)
+        if start == end and not block.endswith(b"\n"):
+            block += _line(stream)
+        yield block
+
+
+def _line(stream: Any) -> bytes:
+    """What is left of a line."""
+    held: list[bytes] = []
+    while block := stream.read(_LINE_BYTES):
+        end = block.find(b"\n") + 1
+        if end:
+            return b"".join([*held, block[:end]])
+        held.append(block)
+    return b"".join(held)

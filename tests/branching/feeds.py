@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import omnigraph as og
-from omnigraph.model.change_pages import ChangeBlock, EntityRecord, FeedPage
-from omnigraph.model.changes import EntityChange, Image
+from omnigraph.model.changes import ChangeBlock, EntityChange, EntityRecord, FeedPage, Image
 from tests.branching.histories import Content
 
 Change = tuple[str, str, str]

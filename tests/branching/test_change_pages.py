@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import ChangeCursorRejected, InputError, LimitExceeded
-from omnigraph.model.change_pages import BYTES_DEFAULT, CHANGES_MAX, CommitPage, PageLimits
+from omnigraph.model.changes import BYTES_DEFAULT, CHANGES_MAX, CommitPage, PageLimits
 from tests.branching.feeds import head
 from tests.branching.histories import city, delete, edge, load, person, seeded
 

@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import StorageError
-from omnigraph.model.change_pages import CommitPage, FeedPage
+from omnigraph.model.changes import CommitPage, FeedPage
 from tests.cli.conftest import Run
 
 ADD = "query add($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"

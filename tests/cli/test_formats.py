@@ -13,8 +13,7 @@ import pytest
 
 from omnigraph.cli.formats import write_result
 from omnigraph.cli.output import ColorMode, Output
-from omnigraph.model.explanation import Explanation
-from omnigraph.model.result import ReadTarget, Result
+from omnigraph.model.result import Explanation, ReadTarget, Result
 from omnigraph.model.text_table import TextTable
 
 COMMIT = "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"

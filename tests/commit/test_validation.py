@@ -11,7 +11,7 @@ import pytest
 from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InternalError
-from omnigraph.model.conflicts import ConflictKind
+from omnigraph.model.merging import ConflictKind
 from tests.commit.conftest import MemoryView, catalog_of, change_of, changes_of, graph_of, rows_of
 
 CATALOG = catalog_of(

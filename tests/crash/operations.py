@@ -19,8 +19,8 @@ from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, Conflict, HistoricalVersionReclaimed, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.model.cleaning import CleanupReceipt
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.upkeep import CleanupReceipt
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph.errors import MergeConflicts
-from omnigraph.model.conflicts import ConflictKind, MergeConflict
+from omnigraph.model.merging import ConflictKind, MergeConflict
 
 
 def test_kinds_are_those_of_the_wire() -> None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.model.explanation import ExplainedRun, ExplainedStep, Explanation
-from omnigraph.model.result import ReadTarget, Result
+from omnigraph.model.result import ExplainedRun, ExplainedStep, Explanation, ReadTarget, Result
 
 MOMENT = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
 COMMIT = "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"

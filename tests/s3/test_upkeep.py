@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import HistoricalVersionReclaimed, UncoveredDrift
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.model.optimizing import OptimizedTable
+from omnigraph.model.upkeep import OptimizedTable
 from omnigraph.storage.indexes import indexes_of
 from tests.upkeep.behind_the_back import compacted, deleted
 

@@ -28,7 +28,7 @@ from omnigraph.errors import (
     UncoveredDrift,
 )
 from omnigraph.graph import open_graph
-from omnigraph.model.cleaning import CleanedTable, CleanupReceipt
+from omnigraph.model.upkeep import CleanedTable, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.upkeep import cleanup as cleanup_module
 from omnigraph.upkeep import concurrency

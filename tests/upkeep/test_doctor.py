@@ -17,8 +17,7 @@ from omnigraph.cli.main import main
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import NotFound, RecoveryRequired
 from omnigraph.graph import doctor, open_graph
-from omnigraph.model.diagnosis import Diagnosis
-from omnigraph.model.findings import Finding
+from omnigraph.model.upkeep import Diagnosis, Finding
 from tests.crash import processes
 from tests.storage.footprint import footprint
 from tests.upkeep.behind_the_back import deleted, table

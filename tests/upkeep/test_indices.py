@@ -17,7 +17,7 @@ from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, InputError, NotFound, UncoveredDrift
 from omnigraph.graph import open_graph
-from omnigraph.model.indexes import IndexReceipt
+from omnigraph.model.upkeep import IndexReceipt
 from omnigraph.storage import table_upkeep
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of

@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.ids import MINT, ulid_at
-from omnigraph.model.cleaning import CleanedTable
+from omnigraph.model.upkeep import CleanedTable
 from omnigraph.storage.layout import LOAD_SCRATCH, load_scratch_name
 from omnigraph.upkeep.load_scratch import ABANDONED_DAYS
 

@@ -19,8 +19,7 @@ from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph
-from omnigraph.model.indexes import IndexSpec
-from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
+from omnigraph.model.upkeep import IndexSpec, OptimizedTable, OptimizeReceipt
 from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage import table_upkeep
 from omnigraph.storage.datasets import Handle, LanceStore

@@ -8,7 +8,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import StorageError
-from omnigraph.model.cleaning import CleanedTable
+from omnigraph.model.upkeep import CleanedTable
 from omnigraph.storage.layout import PAST_SCHEMAS
 from omnigraph.upkeep import cleanup as cleanup_module
 

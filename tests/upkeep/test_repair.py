@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import InputError, RecoveryRequired, UncoveredDrift
 from omnigraph.graph import open_graph
-from omnigraph.model.repairing import RepairedTable, RepairReceipt
+from omnigraph.model.upkeep import RepairedTable, RepairReceipt
 from omnigraph.storage.table_history import operations_since
 from omnigraph.upkeep import repair as repair_module
 from omnigraph.upkeep.repair import plan_repair

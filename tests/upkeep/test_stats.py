@@ -13,7 +13,7 @@ from omnigraph.cli.main import main
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import open_graph
-from omnigraph.model.statistics import GraphStats, TableStats
+from omnigraph.model.upkeep import GraphStats, TableStats
 from omnigraph.storage import table_sizes
 from omnigraph.storage.indexes import indexes_of
 from tests.crash import processes

@@ -21,8 +21,7 @@ from omnigraph.branching.moments import Moment, SchemaHistory, moments, reclaime
 from omnigraph.branching.table_rows import TableRows, chunked
 from omnigraph.branching.wanted_types import WantedTypes
 from omnigraph.commit.kernel import Kernel
-from omnigraph.model.change_pages import EntityRecord, Handshake
-from omnigraph.model.changes import ChangeFilter
+from omnigraph.model.changes import ChangeFilter, EntityRecord, Handshake
 
 
 class ChangeBaseline:

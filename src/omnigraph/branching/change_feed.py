@@ -24,8 +24,7 @@ from omnigraph.errors import (
     ChangeFeedGap,
     InputError,
 )
-from omnigraph.model.change_pages import ChangeBlock, FeedPage, PageLimits
-from omnigraph.model.changes import ChangeFilter
+from omnigraph.model.changes import ChangeBlock, ChangeFilter, FeedPage, PageLimits
 from omnigraph.model.ids import normalize_commit_id
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow

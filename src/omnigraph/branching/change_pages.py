@@ -21,8 +21,7 @@ from omnigraph.branching.history import first_commit
 from omnigraph.branching.moments import SchemaHistory
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import ChangeCursorRejected
-from omnigraph.model.change_pages import CommitPage, PageLimits
-from omnigraph.model.changes import ChangeFilter, EntityChange
+from omnigraph.model.changes import ChangeFilter, CommitPage, EntityChange, PageLimits
 
 ROWS_PER_READ = 1_024
 """Entities whose images are fetched at once; few enough that a page of wide ones stays small."""

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import orjson
 
 from omnigraph.errors import ChangeCursorRejected
-from omnigraph.model.change_pages import COMMITS_MAX
-from omnigraph.model.changes import ChangeFilter
+from omnigraph.model.changes import COMMITS_MAX, ChangeFilter
 from omnigraph.model.ids import EntityKind
 
 FORMAT = 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from omnigraph.errors import InputError, NotFound
-from omnigraph.model.conflicts import ConflictPolicy, MergeGranularity
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog
 from omnigraph.syntax.suggest import did_you_mean
 

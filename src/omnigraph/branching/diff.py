@@ -13,15 +13,17 @@ import pyarrow as pa
 
 from omnigraph.branching.delta import TableDelta
 from omnigraph.branching.table_rows import ROWS_PER_READ
-from omnigraph.model.change_text import MARKS, difference, subject
 from omnigraph.model.changes import (
     CHANGE_OPS,
+    MARKS,
     ChangeFilter,
     ChangeOp,
     Endpoints,
     EntityChange,
     Image,
     TypeCounts,
+    difference,
+    subject,
 )
 from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.text_table import TextTable

@@ -22,10 +22,8 @@ from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.validation import validate
 from omnigraph.errors import Conflict
-from omnigraph.model.change_text import image_values
-from omnigraph.model.changes import Image
-from omnigraph.model.conflicts import ConflictKind, MergeConflict, RowConflict
-from omnigraph.model.merging import PlannedType
+from omnigraph.model.changes import Image, image_values
+from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.reader import SnapshotReader

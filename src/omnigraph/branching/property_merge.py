@@ -11,7 +11,7 @@ from omnigraph.branching.spill import CollectedRows
 from omnigraph.branching.table_rows import ROWS_PER_READ, Mask, RowsAt, chunked, same_blobs
 from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import ID
-from omnigraph.model.conflicts import ConflictPolicy
+from omnigraph.model.merging import ConflictPolicy
 from omnigraph.storage.positions import Positions
 
 WITH_BLOBS_AT_ONCE = 16

@@ -21,7 +21,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent
 from omnigraph.errors import ChangeDiffRefused, NotFound
 from omnigraph.model.merging import MergePlan
-from omnigraph.model.replays import ReplayReceipt
+from omnigraph.model.receipts import ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.snapshot import ManifestState

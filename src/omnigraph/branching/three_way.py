@@ -29,7 +29,7 @@ from omnigraph.branching.property_merge import merge_properties
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
 from omnigraph.errors import InternalError
-from omnigraph.model.conflicts import ConflictKind
+from omnigraph.model.merging import ConflictKind
 from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.positions import Positions
 

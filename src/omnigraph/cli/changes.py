@@ -13,10 +13,18 @@ from omnigraph.cli.moments import moment
 from omnigraph.cli.output import Line, Output, Styled
 from omnigraph.cli.tables import table
 from omnigraph.errors import MergeConflicts
-from omnigraph.model.change_text import MARKS, difference, short, spelled, subject
-from omnigraph.model.changes import EntityChange, EntityVersion, TypeCounts
+from omnigraph.model.changes import (
+    MARKS,
+    EntityChange,
+    EntityVersion,
+    TypeCounts,
+    difference,
+    short,
+    spelled,
+    subject,
+)
 from omnigraph.model.merging import HEADERS, MergePlan
-from omnigraph.model.replays import ReplayReceipt
+from omnigraph.model.receipts import ReplayReceipt
 from omnigraph.model.text_table import one_line
 
 CHANGES_SHOWN = 50

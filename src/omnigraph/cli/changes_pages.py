@@ -13,8 +13,7 @@ from omnigraph.cli.changes import change_line
 from omnigraph.cli.moments import moment
 from omnigraph.cli.output import Line, Output, Styled
 from omnigraph.cli.tables import table
-from omnigraph.model.change_pages import CHANGES_DEFAULT, CommitPage, FeedPage
-from omnigraph.model.changes import CHANGE_OPS, CommitCause
+from omnigraph.model.changes import CHANGE_OPS, CHANGES_DEFAULT, CommitCause, CommitPage, FeedPage
 
 PageLimitOption = Annotated[
     int | None,

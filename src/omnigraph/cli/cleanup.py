@@ -14,7 +14,7 @@ from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import Capability, DestructiveUpkeep
 from omnigraph.cli.options import ConfirmFlag, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.cleaning import KEEP_FEW, CleanedTable, CleanupReceipt
+from omnigraph.model.upkeep import KEEP_FEW, CleanedTable, CleanupReceipt
 
 EXAMPLES = """
 omnigraph cleanup team.omni --keep 10

@@ -11,7 +11,7 @@ from omnigraph.cli.help import Capability, GraphCommand
 from omnigraph.cli.options import JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.cli.stats import finding_lines
-from omnigraph.model.diagnosis import Diagnosis
+from omnigraph.model.upkeep import Diagnosis
 
 EXAMPLES = """
 omnigraph doctor team.omni

@@ -10,7 +10,7 @@ import typer
 from omnigraph.cli.help import Capability, GraphCommand
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.indexes import IndexedTable, IndexKind, IndexReceipt
+from omnigraph.model.upkeep import IndexedTable, IndexKind, IndexReceipt
 
 EXAMPLES = """
 omnigraph index team.omni

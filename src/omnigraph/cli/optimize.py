@@ -9,7 +9,7 @@ import typer
 from omnigraph.cli.help import Capability, GraphCommand
 from omnigraph.cli.options import JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
+from omnigraph.model.upkeep import OptimizedTable, OptimizeReceipt
 
 EXAMPLES = """
 omnigraph optimize team.omni

@@ -18,7 +18,7 @@ from omnigraph.cli.options import (
     UriArgument,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.repairing import RepairedTable, RepairReceipt
+from omnigraph.model.upkeep import RepairedTable, RepairReceipt
 
 EXAMPLES = """
 omnigraph repair team.omni

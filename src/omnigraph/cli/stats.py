@@ -9,8 +9,7 @@ import typer
 from omnigraph.cli.help import Capability, GraphCommand
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.findings import Finding
-from omnigraph.model.statistics import GraphStats, IndexStats, TableStats
+from omnigraph.model.upkeep import Finding, GraphStats, IndexStats, TableStats
 
 EXAMPLES = """
 omnigraph stats team.omni

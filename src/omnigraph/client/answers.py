@@ -10,14 +10,17 @@ import pyarrow as pa
 
 from omnigraph.client.exchange import Answer
 from omnigraph.errors import UnexpectedAnswer
-from omnigraph.model.change_pages import (
+from omnigraph.model.changes import (
     ChangeBlock,
+    CommitCause,
     CommitPage,
+    Endpoints,
+    EntityChange,
     EntityRecord,
     FeedPage,
     Handshake,
+    Image,
 )
-from omnigraph.model.changes import CommitCause, Endpoints, EntityChange, Image
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -29,8 +32,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     SchemaApplyReceipt,
 )
-from omnigraph.model.result import ReadTarget, Result
-from omnigraph.model.summaries import SnapshotSummary, TableSummary
+from omnigraph.model.result import ReadTarget, Result, SnapshotSummary, TableSummary
 from omnigraph.wire.headers import ARROW_METADATA, ARROW_STREAM
 from omnigraph.wire.queries import QueryCatalog, QueryEntry
 from omnigraph.wire.service import GraphList, Health, ServedGraph

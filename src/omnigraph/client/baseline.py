@@ -8,7 +8,7 @@ from omnigraph.client.answers import baseline_line
 from omnigraph.client.connection import AsyncStream, Stream
 from omnigraph.client.lines import LineBuffer
 from omnigraph.errors import UnexpectedAnswer
-from omnigraph.model.change_pages import EntityRecord, Handshake
+from omnigraph.model.changes import EntityRecord, Handshake
 
 _HANDSHAKE = b'{"baseline"'
 

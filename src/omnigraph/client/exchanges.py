@@ -11,7 +11,7 @@ from omnigraph.client.exchange import Exchange, json_body, query_items
 from omnigraph.client.texts import HasText, Text
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.model.blobs import BlobSelector
-from omnigraph.model.change_pages import CommitPage, FeedPage
+from omnigraph.model.changes import CommitPage, FeedPage
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -22,8 +22,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     SchemaApplyReceipt,
 )
-from omnigraph.model.result import Result
-from omnigraph.model.summaries import SnapshotSummary
+from omnigraph.model.result import Result, SnapshotSummary
 from omnigraph.wire import operations
 from omnigraph.wire.base import Body, branch_name, read_document
 from omnigraph.wire.branches import CreateBranchRequest, MergeRequest

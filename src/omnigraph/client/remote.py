@@ -16,7 +16,7 @@ from omnigraph.client.failures import require_no_actor
 from omnigraph.client.lines import LineBuffer
 from omnigraph.client.records import Data, read_records
 from omnigraph.model.blobs import BlobSelector
-from omnigraph.model.change_pages import CommitPage, FeedPage
+from omnigraph.model.changes import CommitPage, FeedPage
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -27,8 +27,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     SchemaApplyReceipt,
 )
-from omnigraph.model.result import Result
-from omnigraph.model.summaries import SnapshotSummary
+from omnigraph.model.result import Result, SnapshotSummary
 from omnigraph.wire.queries import QueryEntry
 from omnigraph.wire.service import Health
 

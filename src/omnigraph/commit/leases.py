@@ -25,7 +25,7 @@ from omnigraph.effects.os_lock import OsLock, is_locked
 from omnigraph.effects.settings import positive_number
 from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
-from omnigraph.model.statistics import LeaseHolder
+from omnigraph.model.upkeep import LeaseHolder
 from omnigraph.storage.layout import LEASES
 
 log = logging.getLogger(__name__)

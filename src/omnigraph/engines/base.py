@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from omnigraph.errors import InputError
-from omnigraph.model.answer import Answer
+from omnigraph.model.result_json import ResultColumns
 from omnigraph.query.expressions import Nearest
 from omnigraph.query.plan import ReadPlan, RowCount
 from omnigraph.storage.reader import SnapshotReader
@@ -79,6 +79,6 @@ class Engine(Protocol):
         """What `--explain` and settings call it."""
         ...
 
-    def execute(self, run: Execution) -> Answer:
+    def execute(self, run: Execution) -> ResultColumns:
         """The rows of a plan over its snapshot."""
         ...

@@ -6,7 +6,7 @@ from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
 from omnigraph.graph.reading import ENGINES, READERS_KEPT_MAX
-from omnigraph.model.summaries import SnapshotSummary, TableSummary
+from omnigraph.model.result import SnapshotSummary, TableSummary
 from omnigraph.upkeep.automatic import VARIABLE as AUTO_OPTIMIZE_VARIABLE
 
 __all__ = [

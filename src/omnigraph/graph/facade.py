@@ -20,16 +20,15 @@ from omnigraph.commit.schema_apply import apply_schema
 from omnigraph.graph.reading import no_commit
 from omnigraph.graph.writing import GraphWriting
 from omnigraph.model.changes import EntityVersion
-from omnigraph.model.conflicts import ConflictPolicy, MergeGranularity
-from omnigraph.model.merging import MergePlan
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
     CommitInfo,
     MergeReceipt,
+    ReplayReceipt,
     SchemaApplyReceipt,
 )
-from omnigraph.model.replays import ReplayReceipt
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.storage.layout import MAIN
 from omnigraph.syntax.source import Source

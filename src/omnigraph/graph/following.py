@@ -14,8 +14,7 @@ from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.moments import SchemaHistory, moment_of
 from omnigraph.branching.wanted_types import WantedTypes
 from omnigraph.graph.reading import GraphReading
-from omnigraph.model.change_pages import CommitPage, FeedPage, PageLimits
-from omnigraph.model.changes import ChangeFilter
+from omnigraph.model.changes import ChangeFilter, CommitPage, FeedPage, PageLimits
 from omnigraph.storage.layout import MAIN
 
 

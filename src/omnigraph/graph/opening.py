@@ -17,8 +17,7 @@ from omnigraph.errors import InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
 from omnigraph.model.actors import check_declared_actor
-from omnigraph.model.diagnosis import Check, Diagnosis
-from omnigraph.model.findings import Finding
+from omnigraph.model.upkeep import Check, Diagnosis, Finding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.source import Source

@@ -25,10 +25,16 @@ from omnigraph.errors import (
 from omnigraph.graph.blobs import Blob, find_blob
 from omnigraph.graph.signatures import QuerySignature, signatures_of
 from omnigraph.model.blobs import BlobSelector
-from omnigraph.model.explanation import ExplainedRun, ExplainedStep, Explanation
 from omnigraph.model.parameters import bind_parameters
-from omnigraph.model.result import ReadTarget, Result
-from omnigraph.model.summaries import SnapshotSummary, TableSummary
+from omnigraph.model.result import (
+    ExplainedRun,
+    ExplainedStep,
+    Explanation,
+    ReadTarget,
+    Result,
+    SnapshotSummary,
+    TableSummary,
+)
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.explain import explain as plan_text

@@ -13,12 +13,16 @@ from omnigraph.commit.settling import Settlement
 from omnigraph.commit.write_path import WritePath
 from omnigraph.graph.following import GraphFollowing
 from omnigraph.graph.gate import WriteGate
-from omnigraph.model.cleaning import CleanupPolicy, CleanupReceipt
-from omnigraph.model.diagnosis import Diagnosis
-from omnigraph.model.indexes import IndexReceipt
-from omnigraph.model.optimizing import AutoOptimizeStatus, OptimizeReceipt
-from omnigraph.model.repairing import RepairReceipt
-from omnigraph.model.statistics import GraphStats
+from omnigraph.model.upkeep import (
+    AutoOptimizeStatus,
+    CleanupPolicy,
+    CleanupReceipt,
+    Diagnosis,
+    GraphStats,
+    IndexReceipt,
+    OptimizeReceipt,
+    RepairReceipt,
+)
 from omnigraph.storage.layout import MAIN
 from omnigraph.upkeep.abandoned import release_abandoned
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between

@@ -21,7 +21,7 @@ from omnigraph.loading.record_plan import LoadPlan, plan_load
 from omnigraph.loading.records.problems import Findings, Place, Problem, ProblemKind, Unit
 from omnigraph.loading.records.rows import TypedRows
 from omnigraph.model.arrow import ID, SRC
-from omnigraph.model.conflicts import ConflictKind
+from omnigraph.model.merging import ConflictKind
 
 EXISTING_HINT = "use mode merge to update existing entities"
 

@@ -285,3 +285,31 @@ def _commit_dict(commit: CommitInfo | None) -> dict[str, Any] | None:
 
 def _by_name(types: Iterable[LoadedType]) -> list[dict[str, Any]]:
     return [type.to_dict() for type in sorted(types, key=lambda type: type.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReceipt:
+    """What the changes of one commit, done again or undone, came to on a branch."""
+
+    verb: Literal["revert", "cherry-pick"]
+    of_commit_id: str
+    branch: str
+    inserted: int
+    updated: int
+    deleted: int
+    actor_id: str | None
+    commit: CommitInfo | None
+    """None when there was nothing to do."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "verb": self.verb,
+            "of_commit_id": self.of_commit_id,
+            "branch": self.branch,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "actor_id": self.actor_id,
+            "commit": None if self.commit is None else self.commit.to_dict(),
+        }

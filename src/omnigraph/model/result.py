@@ -14,13 +14,103 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InputError
-from omnigraph.model.answer import Answer
-from omnigraph.model.explanation import Explanation
-from omnigraph.model.result_json import rows_to_python
+from omnigraph.model.result_json import ResultColumns, rows_to_python
 from omnigraph.model.text_table import TextTable, cell_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """One step of a plan as it ran."""
+
+    step: str
+    strategy: str
+    rows: int
+    """Rows that came out of it."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "step": self.step,
+            "strategy": self.strategy,
+            "rows": self.rows,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRun:
+    """One execution of a plan."""
+
+    engine: str
+    seconds: float
+    steps: tuple[ExplainedStep, ...]
+    storage: Mapping[str, Any]
+    """`requests`, serial `round_trips`, and `calls` by kind and verb."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "engine": self.engine,
+            "seconds": self.seconds,
+            "steps": [step.to_dict() for step in self.steps],
+            "storage": dict(self.storage),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The typed plan of a query and, if it ran, how."""
+
+    plan: tuple[str, ...]
+    """One line a step, indented by nesting."""
+    run: ExplainedRun | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form; what did not run has only its plan."""
+        return {"plan": list(self.plan)} | (self.run.to_dict() if self.run is not None else {})
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.plan, *(_run_lines(self.run) if self.run is not None else ())])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def _run_lines(run: ExplainedRun) -> Iterator[str]:
+    yield ""
+    yield f"ran on the {run.engine} engine in {_duration(run.seconds)}"
+    cells = [("step", "strategy", "rows", "time")]
+    cells += [
+        (step.step, step.strategy, str(step.rows), _duration(step.seconds)) for step in run.steps
+    ]
+    if run.steps:
+        first, second, third, fourth = (
+            max(map(len, column)) for column in zip(*cells, strict=True)
+        )
+        for step, strategy, rows, time in cells:
+            yield f"  {step:<{first}}  {strategy:<{second}}  {rows:>{third}}  {time:>{fourth}}"
+    calls = [
+        f"{number} {kind} {verb}"
+        for kind, verbs in run.storage["calls"].items()
+        for verb, number in verbs.items()
+    ]
+    requests, round_trips = run.storage["requests"], run.storage["round_trips"]
+    said = f"storage: {requests} requests in {round_trips} round trips"
+    yield f"{said} ({', '.join(calls)})" if calls else said
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
 
 ROWS_SHOWN_MAX = 20
 """Rows that a result shows of itself; asking for them gives all."""
@@ -55,7 +145,7 @@ class Result:
 
     def __init__(
         self,
-        rows: pa.Table | Answer,
+        rows: pa.Table | ResultColumns,
         *,
         query_name: str,
         target: ReadTarget,
@@ -63,7 +153,7 @@ class Result:
         explain: Explanation | None = None,
     ) -> None:
         self._made = rows if isinstance(rows, pa.Table) else None
-        self._columns = Answer.of(rows) if isinstance(rows, pa.Table) else rows
+        self._columns = ResultColumns.of(rows) if isinstance(rows, pa.Table) else rows
         self.query_name = query_name
         self.target = target
         self.graph_commit_id = graph_commit_id
@@ -88,7 +178,7 @@ class Result:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            yield from _python_rows(Answer.of(batch))
+            yield from _python_rows(ResultColumns.of(batch))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts."""
@@ -179,7 +269,7 @@ class Result:
 
     def text_rows(self, limit: int | None = None) -> list[list[str]]:
         """The cells of the first rows as texts, nested values as JSON."""
-        shown = self._columns if limit is None else Answer.of(self._table.slice(0, limit))
+        shown = self._columns if limit is None else ResultColumns.of(self._table.slice(0, limit))
         return [[cell_text(value) for value in row.values()] for row in rows_to_python(shown)]
 
     def __repr__(self) -> str:
@@ -229,7 +319,7 @@ def _not_installed(method: str, library: str) -> InputError:
 # --- Python values --------------------------------------------------------------------------------
 
 
-def _python_rows(rows: Answer) -> list[dict[str, Any]]:
+def _python_rows(rows: ResultColumns) -> list[dict[str, Any]]:
     if not rows.arrays:
         return [{} for _ in range(rows.row_count)]
     columns = [_python_column(column) for column in rows.arrays]
@@ -263,3 +353,39 @@ def _in_utc(value: Any) -> Any:
         case dict():
             return {name: _in_utc(item) for name, item in value.items()}
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """One type of a snapshot."""
+
+    entity_kind: str
+    type_name: str
+    dataset_path: str
+    published_dataset_version: int
+    native_dataset_branch: str | None
+    entity_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """What a branch holds at its head."""
+
+    graph_branch: str
+    graph_commit_id: str
+    graph_manifest_version: int
+    internal_schema_version: int
+    datasets: tuple[TableSummary, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "graph_branch": self.graph_branch,
+            "graph_commit_id": self.graph_commit_id,
+            "graph_manifest_version": self.graph_manifest_version,
+            "internal_schema_version": self.internal_schema_version,
+            "datasets": [
+                {name: getattr(entry, name) for name in TableSummary.__slots__}
+                for entry in self.datasets
+            ],
+        }

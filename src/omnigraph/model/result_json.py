@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
@@ -16,7 +17,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
-from omnigraph.model.answer import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumns:
+    """Arrow columns of one length, with their names.
+
+    A small answer is often wanted as Python rows and nothing else. Arrow checks a table when it is
+    made, and lets other threads run meanwhile: for one row that takes longer than the query.
+    """
+
+    names: Sequence[str]
+    arrays: Sequence[pa.Array | pa.ChunkedArray]
+    row_count: int
+
+    @classmethod
+    def of(cls, table: pa.Table | pa.RecordBatch) -> ResultColumns:
+        """The columns of a table."""
+        return cls(table.schema.names, table.columns, table.num_rows)
+
+    def table(self) -> pa.Table:
+        """The columns as a table."""
+        return pa.table(list(self.arrays), names=list(self.names))
+
 
 SAFE_INTEGER_MAX = 2**53 - 1
 """The largest integer a JavaScript number holds exactly."""
@@ -27,13 +50,13 @@ a server that answers many small questions would spend its time handing over to 
 
 
 def rows_to_python(
-    rows: pa.Table | pa.RecordBatch | Answer, *, safe_integers: bool = False
+    rows: pa.Table | pa.RecordBatch | ResultColumns, *, safe_integers: bool = False
 ) -> list[dict[str, Any]]:
     """The rows as objects that any JSON encoder writes correctly.
 
     With ``safe_integers``, integers beyond `SAFE_INTEGER_MAX` either way become decimal strings.
     """
-    columns = rows if isinstance(rows, Answer) else Answer.of(rows)
+    columns = rows if isinstance(rows, ResultColumns) else ResultColumns.of(rows)
     values = [_column(column, safe_integers) for column in columns.arrays]
     return _rows(columns.names, values, columns.row_count)
 

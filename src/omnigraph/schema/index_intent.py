@@ -6,8 +6,8 @@ but the upkeep of a graph reads this to act on it.
 
 from __future__ import annotations
 
-from omnigraph.model.indexes import IndexSpec
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.upkeep import IndexSpec
 from omnigraph.schema.catalog import EdgeType, NodeType
 
 

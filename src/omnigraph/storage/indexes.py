@@ -16,7 +16,7 @@ from lance.dataset import Index
 
 from omnigraph.effects.io_counters import count
 from omnigraph.errors import InternalError
-from omnigraph.model.indexes import IndexKind, IndexSpec, PendingIndex
+from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.datasets import lance_failure
 
 VECTORS_PER_PARTITION = 4_096

@@ -21,7 +21,7 @@ from typing import Protocol
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.dataset import Index
 
-from omnigraph.model.indexes import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
+from omnigraph.model.upkeep import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT, Rewrite, stage_rewrite
 from omnigraph.storage.indexes import (
     TableIndex,

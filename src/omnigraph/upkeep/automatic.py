@@ -20,7 +20,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.effects.settings import report_unusable
 from omnigraph.errors import Busy, Conflict, InputError, RecoveryRequired
-from omnigraph.model.optimizing import AutoOptimizeStatus
+from omnigraph.model.upkeep import AutoOptimizeStatus
 from omnigraph.storage.table_upkeep import RECENT
 from omnigraph.upkeep.optimize import optimize
 from omnigraph.upkeep.pending import pending_operations

@@ -20,8 +20,8 @@ from omnigraph.commit.leases import GRAPH_SCOPE, Lease
 from omnigraph.commit.schema_contract import accepted_tables
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
-from omnigraph.model.cleaning import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow

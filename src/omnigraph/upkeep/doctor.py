@@ -14,10 +14,16 @@ import pyarrow as pa
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
-from omnigraph.model.cleaning import KEEP_RECOMMENDED, CleanupPolicy
-from omnigraph.model.diagnosis import Check, Diagnosis
-from omnigraph.model.findings import Finding, FindingCode, command_on
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
+from omnigraph.model.upkeep import (
+    KEEP_RECOMMENDED,
+    Check,
+    CleanupPolicy,
+    Diagnosis,
+    Finding,
+    FindingCode,
+    command_on,
+)
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.index_intent import declared_indexes

@@ -15,7 +15,7 @@ from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import UPKEEP_ACTOR, Intent
-from omnigraph.model.indexes import IndexedTable, IndexReceipt, IndexSpec, PendingIndex
+from omnigraph.model.upkeep import IndexedTable, IndexReceipt, IndexSpec, PendingIndex
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.index_intent import declared_indexes

@@ -15,7 +15,7 @@ from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
-from omnigraph.model.optimizing import OptimizedTable, OptimizeReceipt
+from omnigraph.model.upkeep import OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.index_intent import declared_indexes

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import RecoveryRequired, UnreadableSidecar
-from omnigraph.model.statistics import PendingOperation
+from omnigraph.model.upkeep import PendingOperation
 
 
 def require_nothing_pending(kernel: Kernel, done: str) -> None:

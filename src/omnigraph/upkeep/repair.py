@@ -17,7 +17,7 @@ from omnigraph.commit.leases import Lease
 from omnigraph.commit.schema_lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
 from omnigraph.errors import InputError
-from omnigraph.model.repairing import (
+from omnigraph.model.upkeep import (
     Classification,
     RepairAction,
     RepairedTable,

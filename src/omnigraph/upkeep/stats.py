@@ -8,15 +8,16 @@ from functools import partial
 
 from omnigraph.commit.drift import REPAIR_ADVICE, uncovered_drift
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.model.cleaning import KEEP_RECOMMENDED as KEPT
-from omnigraph.model.findings import Finding, command_on
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
-from omnigraph.model.statistics import (
+from omnigraph.model.upkeep import KEEP_RECOMMENDED as KEPT
+from omnigraph.model.upkeep import (
+    Finding,
     GraphStats,
     IndexStats,
     LeaseHolder,
     PendingOperation,
     TableStats,
+    command_on,
 )
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.validation.result_graph import ResultGraph
 from omnigraph.commit.validation.violations import MissingNode, Violation, violation
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.model.conflicts import ConflictKind
+from omnigraph.model.merging import ConflictKind
 from omnigraph.schema.catalog import Catalog, EdgeType
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from omnigraph.errors import ConstraintViolation
 from omnigraph.model.arrow import SRC
-from omnigraph.model.conflicts import ConflictKind, MergeConflict
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.merging import ConflictKind, MergeConflict
 from omnigraph.schema.catalog import EdgeType, NodeType
 
 

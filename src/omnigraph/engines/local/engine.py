@@ -12,7 +12,7 @@ from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.settings import TraversalSettings
 from omnigraph.engines.local.tables import GraphMemory, SnapshotTables
 from omnigraph.engines.local.tail import answer
-from omnigraph.model.answer import Answer
+from omnigraph.model.result_json import ResultColumns
 from omnigraph.query.plan import ReadPlan
 
 _PREPARED_MAX = 512
@@ -32,7 +32,7 @@ class LocalEngine:
         self._lock = threading.Lock()
         self._prepared: OrderedDict[int, tuple[ReadPlan, PreparedRead]] = OrderedDict()
 
-    def execute(self, run: Execution) -> Answer:
+    def execute(self, run: Execution) -> ResultColumns:
         """The rows of a plan over its snapshot."""
         prepared = self._prepare(run.plan)
         self.memory.budget.queries += 1

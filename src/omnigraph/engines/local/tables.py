@@ -17,7 +17,7 @@ from omnigraph.engines.local.rows import RowView, TableRows
 from omnigraph.engines.local.settings import TraversalSettings
 from omnigraph.engines.local.warming import Warming
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.model.indexes import IndexSpec
+from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
 from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.reader import SnapshotReader

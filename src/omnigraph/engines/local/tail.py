@@ -19,14 +19,14 @@ from omnigraph.engines.local.ranking import RankedRows, rank
 from omnigraph.engines.local.session import Session
 from omnigraph.engines.local.values import FrameValues
 from omnigraph.errors import InputError
-from omnigraph.model.answer import Answer
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 
 
-def answer(session: Session) -> Answer:
+def answer(session: Session) -> ResultColumns:
     """The rows a query returns."""
     by = session.prepared.group_by
     solutions = match(session) if by is None else groups_of(session, by)
@@ -38,7 +38,9 @@ def answer(session: Session) -> Answer:
         rows = _grouped_answer(session, *solutions)
     if trace is not None:
         seconds = time.perf_counter() - began
-        trace.steps.append(StepReport("Answer", _tail_strategy(session), rows.row_count, seconds))
+        trace.steps.append(
+            StepReport("ResultColumns", _tail_strategy(session), rows.row_count, seconds)
+        )
     return rows
 
 
@@ -109,7 +111,7 @@ class _RowColumns(FrameValues):
         return self.by_name(name) if name in self._columns else super()._searched(name)
 
 
-def _row_answer(session: Session, frame: Frame) -> Answer:
+def _row_answer(session: Session, frame: Frame) -> ResultColumns:
     prepared = session.prepared
     compiled = prepared.compiled
     cut = _Cut.of(session)
@@ -228,7 +230,7 @@ class _Named(FrameValues):
         return self._columns.named[leaf.name] if known is None else known
 
 
-def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> Answer:
+def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> ResultColumns:
     prepared = session.prepared
     rows = _GroupColumns(session, count, named)
     outputs = {
@@ -275,5 +277,5 @@ def entity_objects(values: FrameValues, entity: ex.EntityObject) -> pa.Array:
     )
 
 
-def _columns(compiled: plan.ReadPlan, arrays: list[pa.Array]) -> Answer:
-    return Answer([column.name for column in compiled.columns], arrays, len(arrays[0]))
+def _columns(compiled: plan.ReadPlan, arrays: list[pa.Array]) -> ResultColumns:
+    return ResultColumns([column.name for column in compiled.columns], arrays, len(arrays[0]))

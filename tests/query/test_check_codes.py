@@ -513,6 +513,8 @@ CASES = {
     "blob parameter returned": returns("T24", "$c", "$c", "$c: Blob"),
     "list of blobs returned": returns("T24", "$c", "$c", "$c: [Blob]"),
     "blob ordered": orders("T24", "order { $b.cover }", "$b.cover"),
+    "order by a blob parameter": orders("T24", "order { $c }", "$c", parameters="$c: Blob"),
+    "order by a list of blobs": orders("T24", "order { $c desc }", "$c", parameters="$c: [Blob]"),
     "blob counted": returns("T24", "count($b.cover)", "$b.cover"),
     "blob collected": returns("T24", "collect($b.cover)", "$b.cover"),
     "blob parameter counted": returns("T24", "count($c)", "$c", "$c: Blob"),

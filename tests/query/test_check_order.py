@@ -136,6 +136,19 @@ def test_bm25_alias_after_the_first_key_is_a_plain_value():
     assert [type(key.expression) for key in compiled.order] == [ex.PropertyValue, ex.Bm25]
 
 
+@pytest.mark.parametrize("first", [f"{RRF} desc", "score desc"])
+def test_alias_of_the_ranking_rrf_is_a_plain_value_after_the_first_key(first: str):
+    compiled = ordered(f"order {{ {first}, score desc }} limit 3", f"{RRF} as score")
+    assert compiled.rank is not None
+    assert compiled.rank.best_first
+    assert compiled.order == (plan.SortKey(compiled.rank.score, descending=True),)
+
+
+def test_any_alias_may_follow_rrf():
+    compiled = ordered(f"order {{ {RRF} desc, t, w desc }} limit 3", f"$b.title as t, {BM25} as w")
+    assert [type(key.expression) for key in compiled.order] == [ex.PropertyValue, ex.Bm25]
+
+
 def test_computed_score_is_a_plain_value():
     compiled = ordered("order { score desc }", f"{BM25} * 2 as score")
     assert compiled.rank is None

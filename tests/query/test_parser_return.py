@@ -48,6 +48,23 @@ def test_distinct_is_a_keyword_in_front_of_the_brace_only():
     )
 
 
+@pytest.mark.parametrize(
+    "items",
+    ["$a.x[0]", "$a.x[0] as first", "$a[0]", "t[0]", "lower($a.x)[0]", "($a.x)[0]", "[1][0]"],
+)
+def test_a_value_has_no_index(items):
+    error = refused(f"query q() {{ match {{ $a: A }} return {{ {items} }} }}")
+    assert error.reason == "a value cannot be indexed with `[…]`"
+    assert error.hint is not None
+    assert "contains" in error.hint
+
+
+@pytest.mark.parametrize("items", ["$a.x, [0]", "$a.x [0]", "$a.x\n[0]"])
+def test_a_list_literal_is_an_item_of_its_own(items):
+    found = read(f"match {{ $a: A }} return {{ {items} as zero }}").items
+    assert [type(item.expression) for item in found] == [ast.PropertyRef, ast.ListLiteral]
+
+
 def test_the_whole_entity():
     found = read("match { $a: A } return { $a.* $a.* as whole }").items
     assert [type(item.expression) for item in found] == [ast.EntityRef, ast.EntityRef]

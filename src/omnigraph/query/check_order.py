@@ -51,6 +51,12 @@ class _OrderChecker:
                     value = self._operands.property(key.expression)
                     self._require_orderable(value.type, key)
                     sort_keys.append(self._property_key(value, key))
+                case ast.Variable() if self._is_blob_parameter(key.expression):
+                    raise self._context.error(
+                        "T24",
+                        f"Blob parameter `${key.expression.name}` cannot be ordered by",
+                        key.expression.span,
+                    )
                 case _:
                     raise self._context.error(
                         "T25",
@@ -102,13 +108,16 @@ class _OrderChecker:
             if isinstance(value, ex.EntityObject):
                 continue
             for part in ex.walk(value):
-                if isinstance(part, ex.Rrf) and (self._rank is None or self._rank.score != part):
+                if isinstance(part, ex.Rrf) and not self._ranks_by(part):
                     raise self._context.error(
                         "T21",
                         "a returned `rrf` must also be the first order key",
                         item.span,
                         "order by the same call, or by its alias",
                     )
+
+    def _ranks_by(self, score: ex.Rrf) -> bool:
+        return self._rank is not None and self._rank.score == score
 
     # --- plain keys -------------------------------------------------------------------------------
 
@@ -126,7 +135,7 @@ class _OrderChecker:
                 "T25", f"`{alias.name}` is a whole entity and has no order", key.span
             )
         self._require_orderable(value.type, key)
-        if isinstance(value, ex.Rrf) and at > 0:
+        if isinstance(value, ex.Rrf) and at > 0 and not self._ranks_by(value):
             raise self._context.error(
                 "T25", "a ranking call cannot order after the first key", key.span
             )
@@ -151,6 +160,10 @@ class _OrderChecker:
             key.span,
             "add the property to the return block",
         )
+
+    def _is_blob_parameter(self, node: ast.Variable) -> bool:
+        declared = self._context.parameters.get(node.name)
+        return declared is not None and declared.type.is_blob
 
     @property
     def _reads_output(self) -> bool:

@@ -108,6 +108,12 @@ def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
     """Read operands joined by operators that bind more tightly than ``binding``."""
     start = stream.current.start
     left = _primary(stream)
+    if stream.at_punct("[") and stream.current.start == stream.span_from(start).end:
+        stream.fail(
+            "a value cannot be indexed with `[…]`",
+            stream.current.span,
+            hint="look into a list with `contains`; a list of its own stands after a comma",
+        )
     while (entry := _OPERATORS.get(stream.current.text)) is not None and entry[1] > binding:
         operator, tightness = entry
         stream.operators += 1

@@ -12,7 +12,7 @@ from deploy import entrypoint
 from docs.generators.text import cell
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, operator_config, tokens
-from omnigraph.commit import leases, limits, small_writes, write_path
+from omnigraph.commit import change_set, leases, write_path, writer
 from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config, patience
 from omnigraph.engines.local import budget
@@ -21,7 +21,7 @@ from omnigraph.loading import engine
 from omnigraph.pipeline.spark import class_archive, session
 from omnigraph.server import admission, auth
 from omnigraph.storage import manifest_upkeep
-from omnigraph.upkeep import automatic, concurrency
+from omnigraph.upkeep import automatic, optimize
 
 INTRODUCTION = """\
 # Settings
@@ -71,7 +71,7 @@ def size(count: int) -> str:
 _traversal = TraversalSettings.from_environment({})
 _patience = patience.Patience()
 _spill = spill.SpillLimits()
-_limits = limits.DEFAULT_LIMITS
+_limits = change_set.DEFAULT_LIMITS
 
 SECTIONS = (
     Section(
@@ -118,12 +118,12 @@ SECTIONS = (
                 code(write_path.WRITE_RETRIES),
             ),
             Setting(
-                limits.ROWS_MAX_VARIABLE,
+                change_set.ROWS_MAX_VARIABLE,
                 "rows that one write in process may hold; loads have no such bound",
                 code(_limits.rows_max),
             ),
             Setting(
-                limits.BYTES_MAX_VARIABLE,
+                change_set.BYTES_MAX_VARIABLE,
                 "bytes that one write in process may hold",
                 size(_limits.bytes_max),
             ),
@@ -177,14 +177,14 @@ SECTIONS = (
                 code("off"),
             ),
             Setting(
-                concurrency.CONCURRENCY_VARIABLE,
+                optimize.CONCURRENCY_VARIABLE,
                 "tables that `optimize` and `cleanup` work on at once",
-                code(concurrency.CONCURRENCY),
+                code(optimize.CONCURRENCY),
             ),
             Setting(
-                small_writes.COMPACT_EVERY_VARIABLE,
+                writer.COMPACT_EVERY_VARIABLE,
                 "small fragments of a table at which a write compacts it",
-                code(small_writes.COMPACT_EVERY),
+                code(writer.COMPACT_EVERY),
             ),
             Setting(
                 manifest_upkeep.COMPACT_EVERY_VARIABLE,

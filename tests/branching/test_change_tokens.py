@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.branching.change_tokens import (
+from omnigraph.branching.change_pages import (
     TOKEN_BYTES_MAX,
     ChangeKey,
     CommitToken,
@@ -77,12 +77,12 @@ def test_c_bra_044_cut_texts_and_texts_with_more_are_refused() -> None:
 
 
 def test_a_text_of_a_later_format_is_refused() -> None:
-    from omnigraph.branching import change_tokens
+    from omnigraph.branching import change_pages
 
     text = Cursor(COMMIT).to_text(SCOPE)
     body = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[:-12]
     later = bytes([2]) + body[1:]
-    forged = base64.urlsafe_b64encode(later + change_tokens._checksum(later)).rstrip(b"=").decode()
+    forged = base64.urlsafe_b64encode(later + change_pages._checksum(later)).rstrip(b"=").decode()
     with pytest.raises(ChangeCursorRejected, match="format 2, and this product reads 1"):
         Cursor.read(forged, SCOPE)
 

@@ -243,7 +243,7 @@ def test_a_baseline_is_written_and_its_cursor_goes_on(
 def test_c_cli_038_a_failed_baseline_keeps_the_file_and_prints_no_cursor(
     run: Run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.branching.change_baseline import ChangeBaseline
+    from omnigraph.branching.change_feed import ChangeBaseline
 
     out = tmp_path / "base.jsonl"
     out.write_text("as it was")
@@ -266,7 +266,7 @@ def test_c_cli_038_a_failed_baseline_keeps_the_file_and_prints_no_cursor(
 def test_c_cli_038_a_baseline_without_its_last_record_is_a_failure(
     run: Run, full_graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.branching.change_baseline import ChangeBaseline
+    from omnigraph.branching.change_feed import ChangeBaseline
 
     out = tmp_path / "base.jsonl"
     monkeypatch.setattr(ChangeBaseline, "blocks", lambda baseline: iter([b"{}\n"]))

@@ -11,10 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
+from omnigraph.commit.change_set import (
+    DEFAULT_LIMITS,
+    ChangeKind,
+    ChangeSet,
+    TableChange,
+    WriteLimits,
+)
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.limits import DEFAULT_LIMITS, WriteLimits
-from omnigraph.commit.mutation import MutationOutcome, run_mutation
+from omnigraph.commit.mutate import MutationOutcome, run_mutation
 from omnigraph.model.columns import column_from_values
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.change_set import ChangeSet, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.limits import WriteLimits
 from omnigraph.loading.record_input import LoadInput, read_input
 from omnigraph.loading.record_plan import LoadPlan, plan_load
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource

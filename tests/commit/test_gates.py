@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from omnigraph.commit.gates import Gates, gates_of
+from omnigraph.commit.kernel import Gates, gates_of
 
 
 def overlap(first: object, second: object) -> bool:

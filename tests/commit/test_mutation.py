@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from omnigraph.commit.change_set import Budget, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.limits import Budget, WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import (
     ConstraintViolation,
@@ -524,7 +524,7 @@ def test_only_matching_rows_are_read_in_full():
 
 
 def test_many_matches_are_streamed_a_second_time(monkeypatch):
-    monkeypatch.setattr("omnigraph.commit.mutation.matching.LOOKUP_IDS_MAX", 2)
+    monkeypatch.setattr("omnigraph.commit.mutation_rows.LOOKUP_IDS_MAX", 2)
     view = people(*(author(f"a{i}", level=i) for i in range(5)))
     outcome = mutate(view, 'update Author set { name: "x" } where level > 0')
     assert outcome.affected_nodes == 4

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
-from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
-from omnigraph.commit.settling import RECOVERY_ACTOR
+from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
+from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import (

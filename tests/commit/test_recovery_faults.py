@@ -11,8 +11,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.branching.branches import create_branch
-from omnigraph.commit.audit import RecoveryAudit
 from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.sidecar import Sidecar
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift

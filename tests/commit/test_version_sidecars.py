@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.commit.audit import RecoveryAudit
-from omnigraph.commit.settling import RECOVERY_ACTOR
+from omnigraph.commit.recovery.audit import RecoveryAudit
+from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError, UnreadableSidecar
 from omnigraph.storage import tables

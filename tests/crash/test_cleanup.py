@@ -14,7 +14,7 @@ from omnigraph.branching.branches import delete_branch
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import HistoricalVersionReclaimed
 from omnigraph.graph import Graph, open_graph
-from omnigraph.upkeep.concurrency import CONCURRENCY_VARIABLE
+from omnigraph.upkeep.optimize import CONCURRENCY_VARIABLE
 from tests.crash import judge, processes
 from tests.crash.model import Model
 from tests.crash.operations import INSERT, OPERATIONS, operation, passed_by, seeded

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.leases import LeaseSettings
+from omnigraph.commit.recovery.examining import RECOVER_ADVICE
 from omnigraph.errors import NotFound, RecoveryRequired, UncoveredDrift, WriterBusy
 from omnigraph.graph import Graph, open_graph
 from tests.crash import judge, processes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.schema_contract import stage_contract
+from omnigraph.commit.schema.contract import stage_contract
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.messages import MESSAGE_CHARACTERS_MAX
+from omnigraph.commit.receipts import MESSAGE_CHARACTERS_MAX
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import InputError, RecoveryRequired
 

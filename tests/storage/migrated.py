@@ -8,7 +8,7 @@ from typing import Any
 import lance
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.schema_contract import accepted_tables
+from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph
 from omnigraph.storage.manifest_rows import STAMP_KEY

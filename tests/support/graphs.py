@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
-from omnigraph.commit.initialize import initialize
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import LeaseSettings
+from omnigraph.commit.opening import initialize
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.ids import MINT

@@ -31,7 +31,7 @@ from omnigraph.graph import open_graph
 from omnigraph.model.upkeep import CleanedTable, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.upkeep import cleanup as cleanup_module
-from omnigraph.upkeep import concurrency
+from omnigraph.upkeep import optimize as optimizing
 from tests.storage.footprint import contents
 from tests.upkeep.behind_the_back import deleted, table
 
@@ -384,7 +384,7 @@ def test_c_mnt_039_an_unowned_fork_on_a_live_branch_goes_and_the_owned_one_stays
 def test_c_mnt_040_one_table_that_fails_stops_no_other_and_a_rerun_converges(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(concurrency.CONCURRENCY_VARIABLE, "1")
+    monkeypatch.setenv(optimizing.CONCURRENCY_VARIABLE, "1")
     for number in range(4):
         graph.mutate(LABEL, {"name": f"l{number}"})
     expected = graph.cleanup(keep=1)
@@ -589,7 +589,7 @@ def test_c_mnt_045_a_bad_setting_is_reported_once_and_the_default_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text, expected in [("3", 3), ("", 8), ("many", 8), ("0", 8), ("-2", 8), ("many", 8)]:
-        monkeypatch.setenv(concurrency.CONCURRENCY_VARIABLE, text)
-        assert concurrency.maintenance_concurrency() == expected
+        monkeypatch.setenv(optimizing.CONCURRENCY_VARIABLE, text)
+        assert optimizing.maintenance_concurrency() == expected
     assert len(caplog.records) == 3
     assert caplog.text.count("OMNIGRAPH_MAINTENANCE_CONCURRENCY is 'many'") == 1

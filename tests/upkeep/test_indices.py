@@ -13,7 +13,7 @@ import pytest
 from lance.query import MatchQuery
 
 import omnigraph as og
-from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, InputError, NotFound, UncoveredDrift
 from omnigraph.graph import open_graph
@@ -22,8 +22,7 @@ from omnigraph.storage import table_upkeep
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.table_upkeep import Extent
-from omnigraph.upkeep.indices import plan_indices
-from omnigraph.upkeep.optimize import optimize
+from omnigraph.upkeep.optimize import optimize, plan_indices
 from tests.storage.footprint import contents
 
 SCHEMA = """

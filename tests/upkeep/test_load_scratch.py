@@ -11,7 +11,7 @@ from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.ids import MINT, ulid_at
 from omnigraph.model.upkeep import CleanedTable
 from omnigraph.storage.layout import LOAD_SCRATCH, load_scratch_name
-from omnigraph.upkeep.load_scratch import ABANDONED_DAYS
+from omnigraph.upkeep.retention import ABANDONED_DAYS
 
 DAY_MS = 86_400_000
 

@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, LeaseSettings, branch_scope
-from omnigraph.commit.schema_lock import release_lock, take_lock
+from omnigraph.commit.schema.lock import release_lock, take_lock
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Conflict
 from omnigraph.upkeep import stats

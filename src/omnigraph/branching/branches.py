@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease, branch_scope
-from omnigraph.commit.schema_lock import require_no_schema_apply
+from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import AlreadyExists, Conflict, InputError
 from omnigraph.model.ids import (

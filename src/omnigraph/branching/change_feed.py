@@ -8,15 +8,35 @@ gives a cursor. Nothing is kept here between two pages but what makes the second
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from omnigraph.branching.change_pages import PagePacker, Unfinished
-from omnigraph.branching.change_tokens import ChangeKey, Cursor, FeedToken, Scope
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.branching.change_pages import (
+    ChangeKey,
+    Cursor,
+    FeedToken,
+    PagePacker,
+    Scope,
+    Unfinished,
+)
 from omnigraph.branching.commit_changes import gaps_told, step_changes
-from omnigraph.branching.history import first_commit, first_parents
-from omnigraph.branching.moments import SchemaHistory, moments
-from omnigraph.branching.wanted_types import WantedTypes
+from omnigraph.branching.diff import WantedTypes, ordered_types, public_type_id
+from omnigraph.branching.export import in_blocks
+from omnigraph.branching.moments import (
+    Moment,
+    SchemaHistory,
+    first_commit,
+    first_parents,
+    moments,
+    reclaimed_told,
+)
+from omnigraph.branching.table_rows import TableRows, chunked
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import (
     ChangeCursorRejected,
@@ -24,7 +44,14 @@ from omnigraph.errors import (
     ChangeFeedGap,
     InputError,
 )
-from omnigraph.model.changes import ChangeBlock, ChangeFilter, FeedPage, PageLimits
+from omnigraph.model.changes import (
+    ChangeBlock,
+    ChangeFilter,
+    EntityRecord,
+    FeedPage,
+    Handshake,
+    PageLimits,
+)
 from omnigraph.model.ids import normalize_commit_id
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow
@@ -202,3 +229,70 @@ def _not_on_the_line(state: ManifestState, commit_id: str) -> ChangeCursorReject
         f"commit {commit_id} is not in the history of branch `{state.branch}`",
         hint="`omnigraph commit list` shows the commits of a branch",
     )
+
+
+class ChangeBaseline:
+    """The entities of one commit, read as they are asked for, once.
+
+    Iterating gives the entities: nodes before edges, then by type and id. After the last one
+    `handshake` says where the feed goes on; as long as it is None, the baseline is not complete.
+    """
+
+    def __init__(
+        self, kernel: Kernel, schemas: SchemaHistory, moment: Moment, wanted: ChangeFilter
+    ) -> None:
+        self._kernel = kernel
+        self._moment = moment
+        catalog = schemas.catalog_of(moment.commit)
+        self._reader = moment.reader(catalog)
+        types = WantedTypes.of(wanted, [catalog])
+        self._types = [type for type in ordered_types(catalog) if types.wants(type)]
+        self._cursor = Cursor(moment.commit.commit_id).to_text(feed_scope(moment.state, wanted))
+        self._records = self._read()
+        self.handshake: Handshake | None = None
+
+    @property
+    def entity_count(self) -> int:
+        """How many entities there are in all."""
+        return sum(self._reader.snapshot.table(type.table_key).row_count for type in self._types)
+
+    def __iter__(self) -> Iterator[EntityRecord]:
+        return self._records
+
+    def blocks(self) -> Iterator[bytes]:
+        """JSON lines in blocks of whole lines: every entity, and at the very end the handshake."""
+        yield from in_blocks(orjson.dumps(each.to_dict()) + b"\n" for each in self)
+        if self.handshake is not None:
+            yield orjson.dumps({"baseline": self.handshake.to_dict()}) + b"\n"
+
+    def _read(self) -> Iterator[EntityRecord]:
+        # Whoever would remove what is read waits until it has been.
+        with self._kernel.gates.stream(), reclaimed_told(self._moment):
+            for type in self._types:
+                yield from _records(TableRows(self._reader, type))
+        self.handshake = Handshake(self._moment.commit.commit_id, self._cursor)
+
+
+def change_baseline(
+    kernel: Kernel, schemas: SchemaHistory, branch: str, wanted: ChangeFilter
+) -> ChangeBaseline:
+    """A baseline of the head of a branch as it is now.
+
+    ``wanted`` says which kinds and types of entities it has; its operations only belong to the
+    cursor. Raises `NotFound` for a branch or a type there is not.
+    """
+    state = kernel.manifest.refreshed(branch).state
+    (moment,) = moments(kernel, state, [state.commits[state.head.commit_id]])
+    return ChangeBaseline(kernel, schemas, moment, wanted)
+
+
+def _records(rows: TableRows) -> Iterator[EntityRecord]:
+    if rows.reader.is_empty(rows.key):
+        return
+    ids = pa.concat_arrays(rows.reader.ids(rows.key).chunks)
+    order = pc.sort_indices(ids).to_numpy().astype(np.int64)
+    type_id = public_type_id(rows.type)
+    for positions in chunked(order):
+        found = zip(ids.take(pa.array(positions)).to_pylist(), rows.images(positions), strict=True)
+        for id, image in found:
+            yield EntityRecord(rows.kind, type_id, rows.type.name, id, image)

@@ -16,7 +16,7 @@ from omnigraph.branching.diff import public_type_id
 from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, types_of
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.schema_change import identity_of
+from omnigraph.commit.schema.change import identity_of
 from omnigraph.errors import (
     ChangeDiffRefused,
     ChangeFeedGap,

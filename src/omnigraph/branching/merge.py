@@ -7,14 +7,15 @@ that is needed of the source is read before the target is owned, so its own writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from omnigraph.branching.branches import delete_branch, list_branches
-from omnigraph.branching.conflict_rules import ConflictRules
-from omnigraph.branching.history import reader_of
-from omnigraph.branching.merge_base import Commits, merge_base, with_merged
 from omnigraph.branching.merge_plan import Sides, merge_types
+from omnigraph.branching.moments import reader_of, state_with
+from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.receipts import commit_info
@@ -22,6 +23,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
+    ChangeDiffRefused,
     Conflict,
     ExpectedVersionMismatch,
     InputError,
@@ -32,7 +34,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
-from omnigraph.model.receipts import MergeOutcome, MergeReceipt
+from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
@@ -223,3 +225,151 @@ def _require_source(kernel: Kernel, captured: _Captured) -> None:
     current = kernel.manifest.refreshed(source.branch).where.ref
     if current != source.where.ref:
         raise ReadSetChanged("graph_branch", source.where.ref, current)
+
+
+Commits = Mapping[str, CommitRow]
+
+
+def merge_base(commits: Commits, source: str, target: str) -> CommitRow | None:
+    """The common ancestor nearest to both heads together; of several, the one published last.
+
+    A head that the other side already contains is nearer than anything else, however long the way.
+    None where there is none among ``commits``, as between graphs that never were one.
+    """
+    from_source, from_target = distances(commits, source), distances(commits, target)
+    for head, reached in ((source, from_target), (target, from_source)):
+        if head in reached:
+            return commits[head]
+    common = from_source.keys() & from_target.keys()
+
+    def nearness(commit_id: str) -> tuple[int, int, str]:
+        steps = from_source[commit_id] + from_target[commit_id]
+        return steps, -commits[commit_id].manifest_version, commit_id
+
+    return commits[min(common, key=nearness)] if common else None
+
+
+def distances(commits: Commits, head: str) -> dict[str, int]:
+    """Every known ancestor of a commit, itself included, and how many steps away it is."""
+    found = {head: 0} if head in commits else {}
+    ahead = deque(found)
+    while ahead:
+        commit = ahead.popleft()
+        for parent in parents(commits[commit]):
+            if parent in commits and parent not in found:
+                found[parent] = found[commit] + 1
+                ahead.append(parent)
+    return found
+
+
+def parents(commit: CommitRow) -> Iterator[str]:
+    """The commits a commit follows: its own line first, then what it merged."""
+    for parent in (commit.parent_commit_id, commit.merged_parent_commit_id):
+        if parent is not None:
+            yield parent
+
+
+def with_merged(
+    known: Commits, heads: tuple[str, str], others: Callable[[], Iterator[Commits]]
+) -> Commits:
+    """``known``, completed from other branches if they were merged into these.
+
+    What the others have is read only if a commit is missing on the way down from ``heads``.
+    """
+    reached = {commit for head in heads for commit in distances(known, head)}
+    merged = {parent for commit in reached for parent in parents(known[commit])}
+    if merged <= known.keys():
+        return known
+    complete = dict(known)
+    for commits in others():
+        complete |= commits
+    return complete
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """Which commit, where to, and in which direction."""
+
+    verb: Literal["revert", "cherry-pick"]
+    commit_id: str
+    branch: str
+    actor_id: str | None = None
+
+    @property
+    def source_name(self) -> str:
+        """What conflicts call the side of the commit."""
+        return f"{self.verb} of {self.commit_id}"
+
+
+def plan_replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> MergePlan:
+    """What a replay on the present head would do; changes nothing."""
+    return _plan_replay(kernel, accepted, request, kernel.manifest.refreshed(request.branch))[0]
+
+
+def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> ReplayReceipt:
+    """Do or undo the changes of a commit on a branch, as one commit; none if nothing is to be done.
+
+    Raises `MergeConflicts` when the entities have changed otherwise since, `NotFound` for a commit
+    there is not or, to revert one, that the branch does not have, `ChangeDiffRefused` for the first
+    commit of a graph, and `ReadSetChanged` when others wrote to the branch meanwhile.
+    """
+    branch = Recoverer(kernel).barrier(request.branch, request.verb)
+    plan, capture, changes = _plan_replay(kernel, accepted, request, branch)
+    plan.require_no_conflicts(
+        f"nothing was changed; bring these entities on {request.branch} to what they should be"
+    )
+    commit = None
+    if not changes.is_empty:
+        said = {"verb": request.verb, "of": request.commit_id}
+        intent = Intent("BranchMerge", "mutation", request.actor_id, receipt=said)
+        commit = commit_info(carry_out(kernel, capture, changes, intent))
+    return ReplayReceipt(
+        request.verb,
+        request.commit_id,
+        request.branch,
+        inserted=sum(each.inserted for each in plan.types),
+        updated=sum(each.updated for each in plan.types),
+        deleted=sum(each.deleted for each in plan.types),
+        actor_id=request.actor_id,
+        commit=commit,
+    )
+
+
+def _plan_replay(
+    kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest, branch: ManifestBranch
+) -> tuple[MergePlan, Capture, ChangeSet]:
+    state = branch.state
+    accepted = kernel.accepted_at(state, accepted)
+    capture = kernel.capture(branch, accepted.schema_hash, state)
+    history = _history(kernel, request, state)
+    parent = history.commits[request.commit_id].parent_commit_id
+    if parent is None:
+        raise ChangeDiffRefused("parentless_commit", request.commit_id)
+    ends = [reader_of(kernel, history.snapshot_at(each)) for each in (parent, request.commit_id)]
+    base, source = ends if request.verb == "cherry-pick" else reversed(ends)
+    sides = Sides(base, source, capture, request.source_name, request.branch)
+    merged = merge_types(kernel, accepted.catalog, sides, ConflictRules())
+    plan = MergePlan(
+        request.source_name,
+        request.branch,
+        "merged",
+        base.snapshot.commit_id,
+        source.snapshot.commit_id,
+        capture.snapshot.commit_id,
+        merged.types,
+        merged.conflicts,
+    )
+    return plan, capture, merged.changes
+
+
+def _history(kernel: Kernel, request: ReplayRequest, state: ManifestState) -> ManifestState:
+    """The line of commits that has the commit."""
+    if request.commit_id in state.commits:
+        return state
+    found = state_with(kernel, request.commit_id)
+    if request.verb == "cherry-pick":
+        return found
+    raise NotFound(
+        f"branch {request.branch} has no commit {request.commit_id} to revert",
+        hint=f"it is on {found.branch}; a merge commit is reverted as a whole",
+    )

@@ -12,12 +12,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.branching.conflict_rules import ConflictRules
 from omnigraph.branching.delta import DELETE, INSERT
 from omnigraph.branching.diff import ordered_types
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
-from omnigraph.branching.three_way import Contested, TypeMerge, merge_type
+from omnigraph.branching.three_way import ConflictRules, Contested, TypeMerge, merge_type
 from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.validation import validate

@@ -11,15 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 
-from omnigraph.branching.history import commit_of, first_parents
+from omnigraph.branching.branches import list_branches
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.schema_change import identity_of, tables_today
-from omnigraph.commit.schema_contract import past_catalog
+from omnigraph.commit.schema.change import identity_of, tables_today
+from omnigraph.commit.schema.contract import past_catalog
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
+from omnigraph.model.ids import is_ulid
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.datasets import DatasetRef, Handle
+from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
 from omnigraph.storage.past_reader import PastReader
 from omnigraph.storage.reader import SnapshotReader
@@ -211,3 +214,47 @@ def moment_of(kernel: Kernel, name: str) -> Moment:
 def types_of(catalog: Catalog) -> list[NodeType | EdgeType]:
     """Every type that has a table."""
     return [*catalog.nodes.values(), *catalog.edges.values()]
+
+
+def state_with(kernel: Kernel, commit_id: str) -> ManifestState:
+    """The newest state of a branch that has a commit, main if it has it; raises `NotFound`."""
+    main = kernel.manifest.refreshed(MAIN).state
+    if commit_id in main.commits:
+        return main
+    for name in list_branches(kernel):
+        state = kernel.manifest.refreshed(name).state
+        if commit_id in state.commits:
+            return state
+    raise NotFound(
+        f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
+    )
+
+
+def commit_of(kernel: Kernel, name: str) -> tuple[ManifestState, CommitRow]:
+    """The head of a branch, or a commit of any branch, and a state that has it.
+
+    A branch is meant where a name is both. Raises `NotFound`.
+    """
+    if is_ulid(name.upper()) and name not in list_branches(kernel):
+        state = state_with(kernel, name.upper())
+        return state, state.commits[name.upper()]
+    state = kernel.manifest.refreshed(name).state
+    return state, state.commits[state.head.commit_id]
+
+
+def first_commit(state: ManifestState) -> CommitRow:
+    """Where the history of a graph begins."""
+    return min(state.commits.values(), key=attrgetter("commit_seq"))
+
+
+def first_parents(state: ManifestState, commit_id: str) -> Iterator[CommitRow]:
+    """A commit and those it follows on its line, newest first."""
+    commit = state.commits.get(commit_id)
+    while commit is not None:
+        yield commit
+        commit = state.commits.get(commit.parent_commit_id or "")
+
+
+def reader_of(kernel: Kernel, snapshot: Snapshot) -> SnapshotReader:
+    """A reader of a snapshot's tables."""
+    return SnapshotReader(kernel.lance, kernel.root.uri, snapshot)

@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.limits import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
+from omnigraph.commit.change_set import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
 from omnigraph.effects.external_objects import ExternalObjects, require_directories
 from omnigraph.effects.failures import StorageFailure
 from omnigraph.errors import ExternalBlobUnavailable, LimitExceeded, ValueConversionError

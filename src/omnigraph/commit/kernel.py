@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
-from omnigraph.commit.forks import Forks
-from omnigraph.commit.gates import Gates, gates_of
 from omnigraph.commit.leases import (
     GRAPH_SCOPE,
     NO_LINE,
@@ -17,19 +17,20 @@ from omnigraph.commit.leases import (
     Line,
     branch_scope,
 )
-from omnigraph.commit.schema_contract import accepted_tables, read_contract
+from omnigraph.commit.schema.contract import accepted_tables, read_contract
 from omnigraph.commit.sidecars import Sidecars
 from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
 from omnigraph.effects.durability import configured_durability
+from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.ids import MINT, IdMint
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.side_by_side import SideBySide, side_by_side
 from omnigraph.effects.uri import Root
-from omnigraph.errors import ReadSetChanged
+from omnigraph.errors import NotFound, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import LanceStore
+from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch
@@ -37,6 +38,164 @@ from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot
+
+
+class SharedGate:
+    """A lock many may share, or one may have alone. Waiting for alone keeps new sharers out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._alone = False
+        self._waiting_alone = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold the gate together with others."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._alone and not self._waiting_alone)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the gate with nobody else."""
+        with self._changed:
+            self._waiting_alone += 1
+            self._changed.wait_for(lambda: not self._alone and not self._sharing)
+            self._waiting_alone -= 1
+            self._alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()
+
+
+class Gates:
+    """The gates of one root."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._schema = SharedGate()
+        self._branches: dict[str, threading.Lock] = {}
+        self._streams = 0
+        self._streams_changed = threading.Condition()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """For a read that goes on while its caller does other things, such as an export."""
+        with self._streams_changed:
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self._streams_changed:
+                self._streams -= 1
+                self._streams_changed.notify_all()
+
+    def wait_for_streams(self, timeout_ms: int) -> bool:
+        """Wait until no such read is under way; False if one takes longer."""
+        with self._streams_changed:
+            return self._streams_changed.wait_for(lambda: not self._streams, timeout_ms / 1000)
+
+    @contextmanager
+    def write(self, branches: Iterable[str]) -> Iterator[None]:
+        """For a write to these branches: shares the schema, has the branches alone."""
+        with ExitStack() as held:
+            held.enter_context(self._schema.shared())
+            for name in sorted(set(branches)):
+                held.enter_context(self._branch(name))
+            yield
+
+    @contextmanager
+    def whole_graph(self) -> Iterator[None]:
+        """For operations on the schema or the set of branches: no write runs beside them."""
+        with self._schema.alone():
+            yield
+
+    def _branch(self, name: str) -> threading.Lock:
+        with self._guard:
+            return self._branches.setdefault(name, threading.Lock())
+
+
+_gates_by_root: dict[str, Gates] = {}
+_registry_guard = threading.Lock()
+
+
+def gates_of(root_uri: str) -> Gates:
+    """The gates shared by every handle of a canonical root in this process."""
+    with _registry_guard:
+        return _gates_by_root.setdefault(root_uri, Gates())
+
+
+ForkState = Literal["absent", "half_made", "made"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """The forks of one graph's tables. Only the owner of a branch may change its forks."""
+
+    lance: LanceStore
+    store: ObjectStore
+
+    def state(self, where: DatasetRef) -> ForkState:
+        """What there is of a fork."""
+        is_listed = where.ref in self.lance.refs(where)
+        try:
+            self.lance.open(where)
+        except NotFound:
+            return "half_made" if is_listed or self.store.exists(self._prefix(where)) else "absent"
+        return "made" if is_listed else "half_made"
+
+    def make(self, where: DatasetRef, from_ref: str | None, version: int) -> Handle:
+        """Fork a table at the pin the branch inherited, and open the fork."""
+        assert where.ref is not None
+        hit(Failpoint.FORK_BEFORE_CLASSIFY)
+        try:
+            handle = self.lance.create_ref(where.on(from_ref), where.ref, version)
+        except StorageError as failure:
+            handle = self._make_again(where, from_ref, version, failure)
+        hit(Failpoint.FORK_POST_CREATE_PRE_OPEN)
+        return handle
+
+    def remove(self, where: DatasetRef) -> None:
+        """Remove a fork in whatever state it is; an absent one is fine."""
+        self.lance.delete_ref(where)
+        self.store.delete_prefix(self._prefix(where))
+
+    def reclaim(self, where: DatasetRef) -> None:
+        """Remove a fork that no live branch has a claim to."""
+        hit(Failpoint.CLEANUP_RECONCILE_FORK)
+        self.remove(where)
+
+    def _make_again(
+        self, where: DatasetRef, from_ref: str | None, version: int, failure: StorageError
+    ) -> Handle:
+        """Something is in the way that no pending operation claims; else the failure stands."""
+        assert where.ref is not None
+        state = self.state(where)
+        if state == "absent":
+            raise failure
+        if state == "made":
+            # Left by an owner that was too late to commit anything to it: as good as a new one.
+            handle = self.lance.open(where)
+            if handle.version == version:
+                return handle
+            raise StorageError(
+                f"{where.address} is at version {handle.version}, but was never published"
+            )
+        self.remove(where)
+        return self.lance.create_ref(where.on(from_ref), where.ref, version)
+
+    def _prefix(self, where: DatasetRef) -> str:
+        return where.address.removeprefix(f"{self.store.root.uri}/")
 
 
 @dataclass(frozen=True, slots=True)

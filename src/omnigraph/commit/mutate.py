@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.change_set import (
+    DEFAULT_LIMITS,
+    Budget,
+    ChangeSet,
+    MutationView,
+    TableChange,
+    WriteLimits,
+)
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import WriteLimits
-from omnigraph.commit.mutation import MutationOutcome, run_mutation
+from omnigraph.commit.mutation_rows import Inputs, Matcher, PendingTable, unassigned
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
+from omnigraph.errors import InternalError
+from omnigraph.model.arrow import DST, ID, SRC, node_schema
+from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
+from omnigraph.model.spelling import entity_id, spell
 from omnigraph.model.temporal import datetime_from_ms
+from omnigraph.model.values import Value
+from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 
 
@@ -114,3 +131,202 @@ def _bound(
 ) -> tuple[MutationPlan, Mapping[str, Any]]:
     plan = compile_for(catalog)
     return plan, bind_parameters({each.name: each.type for each in plan.parameters}, params)
+
+
+_IDS_ONLY = pa.schema([node_schema([]).field(ID)])
+
+
+@dataclass(frozen=True, slots=True)
+class MutationOutcome:
+    """What a mutation wants to write, and what its receipt will say."""
+
+    change_set: ChangeSet
+    affected_nodes: int
+    affected_edges: int
+
+
+def run_mutation(
+    plan: plans.MutationPlan,
+    parameters: Mapping[str, Value | None],
+    catalog: Catalog,
+    view: MutationView,
+    *,
+    now: dt.datetime,
+    mint_id: Callable[[], str],
+    limits: WriteLimits = DEFAULT_LIMITS,
+    external: ExternalBlobs | None = None,
+) -> MutationOutcome:
+    """Run a compiled mutation with bound parameters; nothing is written.
+
+    Without ``external`` no blob may be given by URI. Raises `ValueConversionError` for a value its
+    property cannot hold and `LimitExceeded` for a table over its budget. The change set still has
+    to pass `validation.validate`.
+    """
+    inputs = Inputs(parameters, now, external or ExternalBlobs())
+    if plan.is_destructive:
+        deletion = _Deletion(catalog, view, inputs, limits)
+        for step in plan.steps:
+            deletion.run(step)
+        return deletion.outcome()
+    construction = _Construction(catalog, view, inputs, limits, mint_id)
+    for step in plan.steps:
+        construction.run(step)
+    return construction.outcome()
+
+
+# --- inserts and updates --------------------------------------------------------------------------
+
+
+class _Construction:
+    def __init__(
+        self,
+        catalog: Catalog,
+        view: MutationView,
+        inputs: Inputs,
+        limits: WriteLimits,
+        mint_id: Callable[[], str],
+    ) -> None:
+        self._catalog = catalog
+        self._view = view
+        self._inputs = inputs
+        self._limits = limits
+        self._mint_id = mint_id
+        self._tables: dict[str, PendingTable] = {}
+        self._nodes = 0
+        self._edges = 0
+
+    def run(self, step: plans.MutationStep) -> None:
+        match step:
+            case plans.InsertNode():
+                self._insert_node(step, self._catalog.nodes[step.type_name])
+                self._nodes += 1
+            case plans.InsertEdge():
+                self._insert_edge(step, self._catalog.edges[step.type_name])
+                self._edges += 1
+            case plans.UpdateNodes():
+                self._nodes += self._update(step, self._catalog.nodes[step.type_name])
+            case plans.DeleteNodes() | plans.DeleteEdges():
+                raise InternalError("one mutation both deletes and writes")
+
+    def outcome(self) -> MutationOutcome:
+        changes = [table.change(self._view) for _, table in sorted(self._tables.items())]
+        return MutationOutcome(_change_set(changes), self._nodes, self._edges)
+
+    def _insert_node(self, step: plans.InsertNode, type: NodeType) -> None:
+        row = self._properties(step.assignments, type)
+        pending = self._pending(type)
+        if type.key:
+            # The key may be taken: then this row becomes the whole of that entity.
+            spellings = [spell(row[name], type.properties[name].type) for name in type.key]
+            pending.insert({ID: entity_id(spellings), **row})
+            pending.replaces_committed = True
+        else:
+            pending.insert({ID: self._mint_id(), **row})
+
+    def _insert_edge(self, step: plans.InsertEdge, type: EdgeType) -> None:
+        ends = {
+            SRC: self._inputs.endpoint(step.source, "from"),
+            DST: self._inputs.endpoint(step.target, "to"),
+        }
+        row = self._properties(step.assignments, type)
+        self._pending(type).insert({ID: self._mint_id(), **ends, **row})
+
+    def _properties(
+        self, assignments: Sequence[plans.Assignment], type: NodeType | EdgeType
+    ) -> dict[str, Value | None]:
+        given = {each.property: self._inputs.assigned(each) for each in assignments}
+        return {
+            name: given[name] if name in given else unassigned(declared)
+            for name, declared in type.properties.items()
+        }
+
+    def _update(self, step: plans.UpdateNodes, type: NodeType) -> int:
+        """Assign to pending rows, and to committed ones they do not hide; says to how many."""
+        values = {each.property: self._inputs.assigned(each) for each in step.assignments}
+        if not values.keys().isdisjoint(type.key):
+            raise InternalError("an update assigns to a key")
+        pending = self._pending(type)
+        matcher = Matcher(self._view, type, step.predicate, self._inputs)
+        own = pending.rows
+        budget = Budget(self._limits, type.table_key)
+        budget.charge(rows=own.num_rows, bytes=own.nbytes)
+        found = matcher.rows(pending.readable_columns, budget, shadowed=pending.ids)
+        parts = [own.filter(matcher.matches(own))]
+        if found is not None:
+            parts.append(pending.adopt(found))
+            pending.replaces_committed = True
+        rows = pa.concat_tables(parts)
+        if rows.num_rows:
+            pending.put(pending.assign(rows, values))
+        return int(rows.num_rows)
+
+    def _pending(self, type: NodeType | EdgeType) -> PendingTable:
+        table = self._tables.get(type.table_key)
+        if table is None:
+            table = self._tables[type.table_key] = PendingTable(type, self._limits)
+        return table
+
+
+# --- deletes --------------------------------------------------------------------------------------
+
+
+class _Deletion:
+    def __init__(
+        self, catalog: Catalog, view: MutationView, inputs: Inputs, limits: WriteLimits
+    ) -> None:
+        self._catalog = catalog
+        self._view = view
+        self._inputs = inputs
+        self._limits = limits
+        self._ids: dict[str, pa.Array] = {}
+        """Distinct ids by type key, so that overlapping statements count once."""
+
+    def run(self, step: plans.MutationStep) -> None:
+        match step:
+            case plans.DeleteNodes():
+                nodes = self._catalog.nodes[step.type_name]
+                ids = self._delete(nodes, step)
+                for name in step.incident_edges:
+                    self._cascade(self._catalog.edges[name], nodes.name, ids)
+            case plans.DeleteEdges():
+                self._delete(self._catalog.edges[step.type_name], step)
+            case _:
+                raise InternalError("one mutation both deletes and writes")
+
+    def outcome(self) -> MutationOutcome:
+        counts = {"node": 0, "edge": 0}
+        for table_key, ids in self._ids.items():
+            counts[TableKey.parse(table_key).kind] += len(ids)
+        changes = [_deletion(key, ids) for key, ids in sorted(self._ids.items()) if len(ids)]
+        return MutationOutcome(_change_set(changes), counts["node"], counts["edge"])
+
+    def _delete(
+        self, type: NodeType | EdgeType, step: plans.DeleteNodes | plans.DeleteEdges
+    ) -> pa.Array:
+        matcher = Matcher(self._view, type, step.predicate, self._inputs)
+        ids = matcher.ids(Budget(self._limits, type.table_key))
+        self._add(type, ids)
+        return ids
+
+    def _cascade(self, type: EdgeType, node_type: str, ids: pa.Array) -> None:
+        """Delete the edges of one type at the nodes with ``ids``, whichever end they are."""
+        if not len(ids) or self._view.is_empty(type.table_key):
+            return
+        for column, end in ((SRC, type.source), (DST, type.target)):
+            if end == node_type:
+                found = self._view.rows_where_in(type.table_key, column, ids, [ID])
+                self._add(type, found[ID].combine_chunks())
+
+    def _add(self, type: NodeType | EdgeType, ids: pa.Array) -> None:
+        known = self._ids.get(type.table_key)
+        together = pc.unique(ids if known is None else pa.concat_arrays([known, ids]))
+        Budget(self._limits, type.table_key).charge(rows=len(together), bytes=together.nbytes)
+        self._ids[type.table_key] = together
+
+
+def _deletion(table_key: str, ids: pa.Array) -> TableChange:
+    return TableChange(table_key, "delete", pa.table([ids], schema=_IDS_ONLY))
+
+
+def _change_set(changes: Iterable[TableChange | None]) -> ChangeSet:
+    return ChangeSet({change.table_key: change for change in changes if change is not None})

@@ -6,20 +6,59 @@ on the ones before it. For reading: the stamp and the state, and not one write.
 
 from __future__ import annotations
 
+import logging
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import orjson
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.schema_contract import (
+from omnigraph.commit.schema.contract import (
     accepted_tables,
     promoted_contract,
     staged_objects,
+    write_contract,
 )
-from omnigraph.errors import NotFound, OmnigraphError, RecoveryRequired, SchemaContractError
-from omnigraph.storage.datasets import DatasetRef, Handle
-from omnigraph.storage.layout import MANIFEST, SCHEMA_SOURCE
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import (
+    AlreadyInitialized,
+    InitializationClaimed,
+    InitializationCommitted,
+    InitializationIndeterminate,
+    NotFound,
+    OmnigraphError,
+    RecoveryRequired,
+    SchemaContractError,
+)
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.compile import CompiledSchema
+from omnigraph.schema.contract import build_contract
+from omnigraph.schema.table_schema import table_schema
+from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
+from omnigraph.storage.layout import (
+    INIT_CLAIM,
+    LEASES,
+    MAIN,
+    MANIFEST,
+    SCHEMA_OBJECTS,
+    SCHEMA_SOURCE,
+)
+from omnigraph.storage.manifest_rows import (
+    SCHEMA as MANIFEST_SCHEMA,
+)
+from omnigraph.storage.manifest_rows import (
+    CommitRow,
+    HeadRow,
+    ManifestRow,
+    RegistryRow,
+    TableIdentity,
+    TableRow,
+    VersionRow,
+    encode_rows,
+)
 from omnigraph.storage.migrations import Migration
 from omnigraph.storage.moved_root import recorded_roots, require_unmoved
 from omnigraph.storage.snapshot import ManifestState
@@ -132,3 +171,173 @@ def _pending_schema_apply(kernel: Kernel) -> str | None:
     """The operation a staged schema belongs to."""
     applies = (one for one in kernel.sidecars.readable() if one.writer_kind == "SchemaApply")
     return next((apply.operation_id for apply in applies), None)
+
+
+log = logging.getLogger(__name__)
+
+TABLE_DIRECTORIES = ("nodes", "edges")
+
+FIRST_VERSION = 1
+"""The version of a freshly created dataset."""
+
+
+def initialize(
+    kernel: Kernel, compiled: CompiledSchema, *, actor_id: str | None = None, force: bool = False
+) -> CommitRow:
+    """Create a graph at the kernel's root, and return its genesis commit.
+
+    Raises `AlreadyInitialized` when a graph or schema objects are there (``force`` replaces schema
+    objects that belong to no graph, never a graph), `InitializationClaimed` while another `init`
+    runs, `InitializationIndeterminate` when the store did not say whether the graph exists now, and
+    `InitializationCommitted` when it exists but something failed afterwards. Any other error means
+    that there is no graph, and that what was written for it is gone again.
+    """
+    contract = build_contract(compiled.source, compiled.ir)
+    kernel.store.probe_atomic_create()
+    with _claim(kernel):
+        _require_vacant(kernel, force)
+        _clear_empty_tables(kernel)
+        try:
+            write_contract(kernel.store, contract)
+            hit(Failpoint.INIT_AFTER_SCHEMA_CONTRACT_WRITTEN)
+            rows = _create_tables(kernel, compiled.catalog)
+        except Exception:
+            _undo(kernel, "schema objects", _remove_contract)
+            raise
+        genesis = CommitRow(
+            commit_id=kernel.ids.commit_id(),
+            branch=None,
+            manifest_version=FIRST_VERSION,
+            commit_seq=0,
+            parent_commit_id=None,
+            merged_parent_commit_id=None,
+            actor_id=actor_id,
+            kind="genesis",
+            schema_hash=compiled.catalog.schema_hash,
+            created_at=kernel.clock.wall_us(),
+        )
+        rows += [genesis, HeadRow(MAIN, genesis.commit_id, 0, 0), RegistryRow(0)]
+        _create_manifest(kernel, rows, genesis.commit_id)
+        # The graph exists: from here on nothing is taken back.
+        try:
+            hit(Failpoint.INIT_POST_MANIFEST_CREATE)
+            kernel.store.delete(INIT_CLAIM)
+        except (OmnigraphError, OSError) as error:
+            raise InitializationCommitted(genesis.commit_id, _reason(error)) from error
+    return genesis
+
+
+@contextmanager
+def _claim(kernel: Kernel) -> Iterator[None]:
+    """Hold the root for one `init`.
+
+    The graph lease tells a running `init` from a dead one: whoever holds the lease may replace a
+    claim that was left behind, and the schema objects it covers.
+    """
+    operation_id = kernel.ids.operation_id()
+    lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
+    if lease is None:
+        raise InitializationClaimed(
+            f"another `init` of {kernel.root} is running", hint="wait for it, then open the graph"
+        )
+    try:
+        if kernel.store.exists(INIT_CLAIM) and not _has_graph(kernel):
+            _remove_contract(kernel)
+        kernel.store.write(INIT_CLAIM, orjson.dumps({"operation_id": operation_id}))
+        yield
+    except (InitializationIndeterminate, InitializationCommitted):
+        raise
+    except Exception:
+        _undo(kernel, "claim", _remove_claim)
+        raise
+    finally:
+        lease.release()
+
+
+def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:
+    """Take something back after a failure, which is what the caller has to hear about."""
+    try:
+        undo(kernel)
+    except Exception:
+        log.warning(
+            "the %s of a failed init at %s is left behind", what, kernel.root, exc_info=True
+        )
+
+
+def _remove_claim(kernel: Kernel) -> None:
+    """Give up the root. Where there is no graph, there is nothing for leases to guard either."""
+    kernel.store.delete(INIT_CLAIM)
+    if not _has_graph(kernel):
+        kernel.store.delete_prefix(LEASES)
+
+
+def _require_vacant(kernel: Kernel, force: bool) -> None:
+    if _has_graph(kernel):
+        raise AlreadyInitialized(
+            f"{kernel.root} already holds a graph",
+            hint="open it as it is, or choose another path; "
+            "`omnigraph schema apply` changes the schema of a graph that exists",
+        )
+    leftovers = [name for name in SCHEMA_OBJECTS if kernel.store.exists(name)]
+    if leftovers and not force:
+        raise AlreadyInitialized(
+            f"{kernel.root} holds {', '.join(leftovers)} but no graph",
+            hint="use --force to replace them, or choose another root",
+        )
+    tables = [name for directory in TABLE_DIRECTORIES for name in kernel.store.list(directory)]
+    if any("/data/" in name for name in tables):
+        raise AlreadyInitialized(
+            f"{kernel.root} holds tables with data but no graph",
+            hint="restore the manifest they belong to, or choose another root",
+        )
+
+
+def _clear_empty_tables(kernel: Kernel) -> None:
+    """Remove the tables of an `init` that died before there was a graph: they never held a row."""
+    for directory in TABLE_DIRECTORIES:
+        kernel.store.delete_prefix(directory)
+
+
+def _has_graph(kernel: Kernel) -> bool:
+    return kernel.lance.exists(DatasetRef(kernel.table_uri(MANIFEST)))
+
+
+def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
+    rows: list[ManifestRow] = []
+    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    for entity_type in types:
+        identity = TableIdentity(entity_type.type_id, entity_type.incarnation_id)
+        location = entity_type.table_path
+        where = DatasetRef(kernel.table_uri(location))
+        kernel.lance.create(where, table_schema(entity_type), None, kernel.ids.ulid())
+        rows.append(TableRow(identity, entity_type.table_key, location, 0))
+        rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0))
+    return rows
+
+
+def _create_manifest(kernel: Kernel, rows: list[ManifestRow], commit_id: str) -> None:
+    """The commit point. If it fails, find out whether it took effect all the same."""
+    where = DatasetRef(kernel.table_uri(MANIFEST))
+    try:
+        kernel.lance.create(where, MANIFEST_SCHEMA, encode_rows(rows), kernel.ids.ulid())
+    except (OmnigraphError, OSError, ValueError) as error:
+        try:
+            head = kernel.manifest.main.refresh().head
+        except NotFound:
+            _undo(kernel, "schema objects", _remove_contract)
+            raise error from None
+        except OmnigraphError as unreadable:
+            raise InitializationIndeterminate(commit_id, _reason(error)) from unreadable
+        if head.commit_id != commit_id:
+            raise AlreadyInitialized(f"{kernel.root} already holds a graph") from error
+        if not isinstance(error, CommitLost):
+            raise InitializationCommitted(commit_id, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, OmnigraphError) else str(error)
+
+
+def _remove_contract(kernel: Kernel) -> None:
+    for name in SCHEMA_OBJECTS:
+        kernel.store.delete(name)

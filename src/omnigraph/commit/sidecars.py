@@ -3,14 +3,282 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
 
-from omnigraph.commit.sidecar import Sidecar
-from omnigraph.commit.sidecar_json import encode_sidecar, read_sidecar
+import orjson
+
+from omnigraph.commit.leases import branch_scope
+from omnigraph.commit.sidecar import (
+    Authority,
+    FirstTouch,
+    LeaseClaim,
+    NewTable,
+    PlannedTransaction,
+    SchemaDelta,
+    Sidecar,
+    SidecarTable,
+    WriterKind,
+)
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
-from omnigraph.storage.layout import RECOVERY, sidecar_name
+from omnigraph.model.receipts import CommitKind
+from omnigraph.storage.layout import MAIN, RECOVERY, sidecar_name
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
+from omnigraph.storage.publisher import Registration, TablePin
+
+SIDECAR_VERSION = 2
+VERSIONS_ONLY = 1
+"""The older shape: versions instead of identities and uuids. Read and settled, never written."""
+
+
+def encode_sidecar(sidecar: Sidecar) -> bytes:
+    """The content of the object that holds a sidecar."""
+    lineage = sidecar.lineage
+    return orjson.dumps(
+        {
+            "schema_version": SIDECAR_VERSION,
+            "operation_id": sidecar.operation_id,
+            "writer_kind": sidecar.writer_kind,
+            "started_at": sidecar.started_at,
+            "actor_id": sidecar.actor_id,
+            "branch": sidecar.branch,
+            "ref_identity": sidecar.ref,
+            "lease": {
+                "scope": sidecar.lease.scope,
+                "owner_id": sidecar.lease.owner_id,
+                "epoch": sidecar.lease.epoch,
+            },
+            "authority": {
+                "head_commit_id": sidecar.authority.head_commit_id,
+                "manifest_version": sidecar.authority.manifest_version,
+                "schema_hash": sidecar.authority.schema_hash,
+            },
+            "lineage": {
+                "commit_id": lineage.commit_id,
+                "parent_commit_id": lineage.parent_commit_id,
+                "merged_parent_commit_id": lineage.merged_parent_commit_id,
+                "kind": lineage.kind,
+                "created_at": lineage.created_at,
+                "schema_hash": lineage.schema_hash,
+                "operation_id": lineage.operation_id,
+                "receipt": lineage.receipt,
+            },
+            "rollback_commit_id": sidecar.rollback_commit_id,
+            "tables": [_table_json(table) for table in sidecar.tables],
+            **_delta_json(sidecar.schema),
+        },
+        option=orjson.OPT_INDENT_2,
+    )
+
+
+def _table_json(table: SidecarTable) -> dict[str, Any]:
+    touch = table.first_touch
+    return {
+        **_identity_json(table.identity),
+        "table_key": table.table_key,
+        "location": table.location,
+        "table_branch": table.ref,
+        "expected_version": table.expected_version,
+        "post_commit_pin": table.post_commit_pin,
+        "transactions": [
+            {"uuid": tx.uuid, "read_version": tx.read_version} for tx in table.transactions
+        ],
+        "restore_uuid": table.restore_uuid,
+        "first_touch": None
+        if touch is None
+        else {"from_branch": touch.from_ref, "from_version": touch.from_version},
+    }
+
+
+def _delta_json(delta: SchemaDelta | None) -> dict[str, Any]:
+    if delta is None:
+        return {"registrations": [], "renames": [], "tombstones": [], "schema_staging": None}
+    return {
+        "registrations": [
+            {**_named_table_json(new), "transaction_uuid": new.uuid} for new in delta.registrations
+        ],
+        "renames": [_named_table_json(renamed) for renamed in delta.renames],
+        "tombstones": [
+            {
+                **_identity_json(pin.identity),
+                "version": pin.version,
+                "table_branch": pin.ref,
+                "row_count": pin.row_count,
+            }
+            for pin in delta.tombstones
+        ],
+        "schema_staging": delta.target_hash,
+    }
+
+
+def _identity_json(identity: TableIdentity) -> dict[str, int]:
+    return {
+        "stable_table_id": identity.type_id,
+        "table_incarnation_id": identity.incarnation_id,
+    }
+
+
+def _named_table_json(table: NewTable | Registration) -> dict[str, Any]:
+    return {
+        **_identity_json(table.identity),
+        "table_key": table.table_key,
+        "location": table.location,
+    }
+
+
+def read_sidecar(name: str, content: bytes) -> Sidecar:
+    """Decode a sidecar, strictly; raises `UnreadableSidecar` naming the file and the problem."""
+    try:
+        record = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableSidecar(name, f"is not valid JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise UnreadableSidecar(name, "is not a JSON object")
+    version = record.get("schema_version")
+    if version not in (VERSIONS_ONLY, SIDECAR_VERSION):
+        raise UnreadableSidecar(
+            name, f"has schema_version {version!r}; this version reads up to {SIDECAR_VERSION}"
+        )
+    try:
+        sidecar = _decode(record) if version == SIDECAR_VERSION else _decode_versions(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableSidecar(name, f"has the wrong shape ({error!r})") from error
+    if name != sidecar_name(sidecar.operation_id):
+        raise UnreadableSidecar(name, f"belongs to operation {sidecar.operation_id}")
+    return sidecar
+
+
+def _decode(record: Mapping[str, Any]) -> Sidecar:
+    kind: WriterKind = record["writer_kind"]
+    if kind not in get_args(WriterKind):
+        raise ValueError(f"unknown writer_kind {kind!r}")
+    lineage, lease, authority = record["lineage"], record["lease"], record["authority"]
+    commit_kind: CommitKind = lineage["kind"]
+    commit = CommitRow(
+        commit_id=lineage["commit_id"],
+        branch=None if record["ref_identity"] is None else record["branch"],
+        manifest_version=0,
+        commit_seq=0,
+        parent_commit_id=lineage["parent_commit_id"],
+        merged_parent_commit_id=lineage["merged_parent_commit_id"],
+        actor_id=record["actor_id"],
+        kind=commit_kind,
+        schema_hash=lineage["schema_hash"],
+        created_at=lineage["created_at"],
+        operation_id=lineage["operation_id"],
+        receipt=lineage["receipt"],
+    )
+    return Sidecar(
+        operation_id=record["operation_id"],
+        writer_kind=kind,
+        started_at=record["started_at"],
+        actor_id=record["actor_id"],
+        branch=record["branch"],
+        ref=record["ref_identity"],
+        lease=LeaseClaim(lease["scope"], lease["owner_id"], lease["epoch"]),
+        authority=Authority(
+            authority["head_commit_id"], authority["manifest_version"], authority["schema_hash"]
+        ),
+        lineage=commit,
+        rollback_commit_id=record["rollback_commit_id"],
+        tables=tuple(_decode_table(table) for table in record["tables"]),
+        schema=_decode_delta(record),
+    )
+
+
+def _decode_delta(record: Mapping[str, Any]) -> SchemaDelta | None:
+    target = record["schema_staging"]
+    if target is None:
+        return None
+    return SchemaDelta(
+        target,
+        tuple(
+            NewTable(_identity(new), new["table_key"], new["location"], new["transaction_uuid"])
+            for new in record["registrations"]
+        ),
+        tuple(
+            Registration(_identity(renamed), renamed["table_key"], renamed["location"])
+            for renamed in record["renames"]
+        ),
+        tuple(
+            TablePin(_identity(gone), gone["version"], gone["table_branch"], gone["row_count"])
+            for gone in record["tombstones"]
+        ),
+    )
+
+
+def _identity(record: Mapping[str, Any]) -> TableIdentity:
+    return TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
+
+
+def _decode_table(record: Mapping[str, Any]) -> SidecarTable:
+    touch = record["first_touch"]
+    return SidecarTable(
+        _identity(record),
+        record["table_key"],
+        record["location"],
+        record["table_branch"],
+        record["expected_version"],
+        tuple(PlannedTransaction(tx["uuid"], tx["read_version"]) for tx in record["transactions"]),
+        record["restore_uuid"],
+        None if touch is None else FirstTouch(touch["from_branch"], touch["from_version"]),
+    )
+
+
+def _decode_versions(record: Mapping[str, Any]) -> Sidecar:
+    """A sidecar of the older shape. What it does not have is derived from its operation id."""
+    operation_id: str = record["operation_id"]
+    branch: str = record.get("branch") or MAIN
+    kind: WriterKind = record["writer_kind"]
+    if kind not in get_args(WriterKind):
+        raise ValueError(f"unknown writer_kind {kind!r}")
+    commit = CommitRow(
+        commit_id=operation_id,
+        branch=None if branch == MAIN else branch,
+        manifest_version=0,
+        commit_seq=0,
+        parent_commit_id=None,
+        merged_parent_commit_id=None,
+        actor_id=None,
+        kind="recovery",
+        schema_hash="",
+        created_at=record.get("started_at", 0),
+    )
+    return Sidecar(
+        operation_id=operation_id,
+        writer_kind=kind,
+        started_at=record.get("started_at", 0),
+        actor_id=record.get("actor_id"),
+        branch=branch,
+        # Branches of that time are their own physical refs.
+        ref=None if branch == MAIN else branch,
+        lease=LeaseClaim(branch_scope(branch), "", 0),
+        authority=Authority("", 0, ""),
+        lineage=commit,
+        rollback_commit_id=_sibling_ulid(operation_id),
+        tables=tuple(
+            SidecarTable(
+                TableIdentity(0, 0),
+                table["table_key"],
+                table["table_path"],
+                table.get("table_branch"),
+                table["expected_version"],
+                (),
+                f"{operation_id}-restore-{at}",
+                recorded_pin=table["post_commit_pin"],
+            )
+            for at, table in enumerate(record["tables"])
+        ),
+        versions_only=True,
+    )
+
+
+def _sibling_ulid(ulid: str) -> str:
+    """Another id that is always the same for this one."""
+    return ulid[:-1] + ("1" if ulid[-1] == "0" else "0")
+
 
 log = logging.getLogger(__name__)
 

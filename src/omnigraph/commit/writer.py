@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from omnigraph.commit.change_set import ChangeSet
-from omnigraph.commit.drift import uncovered_drift
-from omnigraph.commit.interruption import interrupted
+from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_LINE, Lease, Line
+from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.sidecar import Authority, LeaseClaim, Sidecar, WriterKind
-from omnigraph.commit.small_writes import compaction_of, is_crowded
 from omnigraph.commit.staging import PlannedTable, Staging
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.settings import positive_number
 from omnigraph.errors import (
     EffectFreeConflict,
     ExpectedVersionMismatch,
@@ -31,11 +30,46 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.datasets import CommitLost, latest_version, name_after
+from omnigraph.storage.compaction import fragment_count
+from omnigraph.storage.datasets import CommitLost, Handle, latest_version, name_after
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.manifest_upkeep import maintain_manifest
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish, require_head
+from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, work_on
+
+COMPACT_EVERY_VARIABLE = "OMNIGRAPH_TABLE_COMPACT_EVERY"
+COMPACT_EVERY = 64
+"""Small fragments of a table at which a write compacts it; `upkeep` may do it before."""
+
+
+def is_crowded(handle: Handle) -> bool:
+    """Whether small writes have left so many fragments that lookups become slow."""
+    every = positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)
+    return fragment_count(handle) >= every and small_fragments(handle) >= every
+
+
+def compaction_of(crowded: Mapping[str, Handle]) -> ChangeSet:
+    """The upkeep that is due for tables by key; none for those where nothing can be gained."""
+    return ChangeSet(
+        {
+            key: TableChange(key, "upkeep", NO_ROWS, work.steps)
+            for key, handle in crowded.items()
+            if (work := work_on(handle, (), SMALL_WRITES)).steps
+        }
+    )
+
+
+def interrupted(operation_id: str, what: str, error: Exception) -> RecoveryRequired:
+    """The error for an operation that recovery has to settle, and what stopped it."""
+    known = error if isinstance(error, OmnigraphError) else OmnigraphError(str(error))
+    first = f"{known.hint}; " if known.hint else ""
+    return RecoveryRequired(
+        operation_id,
+        f"the {what} was interrupted after its first effect: {known.message}",
+        f"{first}the next write, or `omnigraph recover`, finishes or undoes it",
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from omnigraph.commit.gates import Gates
+from omnigraph.commit.kernel import Gates
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.blobs import (
     CHUNK_BYTES_MAX,

@@ -11,12 +11,19 @@ from functools import partial
 from pathlib import Path
 
 from omnigraph.branching.branches import create_branch, delete_branch
-from omnigraph.branching.conflict_rules import ConflictRules
 from omnigraph.branching.entity_history import entity_history, find_type
-from omnigraph.branching.merge import MergeRequest, delete_source, merge, plan_merge
-from omnigraph.branching.replay import ReplayRequest, plan_replay, replay
+from omnigraph.branching.merge import (
+    MergeRequest,
+    ReplayRequest,
+    delete_source,
+    merge,
+    plan_merge,
+    plan_replay,
+    replay,
+)
+from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.receipts import commit_info
-from omnigraph.commit.schema_apply import apply_schema
+from omnigraph.commit.schema.apply import apply_schema
 from omnigraph.graph.reading import no_commit
 from omnigraph.graph.writing import GraphWriting
 from omnigraph.model.changes import EntityVersion

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from omnigraph.branching.change_baseline import ChangeBaseline, change_baseline
-from omnigraph.branching.change_feed import ChangeFeed, PollRequest
+from omnigraph.branching.change_feed import ChangeBaseline, ChangeFeed, PollRequest, change_baseline
 from omnigraph.branching.change_pages import CommitPageRequest, Unfinished, commit_page
-from omnigraph.branching.commit_changes import CommitChanges, commit_changes
-from omnigraph.branching.comparison import compare
-from omnigraph.branching.diff import GraphDiff
+from omnigraph.branching.commit_changes import CommitChanges, commit_changes, compare
+from omnigraph.branching.diff import GraphDiff, WantedTypes
 from omnigraph.branching.moments import SchemaHistory, moment_of
-from omnigraph.branching.wanted_types import WantedTypes
 from omnigraph.graph.reading import GraphReading
 from omnigraph.model.changes import ChangeFilter, CommitPage, FeedPage, PageLimits
 from omnigraph.storage.layout import MAIN

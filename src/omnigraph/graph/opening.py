@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from omnigraph.commit.initialize import initialize
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.opening import open_for_reading, open_for_writing
+from omnigraph.commit.opening import initialize, open_for_reading, open_for_writing
 from omnigraph.effects.uri import Root
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError
@@ -21,7 +20,7 @@ from omnigraph.model.upkeep import Check, Diagnosis, Finding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.source import Source
-from omnigraph.upkeep.doctor import unopened
+from omnigraph.upkeep.stats import unopened
 
 OpenMode = Literal["read_write", "read_only"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from omnigraph.branching.branches import list_branches
 from omnigraph.branching.export import export_blocks
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.schema_change import tables_today, types_at
+from omnigraph.commit.schema.change import tables_today, types_at
 from omnigraph.effects.io_counters import measure
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.embedding.queries import QueryEmbedder

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
-from omnigraph.commit.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.settling import Settlement
+from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
+from omnigraph.commit.recovery.settling import Settlement
 from omnigraph.commit.write_path import WritePath
 from omnigraph.graph.following import GraphFollowing
 from omnigraph.graph.gate import WriteGate
@@ -24,14 +24,12 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
 )
 from omnigraph.storage.layout import MAIN
-from omnigraph.upkeep.abandoned import release_abandoned
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
 from omnigraph.upkeep.cleanup import cleanup
-from omnigraph.upkeep.doctor import examine
-from omnigraph.upkeep.indices import ensure_indices
-from omnigraph.upkeep.optimize import optimize
+from omnigraph.upkeep.optimize import ensure_indices, optimize
+from omnigraph.upkeep.pending import release_abandoned
 from omnigraph.upkeep.repair import repair
-from omnigraph.upkeep.stats import graph_stats
+from omnigraph.upkeep.stats import examine, graph_stats
 
 Done = TypeVar("Done")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.branching.branches import create_branch, delete_branch
+from omnigraph.commit.change_set import WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.limits import WriteLimits
-from omnigraph.commit.messages import checked_message
 from omnigraph.commit.mutate import mutate
+from omnigraph.commit.receipts import checked_message
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
+from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import WritePath
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, WrongVerb

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.change_set import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.limits import BYTES_MAX_VARIABLE, ROWS_MAX_VARIABLE, Budget, WriteLimits
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks

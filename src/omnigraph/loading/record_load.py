@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from time import perf_counter
 
+from omnigraph.commit.change_set import WriteLimits
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.limits import WriteLimits
 from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.schema_contract import LAST_STAGED_OBJECT
+from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.write_path import Prepared, WritePath, Written
 from omnigraph.errors import ReadSetChanged
 from omnigraph.loading.record_input import LoadInput, read_input

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from omnigraph.commit.drift import uncovered_drift
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease
-from omnigraph.commit.schema_contract import accepted_tables
-from omnigraph.commit.schema_lock import require_no_schema_apply
+from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.schema.contract import accepted_tables
+from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
@@ -38,11 +38,14 @@ from omnigraph.storage.reclaiming import (
 from omnigraph.storage.retired import remove_retired, require_folded, retired_datasets
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.table_sizes import version_count
-from omnigraph.upkeep.concurrency import maintenance_concurrency
-from omnigraph.upkeep.load_scratch import abandoned_scratch
-from omnigraph.upkeep.past_schemas import remove_schemas, unneeded_schemas
+from omnigraph.upkeep.optimize import maintenance_concurrency
 from omnigraph.upkeep.pending import require_nothing_pending
-from omnigraph.upkeep.retention import Retention
+from omnigraph.upkeep.retention import (
+    Retention,
+    abandoned_scratch,
+    remove_schemas,
+    unneeded_schemas,
+)
 
 STREAM_WAIT_MS = 30_000
 """How long exports of this process are waited for."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Kernel
-from omnigraph.errors import RecoveryRequired, UnreadableSidecar
+from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
+from omnigraph.commit.recovery.examining import RECOVER_ADVICE
+from omnigraph.errors import NotFound, RecoveryRequired, UnreadableSidecar
 from omnigraph.model.upkeep import PendingOperation
 
 
@@ -38,3 +39,28 @@ def pending_operations(kernel: Kernel) -> list[PendingOperation]:
                 PendingOperation(sidecar.operation_id, sidecar.writer_kind, sidecar.branch)
             )
     return found
+
+
+def release_abandoned(kernel: Kernel) -> None:
+    """Give back what is known to be abandoned, unless an unsettled operation is about it."""
+    pending = {operation.operation_id for operation in pending_operations(kernel)}
+    for holder in kernel.leases.holders():
+        if holder.is_alive is False and holder.operation_id not in pending:
+            _release(kernel, holder.scope)
+
+
+def _release(kernel: Kernel, scope: str) -> None:
+    name = scope.removeprefix(branch_scope(""))
+    gate = kernel.gates.whole_graph() if scope == GRAPH_SCOPE else kernel.gates.write([name])
+    with gate:
+        lease = kernel.leases.try_hold(scope, kernel.ids.operation_id())
+        if lease is None:
+            return
+        try:
+            if scope != GRAPH_SCOPE:
+                # Its owner may be slow instead of dead. From here on it cannot publish.
+                kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
+        except NotFound:
+            pass  # the branch is gone, and nothing can be published on it any more
+        finally:
+            lease.release()

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph.commit.audit import RecoveryAudit
-from omnigraph.commit.drift import RECOVER_ADVICE
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
-from omnigraph.commit.schema_lock import require_no_schema_apply
+from omnigraph.commit.recovery.audit import RecoveryAudit
+from omnigraph.commit.recovery.examining import RECOVER_ADVICE
+from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
 from omnigraph.errors import InputError
 from omnigraph.model.upkeep import (

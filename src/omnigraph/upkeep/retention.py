@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from omnigraph.storage.layout import MAIN
+from omnigraph.effects.ids import ulid_at
+from omnigraph.effects.objects import ObjectStore
+from omnigraph.model.ids import is_ulid
+from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, PAST_SCHEMAS, past_schema_name
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.snapshot import ManifestState, Snapshot
 
@@ -61,3 +64,55 @@ def _merge_bases(states: Mapping[str, ManifestState]) -> Iterator[Snapshot]:
                 if merged in source.commits and source.branch not in found:
                     found.add(source.branch)
                     yield source.snapshot_at(merged)
+
+
+ABANDONED_DAYS = 7
+"""Nothing tells a load that is slow from one that was killed, but none takes a week."""
+
+
+def abandoned_scratch(store: ObjectStore, now_us: int) -> tuple[str, ...]:
+    """The folders of loads that began long ago. A name says when: it is the id of the operation."""
+    names = store.list(LOAD_SCRATCH)
+    operations = {name.split("/")[1] for name in names if name.count("/") > 1}
+    first_kept = ulid_at(now_us // 1_000 - ABANDONED_DAYS * 86_400_000)
+    return tuple(
+        f"{LOAD_SCRATCH}/{operation}"
+        for operation in sorted(operations)
+        if is_ulid(operation.upper()) and operation.upper() < first_kept
+    )
+
+
+def unneeded_schemas(
+    store: ObjectStore, states: Mapping[str, ManifestState], kept: Set[tuple[Place, int]]
+) -> tuple[str, ...]:
+    """The objects of schemas whose commits all lie before the oldest rows that are kept.
+
+    ``states`` are all live branches, and ``kept`` the versions of tables that stay. An object that
+    belongs to no commit is left alone.
+    """
+    stored = set(store.list(PAST_SCHEMAS))
+    if not stored:
+        return ()
+    known: set[str] = set()
+    needed: set[str] = set()
+    for state in states.values():
+        seen = (
+            row.commit_seq
+            for row in state.versions
+            if row.row_count and ((row.identity, row.ref), row.version) in kept
+        )
+        oldest = min(seen, default=state.head.commit_seq)
+        for commit in state.commits.values():
+            name = past_schema_name(commit.schema_hash)
+            known.add(name)
+            if commit.commit_seq >= min(oldest, state.head.commit_seq):
+                needed.add(name)
+    return tuple(sorted(stored & known - needed))
+
+
+def remove_schemas(store: ObjectStore, names: tuple[str, ...]) -> int:
+    """Remove them; how many bytes they had."""
+    sizes = [len(store.read_if_exists(name) or b"") for name in names]
+    for name in names:
+        store.delete(name)
+    return sum(sizes)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.io_counters import measure
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.io_counters import measure
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.engines.local.budget import MemoryBudget

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.engines.local.settings import Mode
 from omnigraph.errors import NotFound
 from tests.engines.local.graphs import (

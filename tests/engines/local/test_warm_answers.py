@@ -17,7 +17,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.commit.small_writes import COMPACT_EVERY_VARIABLE
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.settings import Mode
 from omnigraph.query.compile import compile_query

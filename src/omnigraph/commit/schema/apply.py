@@ -13,20 +13,19 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.commit.drift import uncovered_drift
-from omnigraph.commit.interruption import interrupted
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease, branch_scope
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.schema_change import ChangedTable, SchemaChange, identity_of, schema_change
-from omnigraph.commit.schema_contract import (
+from omnigraph.commit.recovery.examining import uncovered_drift
+from omnigraph.commit.recovery.settling import new_pins, registrations
+from omnigraph.commit.schema.change import ChangedTable, SchemaChange, identity_of, schema_change
+from omnigraph.commit.schema.contract import (
     discard_staged,
     keep_past,
     promote_contract,
     stage_contract,
 )
-from omnigraph.commit.schema_lock import SCHEMA_APPLY, release_lock, take_lock
-from omnigraph.commit.schema_recovery import new_pins, registrations
+from omnigraph.commit.schema.lock import SCHEMA_APPLY, release_lock, take_lock
 from omnigraph.commit.sidecar import (
     Authority,
     LeaseClaim,
@@ -35,6 +34,7 @@ from omnigraph.commit.sidecar import (
     Sidecar,
     SidecarTable,
 )
+from omnigraph.commit.writer import interrupted
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import Conflict, OmnigraphError, RecoveryRequired
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK

@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from omnigraph.commit.audit import RecoveryAudit, RecoveryRow, RetiredTable, TableOutcome
-from omnigraph.commit.classification import TableClass
-from omnigraph.commit.findings import Finding
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease
-from omnigraph.commit.schema_recovery import SchemaRecovery, new_pins, registrations
-from omnigraph.commit.sidecar import Sidecar, SidecarTable
+from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow, RetiredTable, TableOutcome
+from omnigraph.commit.recovery.examining import Finding, TableClass
+from omnigraph.commit.schema.contract import discard_staged, promote_contract, staged_contract
+from omnigraph.commit.sidecar import NewTable, SchemaDelta, Sidecar, SidecarTable
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.storage.datasets import DatasetRef
+from omnigraph.errors import NotFound
+from omnigraph.storage.datasets import DatasetRef, transaction_uuid
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, TablePin, publish
+from omnigraph.storage.publisher import PublishRequest, Registration, TablePin, publish
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.tables import stage_restore
 
@@ -209,3 +209,61 @@ def outcome_of(table: SidecarTable, from_version: int, to_version: int) -> Table
 def _retired(table: SidecarTable) -> RetiredTable:
     uuids = (*(tx.uuid for tx in table.transactions), table.restore_uuid)
     return RetiredTable(table.location, table.ref, uuids)
+
+
+FIRST_VERSION = 1
+"""The version of a freshly created dataset."""
+
+TableState = Literal["absent", "made", "foreign"]
+
+
+class SchemaRecovery:
+    """What an interrupted change of schema left beside the tables that were there before."""
+
+    def __init__(self, kernel: Kernel, delta: SchemaDelta) -> None:
+        self._kernel = kernel
+        self._delta = delta
+
+    @property
+    def foreign(self) -> list[str]:
+        """New types at whose place somebody else has made a table."""
+        return [t.table_key for t in self._delta.registrations if self._state(t) == "foreign"]
+
+    def is_ready(self) -> bool:
+        """Whether nothing but the publish and the promotion is missing."""
+        staged = staged_contract(self._kernel.store)
+        return (
+            staged is not None
+            and staged.schema_hash == self._delta.target_hash
+            and all(self._state(table) == "made" for table in self._delta.registrations)
+        )
+
+    def complete(self) -> None:
+        """After the publish: the new contract becomes the accepted one."""
+        promote_contract(self._kernel.store, self._delta.target_hash)
+
+    def undo(self) -> None:
+        """Remove the tables that were made for it, and the staged contract."""
+        for table in self._delta.registrations:
+            if self._state(table) != "foreign":
+                self._kernel.store.delete_prefix(table.location)
+        discard_staged(self._kernel.store)
+
+    def _state(self, table: NewTable) -> TableState:
+        where = DatasetRef(self._kernel.table_uri(table.location))
+        try:
+            handle = self._kernel.lance.open(where)
+        except NotFound:
+            return "absent"
+        return "made" if transaction_uuid(handle, FIRST_VERSION) == table.uuid else "foreign"
+
+
+def new_pins(delta: SchemaDelta) -> tuple[TablePin, ...]:
+    """The first versions of the tables it creates."""
+    return tuple(TablePin(new.identity, FIRST_VERSION, None, 0) for new in delta.registrations)
+
+
+def registrations(delta: SchemaDelta) -> tuple[Registration, ...]:
+    """The tables it creates, and those that get another alias."""
+    made = (Registration(new.identity, new.table_key, new.location) for new in delta.registrations)
+    return (*made, *delta.renames)

@@ -6,27 +6,31 @@ every step can be repeated by anyone at any time, and what cannot be proved stay
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from omnigraph.commit.audit import RecoveryAudit
-from omnigraph.commit.classification import TableClass
-from omnigraph.commit.findings import Examiner, describe
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.late_effects import LateEffects
 from omnigraph.commit.leases import Lease, branch_scope
-from omnigraph.commit.schema_contract import discard_staged, staged_objects
-from omnigraph.commit.schema_lock import (
+from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
+from omnigraph.commit.recovery.examining import Examiner, TableClass, describe
+from omnigraph.commit.recovery.settling import (
+    RECOVERY_ACTOR,
+    Case,
+    SchemaRecovery,
+    Settlement,
+    Settling,
+    outcome_of,
+)
+from omnigraph.commit.schema.contract import discard_staged, staged_objects
+from omnigraph.commit.schema.lock import (
     has_schema_apply,
     release_lock,
     remove_abandoned_lock,
     require_no_schema_apply,
 )
-from omnigraph.commit.schema_recovery import SchemaRecovery
-from omnigraph.commit.settling import RECOVERY_ACTOR, Case, Settlement, Settling, outcome_of
 from omnigraph.commit.sidecar import Authority, LeaseClaim, SchemaDelta, Sidecar, SidecarTable
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
@@ -39,10 +43,11 @@ from omnigraph.errors import (
     WriterBusy,
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.datasets import CommitLost, CommitNotOwned
+from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN, sidecar_name
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.publisher import PublishRequest, fence, publish
+from omnigraph.storage.snapshot import TableEntry
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
 """Somebody else was faster, or took over: the sidecar waits for the next pass."""
@@ -346,3 +351,47 @@ class Recoverer:
             rollback_commit_id=self._kernel.ids.commit_id(),
             tables=tables,
         )
+
+
+class LateEffects:
+    """Looks for them, on the tables where there may be some."""
+
+    def __init__(self, kernel: Kernel, audit: Iterable[RecoveryRow]) -> None:
+        self._kernel = kernel
+        retired = [table for row in audit for table in row.retired]
+        self._uuids = frozenset(uuid for table in retired for uuid in table.uuids)
+        self._places = {(table.location, table.ref) for table in retired}
+
+    def branches(self) -> list[ManifestBranch]:
+        """The live branches that have some."""
+        if not self._places:
+            return []
+        manifest = self._kernel.manifest
+        refs = {ref for _, ref in self._places}
+        names = [row.name for row in manifest.main.refresh().branches.values() if row.ref in refs]
+        found = []
+        for name in [MAIN, *sorted(names)]:
+            try:
+                branch = manifest.refreshed(name)
+                if self.tables(branch):
+                    found.append(branch)
+            except NotFound:
+                # Nobody is kept from deleting a branch while it is only looked at.
+                continue
+        return found
+
+    def tables(self, branch: ManifestBranch) -> tuple[SidecarTable, ...]:
+        """The tables of a branch whose head ran ahead of the pin through retired commits only."""
+        ref = branch.where.ref
+        return tuple(
+            SidecarTable.claiming(entry, ref, (), self._kernel.ids.ulid())
+            for entry in branch.state.head_snapshot().tables.values()
+            if (entry.location, ref) in self._places and self._ran_ahead(entry, ref)
+        )
+
+    def _ran_ahead(self, entry: TableEntry, ref: str | None) -> bool:
+        where = DatasetRef(self._kernel.table_uri(entry.location), ref)
+        if entry.ref != ref and self._kernel.forks.state(where) != "made":
+            return False
+        chain = transactions_since(self._kernel.lance.open(where), entry.version)
+        return bool(chain) and self._uuids.issuperset(chain)

@@ -1,0 +1,182 @@
+"""What an interrupted operation has done to its tables, as far as it can be proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from omnigraph.commit.kernel import ForkState, Kernel
+from omnigraph.commit.recovery.audit import RecoveryAudit
+from omnigraph.commit.sidecar import Sidecar, SidecarTable, WriterKind
+from omnigraph.errors import OmnigraphError, UncoveredDrift
+from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
+from omnigraph.storage.snapshot import ManifestState, TableEntry
+
+
+class TableClass(Enum):
+    """What happened to one table of an interrupted operation."""
+
+    INVARIANT_VIOLATION = "its head is below its published version"
+    NO_MOVEMENT = "nothing was committed"
+    ROLLED_PAST_EXPECTED = "everything planned was committed"
+    INCOMPLETE = "only part of the plan was committed"
+    COMPENSATION_PENDING = "it was restored, but that is not published yet"
+    FOREIGN_EFFECT = "somebody else committed to it"
+    ALREADY_PUBLISHED = "what was committed is published"
+    UNEXPECTED = "its versions are not the ones that were planned"
+
+
+def class_of(
+    table: SidecarTable, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
+) -> TableClass:
+    """The class of a table from where it stands and which transactions brought it there.
+
+    ``chain`` are those after the expected version, ``strangers`` those among them that are neither
+    planned by this operation nor retired by an earlier one.
+    """
+    planned = [tx.uuid for tx in table.transactions]
+    if head < pin:
+        return TableClass.INVARIANT_VIOLATION
+    if head == pin and not set(planned) & set(chain):
+        return TableClass.NO_MOVEMENT
+    if pin != table.expected_version:
+        return TableClass.FOREIGN_EFFECT
+    if chain == planned:
+        return TableClass.ROLLED_PAST_EXPECTED
+    if chain and chain[-1] == table.restore_uuid:
+        return TableClass.COMPENSATION_PENDING
+    return TableClass.FOREIGN_EFFECT if strangers else TableClass.INCOMPLETE
+
+
+def class_by_versions(
+    table: SidecarTable, writer_kind: WriterKind, pin: int, head: int, last_uuid: str | None
+) -> TableClass:
+    """The class of a table of a sidecar without identities, from versions alone.
+
+    ``last_uuid`` is the transaction of the head: an undoing of ours is known by it all the same.
+    """
+    expected, planned = table.expected_version, table.post_commit_pin
+    if head < pin:
+        return TableClass.INVARIANT_VIOLATION
+    if head == pin:
+        published = pin > expected and pin >= planned
+        return TableClass.ALREADY_PUBLISHED if published else TableClass.NO_MOVEMENT
+    if last_uuid == table.restore_uuid:
+        return TableClass.COMPENSATION_PENDING
+    if writer_kind in ("Mutation", "Load"):
+        complete = expected == pin and head == pin + 1 == planned
+    else:
+        complete = expected == pin
+    return TableClass.ROLLED_PAST_EXPECTED if complete else TableClass.UNEXPECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A table of a sidecar as it stands now."""
+
+    table: SidecarTable
+    kind: TableClass
+    pin: int
+    head: int
+    handle: Handle | None
+    """None when the fork of a first touch was never made."""
+    fork: ForkState | None = None
+    """What there is of the fork of a first touch."""
+    foreign_versions: tuple[int, ...] = ()
+
+    @property
+    def is_idle_fork(self) -> bool:
+        """Whether there is a fork, or a part of one, that was never committed to."""
+        untouched = self.fork == "made" and self.head == self.table.expected_version
+        return untouched or self.fork == "half_made"
+
+
+class Examiner:
+    """Looks at the tables of sidecars; changes nothing."""
+
+    def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
+        self._kernel = kernel
+        self._audit = audit
+
+    def findings(self, sidecar: Sidecar, state: ManifestState) -> list[Finding]:
+        """Every table of a sidecar, on a branch in this state."""
+        if sidecar.versions_only:
+            return [self._by_versions(table, sidecar, state) for table in sidecar.tables]
+        return [self._by_transactions(table, state) for table in sidecar.tables]
+
+    def _by_transactions(self, table: SidecarTable, state: ManifestState) -> Finding:
+        published = state.pins.get(table.identity)
+        pin = published.version if published is not None else 0
+        where = self._where(table)
+        fork: ForkState | None = None
+        if table.first_touch is not None and (published is None or published.ref != table.ref):
+            fork = self._kernel.forks.state(where)
+            if fork != "made":
+                return Finding(table, TableClass.NO_MOVEMENT, pin, pin, None, fork)
+        handle = self._kernel.lance.open(where)
+        head = latest_version(handle)
+        chain = transactions_since(handle, table.expected_version)
+        own = {*(tx.uuid for tx in table.transactions), table.restore_uuid}
+        strangers = set(chain) - own
+        if strangers and head != pin:
+            strangers -= {uuid for row in self._audit.rows() for uuid in row.retired_uuids}
+        kind = class_of(table, pin, head, chain, strangers)
+        foreign: tuple[int, ...] = ()
+        if kind is TableClass.FOREIGN_EFFECT:
+            first = table.expected_version + 1
+            foreign = tuple(first + at for at, uuid in enumerate(chain) if uuid in strangers)
+        return Finding(table, kind, pin, head, handle, fork, foreign)
+
+    def _by_versions(self, table: SidecarTable, sidecar: Sidecar, state: ManifestState) -> Finding:
+        published = state.pins.get(table.identity)
+        pin = published.version if published is not None else 0
+        handle = self._kernel.lance.open(self._where(table))
+        head = latest_version(handle)
+        last = transactions_since(handle, head - 1)[-1]
+        kind = class_by_versions(table, sidecar.writer_kind, pin, head, last)
+        return Finding(table, kind, pin, head, handle)
+
+    def _where(self, table: SidecarTable) -> DatasetRef:
+        return DatasetRef(self._kernel.table_uri(table.location), table.ref)
+
+
+def describe(findings: list[Finding]) -> str:
+    """The findings in words."""
+    return "; ".join(f"{f.table.table_key}: {f.kind.value}" for f in findings)
+
+
+RECOVER_ADVICE = "reopen the graph read-write, or run `omnigraph recover`"
+REPAIR_ADVICE = "run `omnigraph repair`"
+
+
+def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -> UncoveredDrift:
+    """The error for a table whose head ran ahead of its pin, with the advice that helps."""
+    try:
+        is_ours = _is_pending(kernel, branch, entry) or _is_retired(kernel, entry)
+    except (OmnigraphError, OSError) as error:
+        cause = error.message if isinstance(error, OmnigraphError) else str(error)
+        advice = (
+            f"the drift could not be classified ({cause}); first {RECOVER_ADVICE}; "
+            f"if it stays, {REPAIR_ADVICE}"
+        )
+    else:
+        advice = RECOVER_ADVICE if is_ours else REPAIR_ADVICE
+    return UncoveredDrift(entry.table_key, branch, entry.version, head, advice)
+
+
+def _is_pending(kernel: Kernel, branch: str, entry: TableEntry) -> bool:
+    """Whether a sidecar of this very branch explains it; those of other branches do not."""
+    return any(
+        sidecar.branch == branch
+        and any(table.identity == entry.identity for table in sidecar.tables)
+        for sidecar in kernel.sidecars.pending()
+    )
+
+
+def _is_retired(kernel: Kernel, entry: TableEntry) -> bool:
+    """Whether only commits of operations that were undone came too late."""
+    where = DatasetRef(kernel.table_uri(entry.location), entry.ref)
+    chain = transactions_since(kernel.lance.open(where), entry.version)
+    rows = RecoveryAudit(kernel.lance, kernel.root.uri).rows()
+    retired = {uuid for row in rows for uuid in row.retired_uuids}
+    return bool(chain) and retired.issuperset(chain)

@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test test-long check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -48,8 +48,12 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## the whole test suite
+test: $(STAMP) ## the whole test suite, in about ten minutes on two cores
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+
+# Before a release. Every property test searches for minutes, so a test may take longer.
+test-long: $(STAMP) ## the suite with large budgets and the long crash schedules; lists the slowest 20
+	@$(BIN)/python -m pytest -n auto --dist loadgroup --hypothesis-profile long --timeout 3600 --durations 20 $(ARGS)
 
 check: lint types audit ## lint, types, known advisories and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)

@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 # Tests kill processes, not machines: nothing here has to survive a loss of power, and flushing
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
+
+# Times depend on the machine, and some of our strategies build large values.
+_calm = settings(
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+        HealthCheck.filter_too_much,
+    ],
+)
+# `make test` looks at the same few examples in every run; `make test-long` searches.
+settings.register_profile("small", _calm, max_examples=25, derandomize=True)
+settings.register_profile("long", _calm, max_examples=500)
+settings.load_profile("small")

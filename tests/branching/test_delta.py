@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
@@ -33,6 +33,7 @@ from tests.branching.histories import (
     seeded,
     step,
 )
+from tests.support.budgets import FEW
 
 
 def delta(graph: og.Graph, before: str, after: str, key: str = "node:Person") -> TableDelta:
@@ -93,7 +94,7 @@ def exact(value: Any) -> str:
     return repr(sorted(value.items()))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@FEW
 @given(seed=st.integers(0, 2**32))
 def test_a_diff_applied_to_one_side_gives_the_other(
     tmp_path_factory: pytest.TempPathFactory, seed: int

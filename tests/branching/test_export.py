@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.branching import export as export_module
@@ -282,7 +282,6 @@ def assert_comes_back(rows: Rows, grammar: Grammar) -> None:
     assert exported(Rows().after(plan.changes), schema=SCHEMA) == first
 
 
-@settings(max_examples=150, deadline=None)
 @given(graphs(null_items=False))
 def test_c_sch_055_export_and_overwrite_reproduce_a_graph_under_both_grammars(
     records: list[dict[str, Any]],
@@ -292,7 +291,6 @@ def test_c_sch_055_export_and_overwrite_reproduce_a_graph_under_both_grammars(
     assert_comes_back(rows, "compatible")
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs(null_items=True))
 def test_c_sch_055_null_items_of_lists_come_back_under_the_compatible_grammar(
     records: list[dict[str, Any]],

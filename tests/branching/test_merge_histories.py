@@ -6,13 +6,14 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
 from omnigraph.errors import MergeConflicts
 from tests.branching.histories import Content, content, seeded, step
 from tests.branching.reference_merge import exact, reference_merge
+from tests.support.budgets import FEW
 
 
 def as_text(of: Content) -> dict[Any, str]:
@@ -24,7 +25,7 @@ def base_of(graph: og.Graph, source: str, target: str) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@FEW
 @given(seed=st.integers(0, 2**32))
 def test_a_merge_of_random_histories_equals_the_reference_merge(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
@@ -14,6 +14,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import ChangeDiffRefused, MergeConflicts, NotFound, ReadSetChanged
 from tests.branching.histories import city, content, delete, edge, load, person, seeded, step
 from tests.branching.reference_merge import exact
+from tests.support.budgets import FEW
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_commit_meanwhile_refuses_a_revert(graph: og.Graph) -> None:
     assert {("node:Person", "new"), ("node:Person", "late")} <= content(graph, "main").keys()
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@FEW
 @given(seed=st.integers(0, 2**32))
 def test_reverting_the_newest_commits_one_by_one_leads_back(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.commit.change_set import WriteLimits
@@ -166,7 +166,6 @@ ENTITIES = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(ENTITIES, ENTITIES)
 def test_merge_counts_and_leaves_out_exactly_what_is_unchanged(
     before: dict[str, Any], after: dict[str, Any]
@@ -324,7 +323,6 @@ def test_in_process_limits_are_inclusive_and_per_table(chunk_bytes: int):
         load(raw, limits=WriteLimits(bytes_max=10), chunk_bytes=chunk_bytes)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.builds(lambda i, t: node("Note", text=t, id=f"n{i}"), st.integers(0, 9), st.text())

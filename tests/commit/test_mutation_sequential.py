@@ -7,10 +7,11 @@ import operator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commit.conftest import MemoryView, catalog_of, counted_ids, mutate, rows_of
+from tests.support.budgets import MANY
 
 CATALOG = catalog_of(
     """
@@ -279,7 +280,7 @@ def copied(state: State) -> State:
     return {key: {i: dict(row) for i, row in rows.items()} for key, rows in state.items()}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(
     states(),
     st.lists(writes(), min_size=1, max_size=6) | st.lists(deletes(), min_size=1, max_size=4),

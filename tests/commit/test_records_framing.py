@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError, LimitExceeded, NotFound
@@ -167,7 +167,6 @@ def cut(raw: bytes, sizes: Iterable[int]) -> list[bytes]:
     return [*blocks, raw[start:]]
 
 
-@settings(max_examples=200, deadline=None)
 @given(streams(), st.lists(st.integers(0, 20), max_size=10), st.integers(1, 50))
 def test_compatible_records_do_not_depend_on_how_the_input_is_cut(
     stream: tuple[bytes, list[Any]], sizes: list[int], chunk_bytes: int
@@ -178,7 +177,6 @@ def test_compatible_records_do_not_depend_on_how_the_input_is_cut(
     assert values == list(enumerate(records, 1))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3) | st.none(), max_size=8),
     st.lists(st.integers(0, 20), max_size=10),

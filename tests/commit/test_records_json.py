@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_exact
@@ -72,7 +72,6 @@ def strict_equal(left: Any, right: Any) -> bool:
 # --- agreement ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.lists(RECORDS | damaged(), max_size=5), st.booleans())
 @example(['{"a":1,"a":1}'], True)
 @example(['{"a":"x\\":","a":1}'], True)
@@ -87,7 +86,6 @@ def test_decoding_many_texts_equals_decoding_each_exactly(texts: list[str], uniq
     assert strict_equal(decoded, exact)
 
 
-@settings(max_examples=300, deadline=None)
 @given(RECORDS | damaged())
 def test_exact_decoding_means_what_the_standard_library_means(text: str):
     decoded = decode_exact(encoded(text), unique_members=False)
@@ -102,7 +100,6 @@ def test_exact_decoding_means_what_the_standard_library_means(text: str):
         assert strict_equal(decoded, expected)
 
 
-@settings(max_examples=300, deadline=None)
 @given(RECORDS)
 def test_a_refused_duplicate_is_one_and_every_duplicate_is_refused(text: str):
     repeated: list[str] = []

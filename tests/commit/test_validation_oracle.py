@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
@@ -22,6 +22,7 @@ from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType, NodeType
 from tests.commit.conftest import MemoryView, catalog_of, change_of, rows_of, type_of
+from tests.support.budgets import MANY
 
 CATALOG = catalog_of(
     """
@@ -301,7 +302,7 @@ def view_of(graph: Graph) -> MemoryView:
     )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(st.data())
 def test_c_sch_048_to_053_lookups_find_what_a_full_check_finds(data):
     graph = data.draw(graphs())
@@ -329,7 +330,6 @@ def test_c_sch_048_to_053_lookups_find_what_a_full_check_finds(data):
         assert not expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(entities("node:Ant", ANTS), max_size=3))
 def test_c_sch_049_batch_repeats_equal_a_pairwise_search(parts):
     records = [{"id": i, **row} for part in parts for i, row in part.items()]

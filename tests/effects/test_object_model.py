@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.effects.durability import Durability
@@ -149,7 +149,6 @@ def fresh_store(kind: str) -> Iterator[ObjectStore]:
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @given(sequence=st.lists(steps, max_size=30))
-@settings(max_examples=80, deadline=None)
 def test_any_sequence_of_operations_matches_a_dictionary(kind: str, sequence: list[Step]):
     model = Model()
     with fresh_store(kind) as store:

@@ -31,6 +31,7 @@ from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
 from tests.cases.format import all_cases
 from tests.engines.strategies import SCHEMA, WORDS, Query, queries, records, reordered
+from tests.support.budgets import MANY
 from tests.support.reference import Reference, Tables
 from tests.support.reference.analyser import tokens as plain_tokens
 from tests.support.reference.json_rows import json_rows, tables_of
@@ -204,9 +205,8 @@ def assert_answers(query: Query, tables: Tables, rows: Rows) -> None:
 # --- properties -----------------------------------------------------------------------------------
 
 EXAMPLES = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    MANY,
+    suppress_health_check=[*MANY.suppress_health_check, HealthCheck.function_scoped_fixture],
 )
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
@@ -93,7 +93,6 @@ def test_c_sch_047_a_value_is_read_whole_and_in_pieces(shared: og.Graph, name: s
     assert all(0 < len(piece) <= CHUNK_BYTES_MAX for piece in pieces)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["small", "middle", "large"]),
     st.integers(0, 200_000),

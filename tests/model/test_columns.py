@@ -8,7 +8,7 @@ import math
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
@@ -109,7 +109,6 @@ def outcome_by_value(
     return converted
 
 
-@settings(deadline=None, max_examples=500)
 @given(TYPES, st.booleans(), st.data())
 def test_column_conversion_equals_conversion_by_value(
     type: ValueType, strict: bool, data: st.DataObject
@@ -129,7 +128,6 @@ def test_column_conversion_equals_conversion_by_value(
         assert convert(values, type, strict=strict) == column_from_values(expected, type)  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.lists(DATETIME_TEXTS, max_size=4), st.booleans())
 def test_datetime_columns_equal_datetime_values(texts: list[str], same_form: bool) -> None:
     values: list[object] = [text[:10] + texts[0][10:] if same_form else text for text in texts]
@@ -142,7 +140,6 @@ def test_datetime_columns_equal_datetime_values(texts: list[str], same_form: boo
         assert convert(values, type) == column_from_values(expected, type)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(CLEAN)), st.data())
 def test_valid_values_are_never_changed(scalar: Scalar, data: st.DataObject) -> None:
     values = data.draw(st.lists(CLEAN[scalar]))

@@ -7,12 +7,13 @@ import re
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError
 from omnigraph.model.external_uris import ExternalBases, ExternalPlace, without_credentials
 from omnigraph.model.values import BLOB_URI_BYTES_MAX
+from tests.support.budgets import MANY
 
 BASES = ("file:///data/img", "s3://pics/a/b/")
 ALLOWED = ExternalBases.of(BASES)
@@ -132,7 +133,7 @@ STARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=2_000)
+@MANY
 @given(STARTS, st.lists(PIECES, max_size=6))
 def test_c_sch_047_what_is_allowed_lies_below_a_base_in_every_reading(start: str, rest: list[str]):
     uri = start + "".join(rest)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InternalError
@@ -176,7 +176,6 @@ def json_by_value(value: Any, type: ValueType) -> Any:
     return format_date(value) if isinstance(value, dt.date) else value
 
 
-@settings(deadline=None, max_examples=300)
 @given(TYPES, st.integers(0, 3), st.sampled_from([1, SHORT]), st.data())
 def test_c_qry_061_columns_encode_like_their_values(
     type: ValueType, skipped: int, times: int, data: st.DataObject

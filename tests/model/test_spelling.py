@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
@@ -100,7 +100,6 @@ def test_values_that_cannot_be_keys_have_no_spelling(value: object) -> None:
         spell(value, ValueType(Scalar.STRING))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(VALUES)), st.data())
 def test_c_sch_034_column_spelling_equals_value_spelling(
     scalar: Scalar, data: st.DataObject

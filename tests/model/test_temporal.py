@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
@@ -167,7 +167,6 @@ def test_milliseconds_outside_the_years_are_refused(ms: int) -> None:
         datetime_from_ms(ms)
 
 
-@settings(deadline=None)
 @given(st.datetimes(timezones=st.sampled_from([None, dt.UTC, dt.timezone(dt.timedelta(hours=-9))])))
 def test_python_datetimes_become_utc_milliseconds(moment: dt.datetime) -> None:
     try:

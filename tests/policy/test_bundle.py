@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import PolicyInvalid
@@ -307,13 +307,11 @@ def parsed(text: str) -> Bundle | PolicyInvalid:
         return error
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_bundle_or_refused_as_one(text: str):
     assert isinstance(parsed(text), PolicyInvalid)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_damaged_bundle_is_read_or_refused(data: st.DataObject):
     start = data.draw(st.integers(0, len(BUNDLE)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product, starmap
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.policy import Action, load_policy
@@ -110,7 +110,6 @@ def bundles(draw: st.DrawFn) -> PlainBundle:
     return PlainBundle(groups, branches, found)
 
 
-@settings(deadline=None, max_examples=60)
 @given(bundles(), NAMES, VISIBLE)
 def test_every_decision_is_what_the_bundle_says(bundle: PlainBundle, graph: str, other: str):
     policy = load_policy(bundle.text(), graph=graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError, QueryTypeError
@@ -15,12 +15,7 @@ from omnigraph.query.explain import explain
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_query_file
 from tests.query.library import catalog
-
-EXAMPLES = settings(
-    max_examples=400,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+from tests.support.budgets import MANY
 
 NAMES = st.sampled_from(["a", "b", "c", "w", "r", "p", "q", "l", "v", "x", "_"])
 TYPES = st.sampled_from(["Author", "Book", "Shop", "Review", "Cites", "Named", "Wrote", "Zzz"])
@@ -218,7 +213,7 @@ queries = st.builds("query q({}) {{ {} }}".format, parameters, st.one_of(reads()
 
 
 @given(queries)
-@EXAMPLES
+@MANY
 def test_what_parses_is_planned_or_refused_at_a_place(text: str):
     try:
         file = parse_query_file(text)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError
@@ -23,6 +23,7 @@ from omnigraph.query.evaluate import evaluate
 from omnigraph.query.evaluate.arithmetic import rounded
 from omnigraph.query.evaluate.comparison import compare
 from omnigraph.query.evaluate.containment import list_contains
+from tests.support.budgets import MANY
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
 NUMBERS = (Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64, Scalar.F32, Scalar.F64)
@@ -334,7 +335,7 @@ def over(arrays: dict[str, Any]) -> Any:
 # --- the comparison -------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(st.data(), predicates(2) | numbers(2) | texts(2), st.integers(0, ROWS_MAX), st.booleans())
 def test_columns_at_once_equal_rows_one_by_one(data, expression, row_count, chunked):
     columns, parameters = {}, {}
@@ -384,7 +385,6 @@ def neighbours(scalar: Scalar) -> st.SearchStrategy[list[Any]]:
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
 def test_any_two_numbers_compare_by_mathematical_value(data: Any, left_scalar, right_scalar):
     lefts, rights = data.draw(neighbours(left_scalar)), data.draw(neighbours(right_scalar))
@@ -399,7 +399,6 @@ def test_any_two_numbers_compare_by_mathematical_value(data: Any, left_scalar, r
         assert compare("<", left, one).to_pylist() == known
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
 def test_membership_among_numbers_is_equality_with_one_of_them(data, member_scalar, item_scalar):
     members, items = data.draw(neighbours(member_scalar)), data.draw(neighbours(item_scalar))
@@ -411,7 +410,6 @@ def test_membership_among_numbers_is_equality_with_one_of_them(data, member_scal
     assert list_contains(lists, item_column).to_pylist() == expected
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.floats() | st.integers(-(10**9), 10**9).map(lambda n: float(f"{n}5e-5"))),
     st.just(4) | st.integers(-15, 15),
@@ -424,7 +422,6 @@ def test_round_goes_by_the_shortest_digits(values, digits):
     assert all(identical(a, e) for a, e in zip(actual, expected, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.data(), st.sampled_from(NUMBERS[:4]), st.sampled_from(NUMBERS[:4]), st.sampled_from("+-*")
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
@@ -12,10 +12,10 @@ from omnigraph.query.parse_stream import OPERATORS_MAX
 from omnigraph.query.parser import parse_query_file
 from omnigraph.syntax.tokens import NESTING_MAX
 from tests.query.printing import print_query_file
+from tests.support.budgets import MANY, budget
 
 HANG_GUARD = pytest.mark.timeout(240)
-"""Against input that takes forever; how fast the parser is, the benchmark says."""
-"""Far above what a megabyte takes; far below what a quadratic or worse parser would."""
+"""Far above what a linear parser takes, and far below what a quadratic one would."""
 
 VALID = """
 query busy($name: String, $ids: [I64]?, $v: Vector(3)) @description("d\\n") @instruction("i") {
@@ -80,25 +80,23 @@ def test_the_sample_is_valid():
 @example('"\ud800"')
 @example("\0")
 @example("\ufeff")
-@settings(max_examples=300, deadline=None)
 def test_arbitrary_text(text):
     parse_or_refuse(text)
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
 def test_arbitrary_bytes(raw):
     parse_or_refuse(raw)
 
 
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=60), st.sampled_from([" ", "", "\n"]))
-@settings(max_examples=400, deadline=None)
+@MANY
 def test_token_soup(words, separator):
     parse_or_refuse(separator.join(words))
 
 
 @given(st.lists(st.sampled_from(VOCABULARY), max_size=12), st.sampled_from(range(6)))
-@settings(max_examples=600, deadline=None)
+@MANY
 def test_token_soup_at_every_place_of_a_query(words, place):
     soup = " ".join(words)
     frames = [
@@ -119,7 +117,7 @@ def test_token_soup_at_every_place_of_a_query(words, place):
     st.integers(0, 30),
     st.one_of(st.text(max_size=6), st.sampled_from(VOCABULARY)),
 )
-@settings(max_examples=600, deadline=None)
+@MANY
 def test_mutations_of_a_valid_text(at, removed, inserted):
     file = parse_or_refuse(VALID[:at] + inserted + VALID[at + removed :])
     if file is not None:
@@ -127,7 +125,6 @@ def test_mutations_of_a_valid_text(at, removed, inserted):
 
 
 @given(st.integers(0, len(VALID)))
-@settings(deadline=None)
 def test_every_prefix_of_a_valid_text(size):
     parse_or_refuse(VALID[:size])
 
@@ -177,7 +174,7 @@ def test_the_deepest_tree_survives_the_recursion_of_python():
 
 # --- large ----------------------------------------------------------------------------------------
 
-SIZES = [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
+SIZE = budget(100_000, 1_000_000)
 ITEM = "query q() { match { $a: A } return { "
 RIGHT_SIDE = "query q() { match { $a.x = "
 NONSENSE: dict[str, Callable[[int], str]] = {
@@ -223,16 +220,14 @@ SENSE: dict[str, Callable[[int], str]] = {
 
 
 @HANG_GUARD
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NONSENSE)
-def test_a_lot_of_nonsense_is_refused(name, size):
-    assert parse_or_refuse(NONSENSE[name](size)) is None
+def test_a_lot_of_nonsense_is_refused(name):
+    assert parse_or_refuse(NONSENSE[name](SIZE)) is None
 
 
 @HANG_GUARD
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", SENSE)
-def test_a_lot_of_sense_is_parsed(name, size):
-    file = parse_or_refuse(SENSE[name](size))
+def test_a_lot_of_sense_is_parsed(name):
+    file = parse_or_refuse(SENSE[name](SIZE))
     assert file is not None
     assert print_query_file(file) is not None

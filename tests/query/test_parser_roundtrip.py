@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
@@ -293,7 +293,6 @@ def read_of(clause: str = "$a: A", item: str = "$a", rest: str = "") -> ast.Read
 
 
 @given(queries)
-@settings(max_examples=120, deadline=None)
 def test_what_is_printed_parses_to_the_same_tree(query):
     printed = print_query(query)
     parsed = one_query(printed)
@@ -302,7 +301,6 @@ def test_what_is_printed_parses_to_the_same_tree(query):
 
 
 @given(st.lists(queries, max_size=2), LAYOUTS)
-@settings(max_examples=120, deadline=None)
 def test_the_layout_of_a_text_does_not_matter(trees, layout):
     file = ast.QueryFile(Source(""), tuple(trees))
     text = shaken(print_query_file(file), layout)
@@ -310,7 +308,6 @@ def test_the_layout_of_a_text_does_not_matter(trees, layout):
 
 
 @given(queries, LAYOUTS)
-@settings(max_examples=120, deadline=None)
 def test_every_node_knows_where_it_stands(query, layout):
     text = shaken(print_query(query), layout)
     check_spans(one_query(text), text)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryTypeError
@@ -14,8 +14,6 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.query import patterns as model
 from tests.query.library import catalog, matching
-
-EXAMPLES = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def planned(clauses: Iterable[model.Clause]) -> plan.Pattern:
@@ -67,7 +65,6 @@ def check_runs(pattern: plan.Pattern, bound: frozenset[str]) -> frozenset[str]:
 
 
 @given(model.patterns(reuse_names=True))
-@EXAMPLES
 def test_every_step_reads_only_what_was_bound_before(clauses):
     check_runs(planned(clauses), frozenset())
 
@@ -168,13 +165,11 @@ def condition_signature(predicate: ex.Expression) -> object:
 
 
 @given(model.patterns(reuse_names=True))
-@EXAMPLES
 def test_every_clause_appears_exactly_once(clauses):
     assert plan_signature(planned(clauses)) == expected_signature(clauses)
 
 
 @given(st.data())
-@EXAMPLES
 def test_order_of_clauses_changes_neither_hops_nor_conditions(data):
     clauses = data.draw(model.patterns())
     shuffled = tuple(data.draw(st.permutations(clauses)))
@@ -258,7 +253,6 @@ def one_way_hops(clauses: tuple[model.Clause, ...]) -> Iterator[model.Hop]:
 
 
 @given(model.patterns(reuse_names=True))
-@EXAMPLES
 def test_one_way_hops_start_at_their_left_end(clauses):
     written = Counter((hop.left, hop.direction, hop.word) for hop in one_way_hops(clauses))
     walked = Counter(
@@ -270,7 +264,6 @@ def test_one_way_hops_start_at_their_left_end(clauses):
 
 
 @given(model.patterns())
-@EXAMPLES
 def test_condition_on_one_variable_stands_where_the_variable_is_bound(clauses):
     bound_by_step: set[str] = set()
     for step in planned(clauses).steps:
@@ -286,7 +279,6 @@ def test_condition_on_one_variable_stands_where_the_variable_is_bound(clauses):
 
 
 @given(model.patterns())
-@EXAMPLES
 def test_first_scan_is_pinned_by_key_if_any_two_way_variable_is(clauses):
     pinned = {c.variable for c in clauses if isinstance(c, model.Bind) and c.key is not None}
     targets = {

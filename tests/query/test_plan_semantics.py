@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.query import patterns as model
 from tests.query.library import matching
+from tests.support.budgets import MANY
 
 Node: TypeAlias = tuple[str, int]
 """A type and a number: ids are scoped by type, so equal numbers of two types never join."""
@@ -295,7 +296,7 @@ TWO_BOOKS = Graph(
 
 @given(model.patterns(reuse_names=True, clauses_max=3), graphs())
 @example(CAPTURED, TWO_BOOKS)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 def test_plan_finds_the_solutions_of_its_query(clauses, graph):
     compiled = matching(model.text_of(clauses))
     names = introduced(clauses)
@@ -305,7 +306,7 @@ def test_plan_finds_the_solutions_of_its_query(clauses, graph):
 
 
 @given(st.data(), graphs())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 def test_walking_a_reversible_hop_from_its_target_finds_the_same_pairs(data, graph):
     word = data.draw(st.sampled_from(sorted(model.EDGES)))
     source_type, target_type = model.EDGES[word]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import IdentityError
@@ -19,13 +19,8 @@ from omnigraph.schema.steps import DropProperty, DropType
 from tests.schema.library import DOMAIN, compiled
 from tests.schema.strategies import documents, placeless, respelled, schemas, written
 
+
 # Compiling the first pattern loads Arrow, so that the first example is much slower than the rest.
-calm = settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-
-
-@calm
 @given(st.data())
 def test_every_document_is_parsed_as_it_was_written(data):
     document = data.draw(documents())
@@ -33,7 +28,6 @@ def test_every_document_is_parsed_as_it_was_written(data):
     assert placeless(parse_schema(text).declarations) == placeless(document.declarations)
 
 
-@calm
 @given(st.data())
 def test_c_sch_027_order_comments_and_hints_change_nothing(data):
     schema = data.draw(schemas())
@@ -42,7 +36,6 @@ def test_c_sch_027_order_comments_and_hints_change_nothing(data):
     assert shape_hash(one.ir.shape) == shape_hash(two.ir.shape)
 
 
-@calm
 @given(st.data())
 def test_c_sch_028_ids_do_not_depend_on_source_order(data):
     old, new = data.draw(schemas()), data.draw(schemas())
@@ -57,14 +50,12 @@ def test_c_sch_028_ids_do_not_depend_on_source_order(data):
     assert ir_hash(one) == ir_hash(two)
 
 
-@calm
 @given(schemas())
 def test_ids_are_a_dense_row_of_numbers_from_one(schema):
     ir = compiled(schema.text()).ir
     assert sorted(all_ids(ir)) == list(range(1, ir.next_identity_id))
 
 
-@calm
 @given(schemas())
 def test_an_ir_and_its_contract_come_back_from_their_texts(schema):
     found = compiled(schema.text())
@@ -74,7 +65,6 @@ def test_an_ir_and_its_contract_come_back_from_their_texts(schema):
     assert opened.catalog == found.catalog
 
 
-@calm
 @given(st.data())
 def test_a_schema_needs_no_steps_to_become_itself(data):
     schema = data.draw(schemas())
@@ -85,7 +75,6 @@ def test_a_schema_needs_no_steps_to_become_itself(data):
     assert ir_hash(change.compiled.ir) == ir_hash(accepted)
 
 
-@calm
 @given(schemas(), schemas(), st.booleans())
 def test_any_edit_has_a_plan_that_leads_there(old, new, allow_data_loss):
     accepted = compiled(old.text()).ir
@@ -102,7 +91,6 @@ def test_any_edit_has_a_plan_that_leads_there(old, new, allow_data_loss):
     assert modes <= {"hard" if allow_data_loss else "soft"}
 
 
-@calm
 @given(st.data())
 def test_any_hint_resolves_or_is_refused_with_a_position(data):
     accepted = compiled(data.draw(schemas()).text()).ir

@@ -9,7 +9,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lance import LanceDataset, LanceOperation
 
@@ -75,7 +75,6 @@ VALUES = st.none() | st.binary(max_size=9) | st.integers(0, 9).map(lambda n: Blo
 WRITES = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), VALUES, min_size=1), max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(WRITES)
 def test_upserts_of_bytes_and_references_end_as_a_dict_would(
     tmp_path_factory: pytest.TempPathFactory, writes: list[dict[str, Value]]

@@ -1,7 +1,7 @@
 """Sources and positions."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
@@ -58,7 +58,6 @@ def test_position_of_a_span(text, span, line, column, line_text, width, byte_ran
 
 
 @given(st.text(max_size=30), st.integers(-2, 32), st.integers(-2, 32))
-@settings(deadline=None)
 def test_every_position_is_at_least_one_byte_wide_and_renders(text, start, end):
     source = Source(text)
     error = source.error(QueryParseError, "oh", Span(start, end))

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import CompileError, QueryParseError
@@ -63,7 +63,6 @@ def test_tokens_know_where_they_stand():
 
 
 @given(st.text(alphabet='aA1$._"\\/*{}<= \n#é', max_size=40))
-@settings(deadline=None)
 def test_tokens_and_gaps_cover_the_text_up_to_the_first_bad_character(text):
     *tokens, end = LEXER.tokens(Source(text))
     assert (end.kind, end.start) == (TokenKind.END, len(text))

@@ -8,7 +8,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lance.query import MatchQuery
 
@@ -116,7 +116,6 @@ def test_every_character_is_analysed_in_a_column_as_alone() -> None:
     assert words_of(analysed(column), len(column)) == expected(column)
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.none() | st.text() | st.text("aAeéS '0ß", max_size=12), max_size=12),
     st.integers(0, 4),

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local.text.analyser import tokens
@@ -75,7 +75,6 @@ def bm25(column: list[str | None], live: Mask, query: str) -> dict[int, float]:
     return scores
 
 
-@settings(deadline=None, max_examples=200)
 @given(grown(), queries)
 def test_c_srch_001_002_004_matching_is_sharing_a_token(
     column_and_index: tuple[list[str | None], TextIndex], query: str
@@ -87,7 +86,6 @@ def test_c_srch_001_002_004_matching_is_sharing_a_token(
     assert len(index) == len(column)
 
 
-@settings(deadline=None, max_examples=200)
 @given(grown(), queries | st.text("acdtrs", max_size=9), st.integers(0, 4))
 def test_c_srch_003_fuzzy_is_a_small_levenshtein_distance(
     column_and_index: tuple[list[str | None], TextIndex], query: str, edits_max: int
@@ -106,7 +104,6 @@ def test_c_srch_003_fuzzy_is_a_small_levenshtein_distance(
     assert index.fuzzy(query, 0).tolist() == index.matching(query).tolist()
 
 
-@settings(deadline=None, max_examples=300)
 @given(grown(), queries, st.data())
 def test_scores_are_okapi_bm25_over_the_live_texts(
     column_and_index: tuple[list[str | None], TextIndex], query: str, data: st.DataObject
@@ -132,7 +129,6 @@ def test_scores_are_okapi_bm25_over_the_live_texts(
     assert [(-s, p) for s, p in zip(best_scores, best.tolist(), strict=True)] == ranked
 
 
-@settings(deadline=None, max_examples=100)
 @given(grown(), queries, st.data())
 def test_c_srch_018_a_returned_score_equals_the_ranking_one_to_the_last_bit(
     column_and_index: tuple[list[str | None], TextIndex], query: str, data: st.DataObject

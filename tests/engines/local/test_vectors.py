@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import vector_heads, vectors
@@ -90,7 +90,6 @@ def searches(
     return rows, column.extended(column_of(rows[cut:], dimension)), query, draw(st.integers(0, 12))
 
 
-@settings(deadline=None, max_examples=500)
 @given(st.one_of(searches(alike), searches(close), searches(mixed), searches(f32)), st.data())
 def test_c_srch_008_013_the_nearest_and_their_ties_are_those_of_brute_force(
     search: tuple[list[Vector], VectorColumn, list[float], int], data: st.DataObject

@@ -207,7 +207,7 @@ def test_baseline_and_feed_miss_and_repeat_nothing_while_processes_write(graph: 
             known.apply(blocks)
             replicas[at] = known, following
             for block in blocks:
-                changes = [change.to_commit_dict() for change in block.changes]
+                changes = [change.to_dict() for change in block.changes]
                 assert seen.setdefault(block.cause.graph_commit_id, changes) == changes
     assert [writer.wait() for writer in writers] == [0, 0]
     expected = content(graph, "main")

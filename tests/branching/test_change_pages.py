@@ -58,7 +58,7 @@ def test_c_bra_036_pages_of_any_size_hold_every_change_once_and_in_order(graph: 
     assert len({change["type"]["id"] for change in whole["changes"]}) == 4
     for limit in range(1, len(whole["changes"]) + 2):
         found = pages(graph, commit, limit=limit)
-        joined = [change.to_commit_dict() for page in found for change in page.changes]
+        joined = [change.to_dict() for page in found for change in page.changes]
         assert joined == whole["changes"]
         assert {len(page.changes) for page in found[:-1]} <= {limit}
         assert len(found) == -(-len(whole["changes"]) // limit)
@@ -81,7 +81,7 @@ def test_c_bra_036_pages_of_another_handle_go_on_where_this_one_stopped(graph: o
     first = graph.commit_changes_page(commit, limit=4)
     other = og.open(graph.uri)
     rest = other.commit_changes_page(commit, page_token=first.next_page_token)
-    joined = [change.to_commit_dict() for change in (*first.changes, *rest.changes)]
+    joined = [change.to_dict() for change in (*first.changes, *rest.changes)]
     assert joined == graph.commit_changes(commit).to_dict()["changes"]
 
 
@@ -89,7 +89,7 @@ def test_c_bra_036_filters_are_kept_from_page_to_page(graph: og.Graph) -> None:
     commit = mixed(graph)
     for wanted in ({"ops": ["delete"]}, {"kinds": ["edge"]}, {"types": ["Person", "City"]}):
         found = pages(graph, commit, limit=1, **wanted)
-        joined = [change.to_commit_dict() for page in found for change in page.changes]
+        joined = [change.to_dict() for page in found for change in page.changes]
         assert joined == graph.commit_changes(commit, **wanted).to_dict()["changes"]
     token = graph.commit_changes_page(commit, limit=1).next_page_token
     with pytest.raises(ChangeCursorRejected, match=r"^change cursor rejected: .*another filter"):
@@ -152,9 +152,7 @@ def test_c_bra_042_a_change_larger_than_a_page_travels_alone(graph: og.Graph) ->
 def test_bytes_are_a_target_that_other_pages_stay_below(graph: og.Graph) -> None:
     load(graph, *(person(f"n{n:03}", tags=["tag"] * (n % 17)) for n in range(200)))
     found = pages(graph, head(graph), limit_bytes=3_000)
-    sizes = [
-        [len(orjson.dumps(change.to_commit_dict())) for change in page.changes] for page in found
-    ]
+    sizes = [[len(orjson.dumps(change.to_dict())) for change in page.changes] for page in found]
     assert sum(map(len, sizes)) == 200
     assert all(sum(page) <= 3_000 for page in sizes)
     # The first change of the next page would have been one too many.

@@ -10,7 +10,7 @@ from omnigraph.errors import Denied, InputError
 from omnigraph.mcp.access import Access
 from omnigraph.mcp.stored import stored_in_files
 from omnigraph.mcp.toolbox import tools_of
-from omnigraph.model.parameter_schemas import parameters_schema
+from omnigraph.model.signatures import FieldDescriptor, FieldKind, QuerySignature
 from tests.server.live import new_graph
 
 
@@ -44,13 +44,14 @@ def test_a_malformed_branch_is_refused_at_the_start(pattern: str):
 
 
 def test_every_kind_of_parameter_has_a_schema():
+    kinds: list[FieldKind]
     kinds = ["string", "bool", "int", "bigint", "float", "date", "datetime", "blob"]
-    parameters = [{"name": kind, "kind": kind, "nullable": False} for kind in kinds]
+    parameters = [FieldDescriptor(kind, kind, nullable=False) for kind in kinds]
     parameters += [
-        {"name": "tags", "kind": "list", "item_kind": "string", "nullable": True},
-        {"name": "near", "kind": "vector", "vector_dim": 3, "nullable": False},
+        FieldDescriptor("tags", "list", nullable=True, item_kind="string"),
+        FieldDescriptor("near", "vector", nullable=False, vector_dim=3),
     ]
-    schema = parameters_schema(parameters)
+    schema = QuerySignature("q", False, tuple(parameters)).parameters_schema()
     assert schema["required"] == [*kinds, "near"]
     properties = schema["properties"]
     assert properties["date"] == {"type": "string", "format": "date"}

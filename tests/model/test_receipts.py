@@ -85,7 +85,13 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
 
 
 def test_merge_shape_tells_about_deletion_only_when_asked() -> None:
-    plain = {"source": "review", "target": "main", "outcome": "merged", "actor_id": "ana"}
+    plain: dict[str, object] = {
+        "source": "review",
+        "target": "main",
+        "outcome": "merged",
+        "actor_id": "ana",
+    }
+    plain |= {"commit": COMMIT_JSON}
     assert MergeReceipt("review", "main", "merged", "ana", COMMIT).to_dict() == plain
     deleted = MergeReceipt("review", "main", "merged", "ana", COMMIT, branch_deleted=True)
     assert deleted.to_dict() == plain | {"branch_deleted": True}

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-LIGHT = ["conflicts", "floats", "ids", "indexes", "optimizing", "parameters"]
-LIGHT += ["receipts", "spelling", "temporal", "types", "values", "versions"]
+LIGHT = ["changes", "floats", "ids", "json_object", "merging", "parameters", "receipts"]
+LIGHT += ["signatures", "spelling", "temporal", "types", "upkeep", "values", "versions"]
 HEAVY = ["arrow", "columns", "result_json"]
 
 

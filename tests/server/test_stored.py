@@ -11,7 +11,7 @@ import pytest
 from omnigraph.errors import InputError
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build
-from omnigraph.wire.headers import ARROW_STREAM, IF_GRAPH_COMMIT
+from omnigraph.wire.requests import ARROW_STREAM, IF_GRAPH_COMMIT
 from tests.server.live import SCHEMA, Live, new_graph, serving, with_tokens
 
 

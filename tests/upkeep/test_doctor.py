@@ -17,7 +17,7 @@ from omnigraph.cli.main import main
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import NotFound, RecoveryRequired
 from omnigraph.graph import doctor, open_graph
-from omnigraph.model.upkeep import Diagnosis, Finding
+from omnigraph.model.upkeep import Diagnosis, UpkeepFinding
 from tests.crash import processes
 from tests.storage.footprint import footprint
 from tests.upkeep.behind_the_back import deleted, table
@@ -84,7 +84,7 @@ def test_a_healthy_graph_has_no_findings_and_nothing_is_written(healthy: og.Grap
     assert footprint(Path(healthy.uri)) == before
 
 
-def run(found: Finding, directory: Path) -> None:
+def run(found: UpkeepFinding, directory: Path) -> None:
     """Do what a finding says, as somebody at a terminal would."""
     program = (
         f"{sys.executable} -c 'import sys; from omnigraph.cli.main import main; sys.exit(main())'"

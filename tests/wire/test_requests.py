@@ -8,12 +8,18 @@ import pytest
 
 from omnigraph.errors import InputError
 from omnigraph.wire import operations
-from omnigraph.wire.base import branch_name, read_document
-from omnigraph.wire.branches import CreateBranchRequest
-from omnigraph.wire.headers import expected_commit, is_request_id, refuse_condition
-from omnigraph.wire.loads import LoadRequest
 from omnigraph.wire.operations import OPERATIONS
-from omnigraph.wire.queries import ChangeRequest, QueryRequest
+from omnigraph.wire.requests import (
+    ChangeRequest,
+    CreateBranchRequest,
+    LoadRequest,
+    QueryRequest,
+    branch_name,
+    expected_commit,
+    is_request_id,
+    read_document,
+    refuse_condition,
+)
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,7 @@ class PagePacker:
 
     def _take(self, change: EntityChange) -> bool:
         """Whether a change has a place in the page, which it then takes."""
-        size = len(orjson.dumps(change.to_commit_dict()))
+        size = len(orjson.dumps(change.to_dict()))
         is_first = self._left == self._limits.changes
         if self.is_full or (self._bytes + size > self._limits.bytes and not is_first):
             self._left = 0

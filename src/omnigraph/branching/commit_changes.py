@@ -24,7 +24,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
 from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersionReclaimed
 from omnigraph.model.arrow import arrow_type
-from omnigraph.model.changes import ChangeFilter, CommitCause, EntityChange
+from omnigraph.model.changes import ChangeBlock, ChangeFilter, CommitCause, EntityChange
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest_rows import CommitRow
@@ -167,8 +167,7 @@ class CommitChanges:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: the cause once, then every change."""
-        changes = [change.to_commit_dict() for change in self]
-        return {"cause": self.cause.to_dict(), "changes": changes}
+        return ChangeBlock(self.cause, tuple(self)).to_dict()
 
 
 def commit_changes(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,14 @@ from omnigraph.commit.schema.change import identity_of
 from omnigraph.errors import NotFound
 from omnigraph.model.changes import (
     CHANGE_OPS,
-    MARKS,
     ChangeFilter,
     ChangeOp,
     Endpoints,
     EntityChange,
     Image,
     TypeCounts,
-    difference,
-    subject,
 )
-from omnigraph.model.html_table import html_line, html_table
-from omnigraph.model.text_table import TextTable
+from omnigraph.model.diffs import DiffEnd, DiffView
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.positions import Positions
@@ -81,13 +76,8 @@ class WantedTypes:
         return not self.wanted.types or identity_of(type) in self.identities
 
 
-HEADERS = ("type", "inserted", "updated", "deleted")
-CHANGES_PRINTED = 20
-"""Changes that a notebook lists one by one."""
-
-
-@dataclass(frozen=True)
-class GraphDiff:
+@dataclass(frozen=True, repr=False)
+class GraphDiff(DiffView):
     """What leads from one snapshot to another. Printing one shows how much of each type differs."""
 
     before: Snapshot
@@ -96,54 +86,22 @@ class GraphDiff:
     """Of the types that differ, in the order their changes are listed in."""
     wanted: ChangeFilter
 
+    @property
+    def ends(self) -> tuple[DiffEnd, DiffEnd]:
+        """The commit it starts from, and the one it leads to."""
+        return _end(self.before), _end(self.after)
+
     @cached_property
     def types(self) -> tuple[TypeCounts, ...]:
         """How many entities of each type differ; types that do not are left out."""
-        counted = (_counted(delta, self.wanted) for delta in self.deltas)
+        counted = (_counts(delta, self.wanted) for delta in self.deltas)
         return tuple(counts for counts in counted if counts.total)
-
-    def __len__(self) -> int:
-        return sum(counts.total for counts in self.types)
 
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
         """Every change: nodes before edges, then by type and id; read as they are asked for."""
         for delta in self.deltas:
             listed = ListedChanges.of(delta, self.wanted)
             yield from listed.read(images=images, payloads=False)
-
-    def to_dict(self, *, images: bool = False) -> dict[str, Any]:
-        """The JSON form, with every change in it."""
-        return {
-            "from": _end(self.before),
-            "to": _end(self.after),
-            "changes": [change.to_dict() for change in self.changes(images=images)],
-            "stats": {
-                "inserted": sum(counts.inserted for counts in self.types),
-                "updated": sum(counts.updated for counts in self.types),
-                "deleted": sum(counts.deleted for counts in self.types),
-                "types": [counts.to_dict() for counts in self.types],
-            },
-        }
-
-    def __repr__(self) -> str:
-        if not self.types:
-            return "no differences"
-        rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]
-        return "\n".join(TextTable().lines(HEADERS, rows, (False, True, True, True)))
-
-    def _repr_html_(self) -> str:
-        if not self.types:
-            return html_line("no differences")
-        counts = [(f"{each.kind} {each.type_name}", *each.numbers) for each in self.types]
-        shown = list(islice(self.changes(images=True), CHANGES_PRINTED))
-        rows = [[MARKS[each.op][0], subject(each), difference(each)] for each in shown]
-        colours = [MARKS[each.op][1] for each in shown]
-        more = len(self) - len(shown)
-        return (
-            html_table(HEADERS, counts)
-            + html_table(("", "entity", "difference"), rows, colours)
-            + (html_line(f"… and {more} more") if more else "")
-        )
 
 
 def public_type_id(type: NodeType | EdgeType) -> str:
@@ -159,7 +117,7 @@ def ordered_types(catalog: Catalog) -> list[NodeType | EdgeType]:
     ]
 
 
-def _counted(delta: TableDelta, wanted: ChangeFilter) -> TypeCounts:
+def _counts(delta: TableDelta, wanted: ChangeFilter) -> TypeCounts:
     ops = set(wanted.wanted_ops())
     counts = [delta.changes.count(code) if op in ops else 0 for code, op in enumerate(CHANGE_OPS)]
     return TypeCounts(delta.after.kind, delta.after.type.name, *counts)
@@ -267,9 +225,5 @@ class _Part:
         return EntityChange(rows.kind, type_id, rows.type.name, id, op, endpoints, before, after)
 
 
-def _end(snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "graph_branch": snapshot.branch,
-        "graph_commit_id": snapshot.commit_id,
-        "graph_manifest_version": snapshot.commit.manifest_version,
-    }
+def _end(snapshot: Snapshot) -> DiffEnd:
+    return DiffEnd(snapshot.branch, snapshot.commit_id, snapshot.commit.manifest_version)

@@ -113,7 +113,7 @@ def _commit_document(output: Output, pages: Iterable[CommitPage]) -> None:
             document.put(page.cause.to_dict(), "cause")
             document.open_list("changes")
         for change in page.changes:
-            document.put(change.to_commit_dict())
+            document.put(change.to_dict())
         document.flush()
     document.close()
     document.close()
@@ -173,7 +173,7 @@ def _feed_document(output: Output, pages: Iterable[FeedPage]) -> None:
                 document.put(block.cause.to_dict(), "cause")
                 document.open_list("changes")
             for change in block.changes:
-                document.put(change.to_commit_dict())
+                document.put(change.to_dict())
         document.flush()
         last = page
     assert last is not None

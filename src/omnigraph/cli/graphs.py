@@ -49,6 +49,6 @@ def list_(ctx: typer.Context, json: JsonFlag = False) -> None:
     found = list_graphs(root, token_of(ctx, root))
     output = output_of(ctx)
     if json:
-        output.json({"graphs": [graph.model_dump() for graph in found]})
+        output.json({"graphs": [graph.to_dict() for graph in found]})
     else:
         output.lines([f"{graph.graph_id}\t{graph.uri}"] for graph in found)

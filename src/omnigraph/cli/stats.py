@@ -9,7 +9,7 @@ import typer
 from omnigraph.cli.help import Capability, GraphCommand
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.model.upkeep import Finding, GraphStats, IndexStats, TableStats
+from omnigraph.model.upkeep import GraphStats, IndexStats, TableStats, UpkeepFinding
 
 EXAMPLES = """
 omnigraph stats team.omni
@@ -64,7 +64,7 @@ def _lines(found: GraphStats) -> Iterator[Line]:
         yield (Styled("nothing needs attention", "bold green"),)
 
 
-def finding_lines(findings: Iterable[Finding]) -> Iterator[Line]:
+def finding_lines(findings: Iterable[UpkeepFinding]) -> Iterator[Line]:
     """What needs attention, each with the command that mends it."""
     for finding in findings:
         style = "bold red" if finding.severity == "problem" else "yellow"

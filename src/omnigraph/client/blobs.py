@@ -17,7 +17,7 @@ from omnigraph.model.blobs import (
 )
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.result import ReadTarget
-from omnigraph.wire.headers import SNAPSHOT_ID
+from omnigraph.wire.requests import SNAPSHOT_ID
 
 
 class BlobAddress:

@@ -11,7 +11,7 @@ from omnigraph.client.exchanges import RowForm
 from omnigraph.client.patience import Patience
 from omnigraph.client.remote import RemoteGraph
 from omnigraph.client.remote_async import AsyncRemoteGraph
-from omnigraph.wire.service import ServedGraph
+from omnigraph.wire.answers import ServedGraph
 
 TIMEOUT_SECONDS = 60.0
 

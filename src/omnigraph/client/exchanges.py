@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from omnigraph.client import answers
+from omnigraph.client.answers import value_of
 from omnigraph.client.exchange import Exchange, json_body, query_items
 from omnigraph.client.texts import HasText, Text
 from omnigraph.errors import InputError, LimitExceeded
@@ -23,16 +24,37 @@ from omnigraph.model.receipts import (
     SchemaApplyReceipt,
 )
 from omnigraph.model.result import Result, SnapshotSummary
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.wire import operations
-from omnigraph.wire.base import Body, branch_name, read_document
-from omnigraph.wire.branches import CreateBranchRequest, MergeRequest
-from omnigraph.wire.changes import BaselineRequest
-from omnigraph.wire.headers import ARROW_STREAM, IF_GRAPH_COMMIT, JSON, expected_commit
-from omnigraph.wire.loads import ExportRequest, LoadOptions, LoadRequest
+from omnigraph.wire.answers import (
+    BranchList,
+    CommitList,
+    GraphList,
+    Health,
+    QueryCatalog,
+    SchemaSource,
+    ServedGraph,
+)
 from omnigraph.wire.operations import Operation
-from omnigraph.wire.queries import ChangeRequest, InvokeRequest, QueryEntry, QueryRequest
-from omnigraph.wire.schemas import ApplySchemaRequest
-from omnigraph.wire.service import Health, ServedGraph
+from omnigraph.wire.requests import (
+    ARROW_STREAM,
+    IF_GRAPH_COMMIT,
+    JSON,
+    ApplySchemaRequest,
+    BaselineRequest,
+    Body,
+    ChangeRequest,
+    CreateBranchRequest,
+    ExportRequest,
+    InvokeRequest,
+    LoadOptions,
+    LoadRequest,
+    MergeRequest,
+    QueryRequest,
+    branch_name,
+    expected_commit,
+    read_document,
+)
 
 RowForm = Literal["arrow", "json"]
 Parameters = Mapping[str, Any]
@@ -40,6 +62,9 @@ Grammar = Literal["strict", "compatible"]
 SourceText = str | Path | HasText
 
 Value = TypeVar("Value")
+
+_branches, _commits = value_of(BranchList), value_of(CommitList)
+_catalog, _graphs, _schema = value_of(QueryCatalog), value_of(GraphList), value_of(SchemaSource)
 
 _ACCEPTED: Mapping[RowForm, str] = {"arrow": f"{ARROW_STREAM}, {JSON};q=0.5", "json": JSON}
 
@@ -79,7 +104,7 @@ def mutate(
     fields = {"query": text.text, "name": name, "branch": branch}
     return Exchange(
         operations.MUTATE if expected_head is None else operations.MUTATE_IF,
-        answers.mutation,
+        value_of(MutationReceipt),
         headers=_condition(expected_head),
         content=_body(ChangeRequest, fields, params),
         text=text,
@@ -102,12 +127,12 @@ def load(
     if grammar == "compatible":
         return Exchange(
             operations.LOAD,
-            answers.loaded,
+            value_of(LoadReceipt),
             content=_body(LoadRequest, options | {"data": _utf8(data)}),
         )
     read_document(LoadOptions, _present(options))
     return Exchange(
-        operations.LOAD_NDJSON, answers.loaded, query=query_items(**options), content=data
+        operations.LOAD_NDJSON, value_of(LoadReceipt), query=query_items(**options), content=data
     )
 
 
@@ -152,38 +177,45 @@ def get_blob(selected: Mapping[str, str | None], start: int, end: int, etag: str
 
 def list_branches() -> Exchange[list[str]]:
     """The branches."""
-    return Exchange(operations.LIST_BRANCHES, answers.branches, is_read=True)
+    return Exchange(
+        operations.LIST_BRANCHES, lambda found: list(_branches(found).branches), is_read=True
+    )
 
 
 def create_branch(name: str, from_: str | None) -> Exchange[BranchCreated]:
     """Create a branch at the head of another."""
     content = _body(CreateBranchRequest, {"name": name, "from": from_})
-    return Exchange(operations.CREATE_BRANCH, answers.branch_created, content=content)
+    return Exchange(operations.CREATE_BRANCH, value_of(BranchCreated), content=content)
 
 
 def delete_branch(name: str) -> Exchange[BranchDeleted]:
     """Delete a branch."""
     values = {"branch": branch_name(name)}
-    return Exchange(operations.DELETE_BRANCH, answers.branch_deleted, values)
+    return Exchange(operations.DELETE_BRANCH, value_of(BranchDeleted), values)
 
 
 def merge_branch(source: str, into: str | None, *, delete_branch: bool) -> Exchange[MergeReceipt]:
     """Merge a branch into another."""
     fields = {"source": source, "target": into, "delete_branch": delete_branch}
     content = _body(MergeRequest, fields)
-    return Exchange(operations.MERGE_BRANCHES, answers.merged, content=content)
+    return Exchange(operations.MERGE_BRANCHES, value_of(MergeReceipt), content=content)
 
 
 def list_commits(branch: str | None) -> Exchange[list[CommitInfo]]:
     """The commits of a branch."""
     items = query_items(branch=branch)
-    return Exchange(operations.LIST_COMMITS, answers.commits, query=items, is_read=True)
+    return Exchange(
+        operations.LIST_COMMITS,
+        lambda found: list(_commits(found).commits),
+        query=items,
+        is_read=True,
+    )
 
 
 def show_commit(commit_id: str) -> Exchange[CommitInfo]:
     """One commit."""
     values = {"commit_id": _named(commit_id, "commit")}
-    return Exchange(operations.GET_COMMIT, answers.commit, values, is_read=True)
+    return Exchange(operations.GET_COMMIT, value_of(CommitInfo), values, is_read=True)
 
 
 def commit_changes(
@@ -199,7 +231,7 @@ def commit_changes(
     items = query_items(page_token=page_token, limit=limit, kind=kinds, type=types, op=ops)
     values = {"commit_id": _named(commit_id, "commit")}
     return Exchange(
-        operations.COMMIT_CHANGES, answers.commit_page, values, query=items, is_read=True
+        operations.COMMIT_CHANGES, value_of(CommitPage), values, query=items, is_read=True
     )
 
 
@@ -225,7 +257,7 @@ def poll_changes(
         type=types,
         op=ops,
     )
-    return Exchange(operations.POLL_CHANGES, answers.feed_page, query=items, is_read=True)
+    return Exchange(operations.POLL_CHANGES, value_of(FeedPage), query=items, is_read=True)
 
 
 # --- schema, stored queries, the server -----------------------------------------------------------
@@ -233,7 +265,7 @@ def poll_changes(
 
 def schema_source() -> Exchange[str]:
     """The accepted schema."""
-    return Exchange(operations.SCHEMA, answers.schema_source, is_read=True)
+    return Exchange(operations.SCHEMA, lambda found: _schema(found).schema_source, is_read=True)
 
 
 def apply_schema(desired: SourceText, *, allow_data_loss: bool) -> Exchange[SchemaApplyReceipt]:
@@ -241,18 +273,22 @@ def apply_schema(desired: SourceText, *, allow_data_loss: bool) -> Exchange[Sche
     text = Text.of(desired)
     fields = {"schema_source": text.text, "allow_data_loss": allow_data_loss}
     content = _body(ApplySchemaRequest, fields)
-    return Exchange(operations.APPLY_SCHEMA, answers.schema_applied, content=content, text=text)
+    return Exchange(
+        operations.APPLY_SCHEMA, value_of(SchemaApplyReceipt), content=content, text=text
+    )
 
 
 def snapshot(branch: str | None) -> Exchange[SnapshotSummary]:
     """What a branch holds."""
     items = query_items(branch=branch)
-    return Exchange(operations.SNAPSHOT, answers.snapshot, query=items, is_read=True)
+    return Exchange(operations.SNAPSHOT, value_of(SnapshotSummary), query=items, is_read=True)
 
 
-def list_queries() -> Exchange[list[QueryEntry]]:
+def list_queries() -> Exchange[list[QuerySignature]]:
     """The stored queries."""
-    return Exchange(operations.LIST_QUERIES, answers.stored_queries, is_read=True)
+    return Exchange(
+        operations.LIST_QUERIES, lambda found: list(_catalog(found).queries), is_read=True
+    )
 
 
 def invoke(
@@ -279,12 +315,12 @@ def invoke(
 
 def health() -> Exchange[Health]:
     """Whether the server is alive."""
-    return Exchange(operations.GRAPH_HEALTH, answers.health, is_read=True)
+    return Exchange(operations.GRAPH_HEALTH, value_of(Health), is_read=True)
 
 
 def list_graphs() -> Exchange[list[ServedGraph]]:
     """The graphs of a server."""
-    return Exchange(operations.LIST_GRAPHS, answers.graphs, is_read=True)
+    return Exchange(operations.LIST_GRAPHS, lambda found: list(_graphs(found).graphs), is_read=True)
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from omnigraph.errors import (
 )
 from omnigraph.wire import operations
 from omnigraph.wire.failures import error_of
-from omnigraph.wire.headers import REQUEST_ID
+from omnigraph.wire.requests import REQUEST_ID
 
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 """Failures before the server has seen anything of a request."""

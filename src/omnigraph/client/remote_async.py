@@ -28,8 +28,8 @@ from omnigraph.model.receipts import (
     SchemaApplyReceipt,
 )
 from omnigraph.model.result import Result, SnapshotSummary
-from omnigraph.wire.queries import QueryEntry
-from omnigraph.wire.service import Health
+from omnigraph.model.signatures import QuerySignature
+from omnigraph.wire.answers import Health
 
 
 class AsyncRemoteGraph:
@@ -166,7 +166,7 @@ class AsyncRemoteGraph:
 
     # --- stored queries ---------------------------------------------------------------------------
 
-    async def list_queries(self) -> list[QueryEntry]:
+    async def list_queries(self) -> list[QuerySignature]:
         """The queries stored with the server, and what they take."""
         return await self._connection.send(exchanges.list_queries())
 

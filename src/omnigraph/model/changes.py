@@ -1,13 +1,14 @@
-"""Changes of entities: what a diff, a commit and the change feed are made of."""
+"""Changes of entities: what diffs, commits and the change feed consist of, and their pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
 from omnigraph.model.text_table import ELLIPSIS, cell_text, one_line
 
 ChangeOp = Literal["insert", "update", "delete"]
@@ -18,75 +19,50 @@ Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoints:
+class Endpoints(JsonObject):
     """The nodes an edge joins, by id."""
 
-    source: str
-    target: str
-
-    def to_dict(self) -> dict[str, str]:
-        """The JSON form."""
-        return {"from": self.source, "to": self.target}
+    source: Annotated[str, Json("from")]
+    target: Annotated[str, Json("to")]
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(JsonObject):
     """An entity as it was at one moment: every property, and the endpoints of an edge."""
 
     properties: Mapping[str, Any]
     """JSON values; blobs as loads read them, or in a diff and in a conflict their summary."""
-    endpoints: Endpoints | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        out: dict[str, Any] = {"properties": dict(self.properties)}
-        if self.endpoints is not None:
-            out["endpoints"] = self.endpoints.to_dict()
-        return out
+    endpoints: Annotated[Endpoints | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True, slots=True)
-class EntityChange:
+class EntityChange(JsonObject):
     """One entity that differs: an insert has an image after, a delete one before, an update both.
 
     Images are there only if they were asked for; the endpoints of an edge always are.
     """
 
     kind: EntityKind
-    type_id: str
+    type_id: Annotated[str, Json("id", within="type")]
     """Opaque: kept by a rename, changed when a type is dropped and made again."""
-    type_name: str
+    type_name: Annotated[str, Json("name", within="type")]
     id: str
     op: ChangeOp
-    endpoints: Endpoints | None = None
-    """Where the edge ends, or ended if it was deleted."""
-    before: Image | None = None
-    after: Image | None = None
+    endpoints: Annotated[Endpoints | None, HIDDEN] = None
+    """Where the edge ends, or ended if it was deleted; in JSON, the images have it."""
+    before: Annotated[Image | None, OPTIONAL] = None
+    after: Annotated[Image | None, OPTIONAL] = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form in a diff."""
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "type_name": self.type_name,
-            "id": self.id,
-            "op": self.op,
-        }
-        if self.endpoints is not None:
-            out["endpoints"] = self.endpoints.to_dict()
-        return out | self._images()
-
-    def to_commit_dict(self) -> dict[str, Any]:
-        """The JSON form in a block of a commit, whose images carry the endpoints."""
-        type = {"id": self.type_id, "name": self.type_name}
-        return {"kind": self.kind, "type": type, "id": self.id, "op": self.op} | self._images()
-
-    def _images(self) -> dict[str, Any]:
-        images = {"before": self.before, "after": self.after}
-        return {name: image.to_dict() for name, image in images.items() if image is not None}
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The change, with the endpoints of its latest image."""
+        change = super(EntityChange, cls).from_dict(document)
+        latest = change.after or change.before
+        return change if latest is None else replace(change, endpoints=latest.endpoints)
 
 
 @dataclass(frozen=True, slots=True)
-class TypeCounts:
+class TypeCounts(JsonObject):
     """How many entities of one type differ."""
 
     kind: EntityKind
@@ -105,52 +81,26 @@ class TypeCounts:
         """All of them."""
         return sum(self.numbers)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "kind": self.kind,
-            "type_name": self.type_name,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CommitCause:
+class CommitCause(JsonObject):
     """The commit that changes come from."""
 
     graph_commit_id: str
-    parent_commit_id: str | None
-    merged_parent_commit_id: str | None
+    parent_commit_id: Annotated[str | None, OPTIONAL]
+    merged_parent_commit_id: Annotated[str | None, OPTIONAL]
     authored_branch: str
-    actor_id: str | None
+    actor_id: Annotated[str | None, OPTIONAL]
     authored_at: int
     """Microseconds since 1970."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what a commit does not have is left out."""
-        out = {
-            "graph_commit_id": self.graph_commit_id,
-            "parent_commit_id": self.parent_commit_id,
-            "merged_parent_commit_id": self.merged_parent_commit_id,
-            "authored_branch": self.authored_branch,
-            "actor_id": self.actor_id,
-            "authored_at": self.authored_at,
-        }
-        return {name: value for name, value in out.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
-class EntityVersion:
+class EntityVersion(JsonObject):
     """A commit that changed an entity, and what it did."""
 
     cause: CommitCause
     change: EntityChange
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"cause": self.cause.to_dict(), "change": self.change.to_commit_dict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,37 +187,23 @@ def _checked(what: str, wanted: int | None, default: int, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPage:
-    """Some of the changes of one commit."""
-
-    cause: CommitCause
-    changes: tuple[EntityChange, ...]
-    next_page_token: str | None = None
-    """Continues this answer; None if this was the last page of it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        out = ChangeBlock(self.cause, self.changes).to_dict()
-        if self.next_page_token is not None:
-            out["next_page_token"] = self.next_page_token
-        return out
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBlock:
+class ChangeBlock(JsonObject):
     """What one commit changed, or the part of it that is on one page. May be empty."""
 
     cause: CommitCause
     changes: tuple[EntityChange, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form: the cause once, then every change."""
-        changes = [change.to_commit_dict() for change in self.changes]
-        return {"cause": self.cause.to_dict(), "changes": changes}
+
+@dataclass(frozen=True, slots=True)
+class CommitPage(ChangeBlock):
+    """Some of the changes of one commit."""
+
+    next_page_token: Annotated[str | None, OPTIONAL] = None
+    """Continues this answer; left out of its last page."""
 
 
 @dataclass(frozen=True, slots=True)
-class FeedPage:
+class FeedPage(JsonObject):
     """One answer of the change feed.
 
     It ends either inside a commit, with a token for the rest, or after a whole one, with a cursor
@@ -275,51 +211,29 @@ class FeedPage:
     """
 
     blocks: tuple[ChangeBlock, ...]
-    next_page_token: str | None = None
-    cursor: str | None = None
-    caught_up: bool | None = None
+    next_page_token: Annotated[str | None, OPTIONAL] = None
+    cursor: Annotated[str | None, OPTIONAL] = None
+    caught_up: Annotated[bool | None, OPTIONAL] = None
     """Whether the blocks reach the head as it was when the poll began."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what a page does not have is left out."""
-        out: dict[str, Any] = {"blocks": [block.to_dict() for block in self.blocks]}
-        ends = {
-            "next_page_token": self.next_page_token,
-            "cursor": self.cursor,
-            "caught_up": self.caught_up,
-        }
-        return out | {name: value for name, value in ends.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
-class EntityRecord:
+class EntityRecord(JsonObject):
     """One entity of a baseline, in the words of the feed: the image an insert would have."""
 
     kind: EntityKind
-    type_id: str
-    type_name: str
+    type_id: Annotated[str, Json("id", within="type")]
+    type_name: Annotated[str, Json("name", within="type")]
     id: str
-    image: Image
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        type = {"id": self.type_id, "name": self.type_name}
-        return {"kind": self.kind, "type": type, "id": self.id} | self.image.to_dict()
+    image: Annotated[Image, Json(is_flat=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(JsonObject):
     """Where the feed continues after a baseline."""
 
     snapshot_commit_id: str
     resume_cursor: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "snapshot_commit_id": self.snapshot_commit_id,
-            "resume_cursor": self.resume_cursor,
-        }
 
 
 VALUE_WIDTH = 40

@@ -1,16 +1,17 @@
-"""The plan of a merge, as people and programs read it."""
+"""Merge conflicts and the plan of a merge, as people and programs read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from omnigraph.errors import MergeConflicts
 from omnigraph.model.changes import Image, spelled
 from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import MergeOutcome
 from omnigraph.model.text_table import TextTable
 
@@ -40,15 +41,27 @@ class ConflictKind(StrEnum):
     """The merged result breaks enum, range or check."""
 
 
+ROW_CONFLICTS = frozenset(
+    {
+        ConflictKind.DIVERGENT_INSERT,
+        ConflictKind.DIVERGENT_UPDATE,
+        ConflictKind.DELETE_VS_UPDATE,
+    }
+)
+"""Both sides changed one entity and disagree; the others are about the merged graph."""
+
+
 @dataclass(frozen=True, slots=True)
-class MergeConflict:
-    """One conflict, as `errors.MergeConflicts` carries it in its dictionary form."""
+class MergeConflict(JsonObject):
+    """One conflict: why source and target could not be joined."""
 
     entity_kind: EntityKind
     type_name: str
     entity_id: str | None
     kind: ConflictKind
     message: str
+
+    computed: ClassVar[Mapping[str, Json]] = {"table_key": Json()}
 
     @property
     def table_key(self) -> str:
@@ -60,16 +73,11 @@ class MergeConflict:
         """Row conflicts are reported by type key and id."""
         return self.table_key, self.entity_id or ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "entity_kind": self.entity_kind,
-            "type_name": self.type_name,
-            "table_key": self.table_key,
-            "entity_id": self.entity_id,
-            "kind": self.kind.value,
-            "message": self.message,
-        }
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> MergeConflict:
+        """The conflict; one about the values of an entity is a `RowConflict`."""
+        kind = RowConflict if document["kind"] in ROW_CONFLICTS else cls
+        return super(MergeConflict, kind).from_dict(document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +88,11 @@ class RowConflict(MergeConflict):
     have images at all.
     """
 
-    base: Image | None = None
-    source: Image | None = None
-    target: Image | None = None
-    properties: tuple[str, ...] = ()
+    base: Annotated[Image | None, OPTIONAL] = None
+    source: Annotated[Image | None, OPTIONAL] = None
+    target: Annotated[Image | None, OPTIONAL] = None
+    properties: Annotated[tuple[str, ...], Json(unless=())] = ()
     """The properties, and the ends of an edge as `from` and `to`, that the sides disagree about."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form, with the images there are."""
-        images = {"base": self.base, "source": self.source, "target": self.target}
-        shown = {name: image.to_dict() for name, image in images.items() if image is not None}
-        out = MergeConflict.to_dict(self) | shown
-        if self.properties:
-            out["properties"] = list(self.properties)
-        return out
 
 
 CONFLICTS_PRINTED = 20
@@ -101,12 +100,12 @@ HEADERS = ("type", "how", "inserted", "updated", "deleted", "conflicts", "resolv
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedType:
+class PlannedType(JsonObject):
     """What a merge does to one type of the target."""
 
     kind: EntityKind
     type_name: str
-    is_adopted: bool
+    is_adopted: Annotated[bool, Json("adopted")]
     """Whether only the source changed the type since the base."""
     inserted: int
     updated: int
@@ -122,22 +121,9 @@ class PlannedType:
         numbers = (self.inserted, self.updated, self.deleted, self.conflicts, self.resolved)
         return (f"{self.kind} {self.type_name}", how, *numbers)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "kind": self.kind,
-            "type_name": self.type_name,
-            "adopted": self.is_adopted,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-            "conflicts": self.conflicts,
-            "resolved": self.resolved,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class MergePlan:
+class MergePlan(JsonObject):
     """What a merge would do. Printed, it is a table of types and the list of conflicts."""
 
     source: str
@@ -148,7 +134,7 @@ class MergePlan:
     target_commit_id: str
     types: tuple[PlannedType, ...]
     """Of the types that the merge changes or that have conflicts."""
-    conflicts: tuple[MergeConflict, ...]
+    conflicts: Annotated[tuple[MergeConflict | RowConflict, ...], Json("merge_conflicts")]
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
         """Raise `MergeConflicts` if anything is in the way; ``hint`` says what helps then."""
@@ -162,19 +148,6 @@ class MergePlan:
             )
             error.hint = hint or _way_out(self.conflicts)
             raise error
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "outcome": self.outcome,
-            "base_commit_id": self.base_commit_id,
-            "source_commit_id": self.source_commit_id,
-            "target_commit_id": self.target_commit_id,
-            "types": [planned.to_dict() for planned in self.types],
-            "merge_conflicts": [conflict.to_dict() for conflict in self.conflicts],
-        }
 
     @property
     def title(self) -> str:

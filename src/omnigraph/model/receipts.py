@@ -1,16 +1,17 @@
-"""Receipts: what a writer says once its work is durable and visible.
+"""Receipts: what a writer returns once its work is durable and visible.
 
 A receipt is made from the commit that was published, never by reading the branch again, so it
-stays true when another commit follows at once. `to_dict` gives the JSON shape all faces share.
+stays true when another commit follows at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from omnigraph.errors import InputError
+from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
 
 LoadMode = Literal["append", "merge", "overwrite"]
 MergeOutcome = Literal["already_up_to_date", "fast_forward", "merged"]
@@ -58,40 +59,27 @@ def checked_key(key: object, name: str = "operation_id") -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitInfo:
+class CommitInfo(JsonObject):
     """One graph commit, as users see it."""
 
     graph_commit_id: str
     graph_branch: str | None
-    """The branch it landed on; None is main."""
+    """The branch it landed on; null is main."""
     graph_manifest_version: int
     parent_commit_id: str | None
     merged_parent_commit_id: str | None
     actor_id: str | None
     created_at: int
     """Microseconds since 1970."""
-    kind: CommitKind | None
-    """Not in the JSON form, which older clients know as it is; None when a server told of it."""
-    message: str | None = None
-    """Why it was written, in the words of whoever did; in the JSON form only if there are any."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        form: dict[str, Any] = {
-            "graph_commit_id": self.graph_commit_id,
-            "graph_branch": self.graph_branch,
-            "graph_manifest_version": self.graph_manifest_version,
-            "parent_commit_id": self.parent_commit_id,
-            "merged_parent_commit_id": self.merged_parent_commit_id,
-            "actor_id": self.actor_id,
-            "created_at": self.created_at,
-        }
-        return form if self.message is None else {**form, "message": self.message}
+    kind: Annotated[CommitKind | None, HIDDEN]
+    """Not in the JSON form; None for a commit that a server told of."""
+    message: Annotated[str | None, OPTIONAL] = None
+    """Why it was written, as its author gave it; left out if none was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class MutationReceipt:
-    """What a mutation did; ``commit`` is None when it changed nothing."""
+class MutationReceipt(JsonObject):
+    """What a mutation did; ``commit`` is null when it changed nothing."""
 
     branch: str
     query_name: str
@@ -100,20 +88,9 @@ class MutationReceipt:
     actor_id: str | None
     commit: CommitInfo | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "branch": self.branch,
-            "query_name": self.query_name,
-            "affected_nodes": self.affected_nodes,
-            "affected_edges": self.affected_edges,
-            "actor_id": self.actor_id,
-            "commit": _commit_dict(self.commit),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LoadedType:
+class LoadedType(JsonObject):
     """What a load did to one type."""
 
     name: str
@@ -122,39 +99,33 @@ class LoadedType:
     updated: int
     unchanged: int
 
+    computed: ClassVar[Mapping[str, Json]] = {"entities_loaded": Json()}
+
     @property
     def entities_loaded(self) -> int:
         """Distinct entities of this type that the load accounts for."""
         return self.inserted + self.updated + self.unchanged
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "name": self.name,
-            "entities_loaded": self.entities_loaded,
-            "records_read": self.records_read,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "unchanged": self.unchanged,
-        }
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The counts; older servers give only the number of entities."""
+        loaded = document["entities_loaded"]
+        counts = {"records_read": loaded, "inserted": loaded, "updated": 0, "unchanged": 0}
+        return super(LoadedType, cls).from_dict({**counts, **document})
 
 
 @dataclass(frozen=True, slots=True)
-class LoadStage:
+class LoadStage(JsonObject):
     """One stage of a load: how many rows passed and how long it took."""
 
     name: str
     rows: int
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"name": self.name, "rows": self.rows, "seconds": self.seconds}
-
 
 @dataclass(frozen=True, slots=True)
-class LoadReceipt:
-    """What a load did, per type and in total."""
+class LoadReceipt(JsonObject):
+    """What a load did, per type and in total; ``commit`` is null when nothing changed."""
 
     branch: str
     base_branch: str | None
@@ -162,71 +133,87 @@ class LoadReceipt:
     branch_created: bool
     mode: LoadMode
     nodes: tuple[LoadedType, ...]
+    """By name."""
     edges: tuple[LoadedType, ...]
     actor_id: str | None
     commit: CommitInfo | None
-    engine: Literal["local", "spark"]
+    engine: Literal["local", "spark"] = "local"
     stages: tuple[LoadStage, ...] = ()
-    dry_run: bool = False
-    """Whether it only says what would be written."""
+    dry_run: Annotated[bool, Json(unless=False)] = False
+    """Whether it only says what would be written; left out if it was written."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; types are listed by name."""
-        types = (*self.nodes, *self.edges)
-        document: dict[str, Any] = {
-            "branch": self.branch,
-            "base_branch": self.base_branch,
-            "branch_created": self.branch_created,
-            "mode": self.mode,
-            "nodes": _by_name(self.nodes),
-            "edges": _by_name(self.edges),
-            "total_entities": sum(type.entities_loaded for type in types),
-            "actor_id": self.actor_id,
-            "commit": _commit_dict(self.commit),
-            "engine": self.engine,
-            "stages": [stage.to_dict() for stage in self.stages],
-            "inserted": sum(type.inserted for type in types),
-            "updated": sum(type.updated for type in types),
-            "unchanged": sum(type.unchanged for type in types),
-        }
-        if self.dry_run:
-            document["dry_run"] = True
-        return document
+    computed: ClassVar[Mapping[str, Json]] = {
+        name: Json() for name in ("total_entities", "inserted", "updated", "unchanged")
+    }
+
+    def __post_init__(self) -> None:
+        """List types by name."""
+        for kind in ("nodes", "edges"):
+            by_name = sorted(getattr(self, kind), key=lambda type: type.name)
+            object.__setattr__(self, kind, tuple(by_name))
+
+    @property
+    def types(self) -> tuple[LoadedType, ...]:
+        """Nodes and edges."""
+        return self.nodes + self.edges
+
+    @property
+    def total_entities(self) -> int:
+        """Distinct entities that the load accounts for."""
+        return sum(type.entities_loaded for type in self.types)
+
+    @property
+    def inserted(self) -> int:
+        """Entities that are new."""
+        return sum(type.inserted for type in self.types)
+
+    @property
+    def updated(self) -> int:
+        """Entities that changed."""
+        return sum(type.updated for type in self.types)
+
+    @property
+    def unchanged(self) -> int:
+        """Entities that were there as they are."""
+        return sum(type.unchanged for type in self.types)
 
 
 @dataclass(frozen=True, slots=True)
-class MergeReceipt:
+class MergeReceipt(JsonObject):
     """How a merge ended, and what became of its source branch if that was to be deleted."""
 
     source: str
     target: str
     outcome: MergeOutcome
     actor_id: str | None
-    commit: CommitInfo | None
-    """The merge commit, None when up to date; the JSON shape of a merge does not carry it."""
-    branch_deleted: bool | None = None
-    """None when deletion was not asked for."""
-    branch_delete_error: str | None = None
-    source_commit_id: str | None = None
-    """The head of the source that was merged; not part of the JSON shape."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what was not asked for is left out."""
-        out: dict[str, Any] = {
-            "source": self.source,
-            "target": self.target,
-            "outcome": self.outcome,
-            "actor_id": self.actor_id,
-        }
-        if self.branch_deleted is not None:
-            out["branch_deleted"] = self.branch_deleted
-        if self.branch_delete_error is not None:
-            out["branch_delete_error"] = self.branch_delete_error
-        return out
+    commit: CommitInfo | None = None
+    """The merge commit; null when the target was up to date."""
+    branch_deleted: Annotated[bool | None, OPTIONAL] = None
+    """Left out when deletion was not asked for."""
+    branch_delete_error: Annotated[str | None, OPTIONAL] = None
+    """Why the source was not deleted."""
+    source_commit_id: Annotated[str | None, HIDDEN] = None
+    """The head of the source that was merged."""
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaApplyReceipt:
+class ReplayReceipt(JsonObject):
+    """What reverting a commit, or applying it to another branch, did."""
+
+    verb: Literal["revert", "cherry-pick"]
+    of_commit_id: str
+    branch: str
+    """The branch it was done on."""
+    inserted: int
+    updated: int
+    deleted: int
+    actor_id: str | None
+    commit: CommitInfo | None
+    """Null when there was nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaApplyReceipt(JsonObject):
     """How a schema apply ended; without steps nothing was applied or published."""
 
     uri: str
@@ -235,81 +222,29 @@ class SchemaApplyReceipt:
     graph_manifest_version: int
     steps: tuple[Mapping[str, Any], ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "uri": self.uri,
-            "supported": self.supported,
-            "applied": self.applied,
-            "step_count": len(self.steps),
-            "graph_manifest_version": self.graph_manifest_version,
-            "steps": [dict(step) for step in self.steps],
-        }
+    computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+        return len(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
-class BranchCreated:
+class BranchCreated(JsonObject):
     """A branch exists now."""
 
     uri: str
-    source: str
+    source: Annotated[str, Json("from")]
+    """The branch it starts at."""
     name: str
     actor_id: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "uri": self.uri,
-            "from": self.source,
-            "name": self.name,
-            "actor_id": self.actor_id,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class BranchDeleted:
+class BranchDeleted(JsonObject):
     """A branch is gone."""
 
     uri: str
     name: str
     actor_id: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"uri": self.uri, "name": self.name, "actor_id": self.actor_id}
-
-
-def _commit_dict(commit: CommitInfo | None) -> dict[str, Any] | None:
-    return None if commit is None else commit.to_dict()
-
-
-def _by_name(types: Iterable[LoadedType]) -> list[dict[str, Any]]:
-    return [type.to_dict() for type in sorted(types, key=lambda type: type.name)]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayReceipt:
-    """What the changes of one commit, done again or undone, came to on a branch."""
-
-    verb: Literal["revert", "cherry-pick"]
-    of_commit_id: str
-    branch: str
-    inserted: int
-    updated: int
-    deleted: int
-    actor_id: str | None
-    commit: CommitInfo | None
-    """None when there was nothing to do."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "verb": self.verb,
-            "of_commit_id": self.of_commit_id,
-            "branch": self.branch,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-            "actor_id": self.actor_id,
-            "commit": None if self.commit is None else self.commit.to_dict(),
-        }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InputError
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
 from omnigraph.model.result_json import ResultColumns, rows_to_python
 from omnigraph.model.text_table import TextTable, cell_text
 
@@ -21,11 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-from collections.abc import Mapping
-
-
 @dataclass(frozen=True, slots=True)
-class ExplainedStep:
+class ExplainedStep(JsonObject):
     """One step of a plan as it ran."""
 
     step: str
@@ -34,18 +33,9 @@ class ExplainedStep:
     """Rows that came out of it."""
     seconds: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "step": self.step,
-            "strategy": self.strategy,
-            "rows": self.rows,
-            "seconds": self.seconds,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ExplainedRun:
+class ExplainedRun(JsonObject):
     """One execution of a plan."""
 
     engine: str
@@ -54,34 +44,19 @@ class ExplainedRun:
     storage: Mapping[str, Any]
     """`requests`, serial `round_trips`, and `calls` by kind and verb."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "engine": self.engine,
-            "seconds": self.seconds,
-            "steps": [step.to_dict() for step in self.steps],
-            "storage": dict(self.storage),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(JsonObject):
     """The typed plan of a query and, if it ran, how."""
 
     plan: tuple[str, ...]
     """One line a step, indented by nesting."""
-    run: ExplainedRun | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what did not run has only its plan."""
-        return {"plan": list(self.plan)} | (self.run.to_dict() if self.run is not None else {})
+    run: Annotated[ExplainedRun | None, Json(is_flat=True, unless=None)] = None
 
     def __repr__(self) -> str:
         return "\n".join([*self.plan, *(_run_lines(self.run) if self.run is not None else ())])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(str(self))}</pre>"
 
 
@@ -112,6 +87,31 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
 
 
+@dataclass(frozen=True, slots=True)
+class TableSummary(JsonObject):
+    """One type of a snapshot."""
+
+    entity_kind: EntityKind
+    type_name: str
+    dataset_path: str
+    published_dataset_version: int
+    native_dataset_branch: str | None
+    entity_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary(JsonObject):
+    """What a branch holds at its head."""
+
+    graph_branch: str
+    graph_commit_id: str
+    graph_manifest_version: int
+    internal_schema_version: int
+    datasets: tuple[TableSummary, ...]
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
 ROWS_SHOWN_MAX = 20
 """Rows that a result shows of itself; asking for them gives all."""
 _CELL_WIDTH_MAX = 40
@@ -120,7 +120,7 @@ _ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTarget:
+class ReadTarget(JsonObject):
     """What a query was asked of: the head of a branch, or the snapshot of one commit."""
 
     branch: str | None
@@ -131,9 +131,21 @@ class ReadTarget:
             return f"snapshot {self.snapshot}"
         return f"branch {self.branch}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"branch": self.branch, "snapshot": self.snapshot}
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer(JsonObject):
+    """The rows of a read query in JSON."""
+
+    query_name: str
+    target: ReadTarget
+    row_count: int
+    columns: Annotated[tuple[str, ...], Json(unless=())]
+    """In the order of the query; left out if there are none."""
+    rows: Annotated[list[dict[str, Any]], PLAIN]
+    graph_commit_id: Annotated[str | None, OPTIONAL] = None
+    """The head of the very version read."""
+    explain: Annotated[Explanation | None, OPTIONAL] = None
+    """The plan and how it ran, if the query was asked to explain itself."""
 
 
 class Result:
@@ -233,7 +245,7 @@ class Result:
         With ``safe_integers``, 64-bit integers that JavaScript would round become strings.
         """
         rows = rows_to_python(self._columns, safe_integers=safe_integers)
-        return self._read_object(rows)
+        return self._answer(rows).to_dict()
 
     def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
         """The JSON form as a text."""
@@ -241,24 +253,20 @@ class Result:
 
     def metadata(self) -> dict[str, Any]:
         """The JSON form without the rows."""
-        document = self._read_object([])
+        document = self._answer([]).to_dict()
         del document["rows"]
         return document
 
-    def _read_object(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "query_name": self.query_name,
-            "target": self.target.to_dict(),
-            "row_count": self.row_count,
-        }
-        if self.columns:
-            document["columns"] = self.columns
-        document["rows"] = rows
-        if self.graph_commit_id is not None:
-            document["graph_commit_id"] = self.graph_commit_id
-        if self.explain is not None:
-            document["explain"] = self.explain.to_dict()
-        return document
+    def _answer(self, rows: list[dict[str, Any]]) -> ReadAnswer:
+        return ReadAnswer(
+            self.query_name,
+            self.target,
+            self.row_count,
+            tuple(self._columns.names),
+            rows,
+            self.graph_commit_id,
+            self.explain,
+        )
 
     # --- to look at -------------------------------------------------------------------------------
 
@@ -353,39 +361,3 @@ def _in_utc(value: Any) -> Any:
         case dict():
             return {name: _in_utc(item) for name, item in value.items()}
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class TableSummary:
-    """One type of a snapshot."""
-
-    entity_kind: str
-    type_name: str
-    dataset_path: str
-    published_dataset_version: int
-    native_dataset_branch: str | None
-    entity_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotSummary:
-    """What a branch holds at its head."""
-
-    graph_branch: str
-    graph_commit_id: str
-    graph_manifest_version: int
-    internal_schema_version: int
-    datasets: tuple[TableSummary, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "graph_branch": self.graph_branch,
-            "graph_commit_id": self.graph_commit_id,
-            "graph_manifest_version": self.graph_manifest_version,
-            "internal_schema_version": self.internal_schema_version,
-            "datasets": [
-                {name: getattr(entry, name) for name in TableSummary.__slots__}
-                for entry in self.datasets
-            ],
-        }

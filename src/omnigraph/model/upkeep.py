@@ -1,105 +1,18 @@
-"""Indexes: which kinds there are, what a schema asks for, and what building them came to."""
+"""What looking after a graph finds and does: indexes, optimize, repair, cleanup, stats, doctor."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from omnigraph.errors import InputError
+from omnigraph.model.json_object import Json, JsonObject
 
-IndexKind = Literal["btree", "inverted", "vector"]
-"""Ordered values; the words of a text; distances between vectors."""
+SUMMARY = Json(within="summary")
 
-INDEX_KINDS: frozenset[IndexKind] = frozenset({"btree", "inverted", "vector"})
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSpec:
-    """An index of one kind on one column of a table."""
-
-    column: str
-    kind: IndexKind
-
-    def __str__(self) -> str:
-        return f"{self.column} ({self.kind})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; the columns of ids and endpoints count as properties here."""
-        return {"property": self.column, "kind": self.kind}
-
-
-@dataclass(frozen=True, slots=True)
-class PendingIndex:
-    """An index that is asked for and cannot be built yet. That is no failure."""
-
-    property: str
-    reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"property": self.property, "reason": self.reason}
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedTable:
-    """What building indexes did to one type."""
-
-    type_key: str
-    built: tuple[IndexSpec, ...]
-    pending: tuple[PendingIndex, ...]
-    committed: bool
-    """Whether the run published a new version of the table."""
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "type_key": self.type_key,
-            "built": [spec.to_dict() for spec in self.built],
-            "pending_indexes": [index.to_dict() for index in self.pending],
-            "committed": self.committed,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReceipt:
-    """What building the missing indexes of a branch did, type by type and in total."""
-
-    branch: str
-    tables: tuple[IndexedTable, ...]
-    """Every type of the branch, also those without work."""
-    graph_commit_id: str | None
-    """None when nothing was missing, or nothing could be built."""
-    seconds: float
-
-    @property
-    def built_count(self) -> int:
-        """Indexes that were built."""
-        return sum(len(table.built) for table in self.tables)
-
-    @property
-    def pending_count(self) -> int:
-        """Indexes that could not be built yet."""
-        return sum(len(table.pending) for table in self.tables)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "branch": self.branch,
-            "datasets": [table.to_dict() for table in self.tables],
-            "summary": {
-                "graph_commit_id": self.graph_commit_id,
-                "built": self.built_count,
-                "pending": self.pending_count,
-                "seconds": self.seconds,
-            },
-        }
-
+# --- findings -------------------------------------------------------------------------------------
 
 Severity = Literal["problem", "advice"]
 """A problem keeps something from working. Advice is about what could be faster or smaller."""
@@ -120,8 +33,8 @@ FindingCode = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to attend to."""
+class UpkeepFinding(JsonObject):
+    """One thing to attend to, and the command that mends it."""
 
     code: FindingCode
     severity: Severity
@@ -130,10 +43,6 @@ class Finding:
     message: str
     command: str
     """What to run against it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {name: getattr(self, name) for name in Finding.__slots__}
 
 
 def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
@@ -146,136 +55,84 @@ def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
     return shlex.join(("omnigraph", verb, uri, *of_branch, *flags))
 
 
-@dataclass(frozen=True, slots=True)
-class IndexStats:
-    """How much of a table one index covers."""
+# --- indexes --------------------------------------------------------------------------------------
 
-    spec: IndexSpec
-    rows_covered: int
-    rows_uncovered: int
-    """Found by scanning; all rows, if a declared index was never built."""
+IndexKind = Literal["btree", "inverted", "vector"]
+"""Ordered values; the words of a text; distances between vectors."""
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether the index is declared, and covers nothing."""
-        return self.rows_covered == 0 and self.rows_uncovered > 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            **self.spec.to_dict(),
-            "rows_covered": self.rows_covered,
-            "rows_uncovered": self.rows_uncovered,
-        }
+INDEX_KINDS: frozenset[IndexKind] = frozenset({"btree", "inverted", "vector"})
 
 
 @dataclass(frozen=True, slots=True)
-class TableStats:
-    """One type at the head of a branch."""
+class IndexSpec(JsonObject):
+    """An index of one kind on one column of a table."""
+
+    column: Annotated[str, Json("property")]
+    """A property, or the column of ids or endpoints."""
+    kind: IndexKind
+
+    def __str__(self) -> str:
+        return f"{self.column} ({self.kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIndex(JsonObject):
+    """An index that is asked for and cannot be built yet. That is no failure."""
+
+    property: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedTable(JsonObject):
+    """What building indexes did to one type."""
 
     type_key: str
-    rows: int
-    fragments: int
-    small_fragments: int
-    """Those that optimizing could rewrite; large ones are as they should be."""
-    deleted_rows: int
-    """Rows that are gone, and still lie in the files."""
-    bytes: int
-    """Size of the data files of the published version; older versions may take more."""
-    versions: int
-    """Versions that are still there."""
-    published_dataset_version: int
-    lance_head_version: int
-    indexes: tuple[IndexStats, ...]
+    built: tuple[IndexSpec, ...]
+    pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")]
+    committed: bool
+    """Whether the run published a new version of the table."""
 
     @property
     def table_key(self) -> str:
         """The older name of `type_key`."""
         return self.type_key
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "type_key": self.type_key,
-            "rows": self.rows,
-            "fragments": self.fragments,
-            "small_fragments": self.small_fragments,
-            "deleted_rows": self.deleted_rows,
-            "bytes": self.bytes,
-            "versions": self.versions,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-            "indexes": [index.to_dict() for index in self.indexes],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class PendingOperation:
-    """An operation that is on its way, or was interrupted."""
-
-    operation_id: str
-    writer_kind: str | None
-    """None when what it left behind cannot be read."""
-    branch: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {name: getattr(self, name) for name in PendingOperation.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseHolder:
-    """Somebody who owns a branch, or the whole graph, for writing."""
-
-    scope: str
-    owner_id: str
-    operation_id: str | None
-    is_alive: bool | None
-    """None where only time can tell: on an object store."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {name: getattr(self, name) for name in LeaseHolder.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStats:
-    """A graph in numbers."""
+class IndexReceipt(JsonObject):
+    """What building the missing indexes of a branch did, type by type and in total."""
 
     branch: str
-    graph_commit_id: str
-    internal_schema_version: int
-    branches: tuple[str, ...]
-    commits: int
-    """Commits that the head of the branch reaches."""
-    manifest_versions: int
-    tables: tuple[TableStats, ...]
-    pending: tuple[PendingOperation, ...]
-    leases: tuple[LeaseHolder, ...]
-    """Those that are held right now."""
-    findings: tuple[Finding, ...] = ()
+    tables: Annotated[tuple[IndexedTable, ...], Json("datasets")]
+    """Every type of the branch, also those without work."""
+    graph_commit_id: Annotated[str | None, SUMMARY]
+    """Null when nothing was missing, or nothing could be built."""
+    seconds: Annotated[float, SUMMARY]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "branch": self.branch,
-            "graph_commit_id": self.graph_commit_id,
-            "internal_schema_version": self.internal_schema_version,
-            "branches": list(self.branches),
-            "commits": self.commits,
-            "manifest_versions": self.manifest_versions,
-            "datasets": [table.to_dict() for table in self.tables],
-            "pending_operations": [operation.to_dict() for operation in self.pending],
-            "leases": [holder.to_dict() for holder in self.leases],
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
+    computed: ClassVar[Mapping[str, Json]] = {
+        "built_count": Json("built", within="summary"),
+        "pending_count": Json("pending", within="summary"),
+    }
 
+    @property
+    def built_count(self) -> int:
+        """Indexes that were built."""
+        return sum(len(table.built) for table in self.tables)
+
+    @property
+    def pending_count(self) -> int:
+        """Indexes that could not be built yet."""
+        return sum(len(table.pending) for table in self.tables)
+
+
+# --- optimize -------------------------------------------------------------------------------------
 
 SkipReason = Literal["drift_needs_repair"]
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizedTable:
+class OptimizedTable(JsonObject):
     """What became of one table."""
 
     type_key: str
@@ -287,36 +144,41 @@ class OptimizedTable:
     committed: bool = False
     """Whether the run published a new version of the table."""
     skipped: SkipReason | None = None
-    pending: tuple[PendingIndex, ...] = ()
+    pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")] = ()
 
     @property
     def table_key(self) -> str:
         """The older name of `type_key`."""
         return self.type_key
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "type_key": self.type_key,
-            "fragments_removed": self.fragments_removed,
-            "fragments_added": self.fragments_added,
-            "committed": self.committed,
-            "skipped": self.skipped,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-            "pending_indexes": [index.to_dict() for index in self.pending],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class OptimizeReceipt:
+class OptimizeReceipt(JsonObject):
     """What a run did."""
 
-    tables: tuple[OptimizedTable, ...]
+    tables: Annotated[tuple[OptimizedTable, ...], Json("datasets")]
     """Every type of main, and last the manifest of the graph."""
-    graph_commit_id: str | None
-    """None when no table had anything to do."""
-    seconds: float
+    graph_commit_id: Annotated[str | None, SUMMARY]
+    """Null when no table had anything to do."""
+    seconds: Annotated[float, SUMMARY]
+
+    computed: ClassVar[Mapping[str, Json]] = {
+        "committed": SUMMARY,
+        "skipped": SUMMARY,
+        "fragments_removed": SUMMARY,
+        "fragments_added": SUMMARY,
+        "pending": SUMMARY,
+    }
+
+    @property
+    def committed(self) -> int:
+        """Tables with a new version."""
+        return sum(table.committed for table in self.tables)
+
+    @property
+    def skipped(self) -> int:
+        """Tables that were skipped."""
+        return sum(table.skipped is not None for table in self.tables)
 
     @property
     def fragments_removed(self) -> int:
@@ -328,24 +190,14 @@ class OptimizeReceipt:
         """Fragments they were rewritten into."""
         return sum(table.fragments_added for table in self.tables)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "datasets": [table.to_dict() for table in self.tables],
-            "summary": {
-                "graph_commit_id": self.graph_commit_id,
-                "committed": sum(table.committed for table in self.tables),
-                "skipped": sum(table.skipped is not None for table in self.tables),
-                "fragments_removed": self.fragments_removed,
-                "fragments_added": self.fragments_added,
-                "pending": sum(len(table.pending) for table in self.tables),
-                "seconds": self.seconds,
-            },
-        }
+    @property
+    def pending(self) -> int:
+        """Indexes that could not be built yet."""
+        return sum(len(table.pending) for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
-class AutoOptimizeStatus:
+class AutoOptimizeStatus(JsonObject):
     """What upkeep in the background of a handle has done."""
 
     every: int
@@ -360,10 +212,8 @@ class AutoOptimizeStatus:
     last_error: str | None = None
     """What went wrong most recently; no write was affected."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {name: getattr(self, name) for name in AutoOptimizeStatus.__slots__}
 
+# --- repair ---------------------------------------------------------------------------------------
 
 Classification = Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable"]
 """What the versions after the published one are: none, known to change no row, or not known to."""
@@ -372,7 +222,7 @@ RepairAction = Literal["no_op", "preview", "healed", "refused", "forced"]
 
 
 @dataclass(frozen=True, slots=True)
-class RepairedTable:
+class RepairedTable(JsonObject):
     """What became of one type."""
 
     type_key: str
@@ -391,58 +241,63 @@ class RepairedTable:
         """The older name of `type_key`."""
         return self.type_key
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "type_key": self.type_key,
-            "branch": self.branch,
-            "published_dataset_version": self.published_dataset_version,
-            "lance_head_version": self.lance_head_version,
-            "classification": self.classification,
-            "action": self.action,
-            "operations": list(self.operations),
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RepairReceipt:
+class RepairReceipt(JsonObject):
     """What a run found and did."""
 
     branch: str
     confirm: bool
     force: bool
     graph_manifest_version: int
-    tables: tuple[RepairedTable, ...]
-    graph_commit_id: str | None
-    """None when nothing was published."""
-    seconds: float
+    tables: Annotated[tuple[RepairedTable, ...], Json("datasets")]
+    graph_commit_id: Annotated[str | None, SUMMARY]
+    """Null when nothing was published."""
+    seconds: Annotated[float, SUMMARY]
+
+    computed: ClassVar[Mapping[str, Json]] = {
+        "dry_run": SUMMARY,
+        "drifted": SUMMARY,
+        "healed": SUMMARY,
+        "forced": SUMMARY,
+        "refused": SUMMARY,
+    }
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether it only says what would be done."""
+        return not self.confirm
+
+    @property
+    def drifted(self) -> int:
+        """Tables that an external writer changed."""
+        return sum(table.action != "no_op" for table in self.tables)
+
+    @property
+    def healed(self) -> int:
+        """Tables whose newer versions were published: they are known to change no row."""
+        return self._count("healed")
+
+    @property
+    def forced(self) -> int:
+        """Tables whose newer versions were published because the caller vouched for them."""
+        return self._count("forced")
+
+    @property
+    def refused(self) -> int:
+        """Tables that were left as they are."""
+        return self._count("refused")
 
     @property
     def has_refusals(self) -> bool:
         """Whether a table was left as it is, though it needs repair."""
-        return any(table.action == "refused" for table in self.tables)
+        return self.refused > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        actions = [table.action for table in self.tables]
-        return {
-            "branch": self.branch,
-            "confirm": self.confirm,
-            "force": self.force,
-            "graph_manifest_version": self.graph_manifest_version,
-            "datasets": [table.to_dict() for table in self.tables],
-            "summary": {
-                "dry_run": not self.confirm,
-                "graph_commit_id": self.graph_commit_id,
-                "drifted": sum(action != "no_op" for action in actions),
-                "healed": actions.count("healed"),
-                "forced": actions.count("forced"),
-                "refused": actions.count("refused"),
-                "seconds": self.seconds,
-            },
-        }
+    def _count(self, action: RepairAction) -> int:
+        return sum(table.action == action for table in self.tables)
 
+
+# --- cleanup --------------------------------------------------------------------------------------
 
 KEEP_RECOMMENDED = 10
 KEEP_FEW = 3
@@ -450,16 +305,16 @@ KEEP_FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupPolicy:
+class CleanupPolicy(JsonObject):
     """Which versions of a table are old. With both conditions, only what meets both."""
 
-    keep: int | None = None
+    keep: Annotated[int | None, Json("keep_versions")] = None
     """How many of the newest versions stay; the newest one always does."""
     older_than_secs: int | None = None
     """How old a version is at least that may go."""
 
     def __post_init__(self) -> None:
-        """Refuse a policy that says nothing, or nonsense."""
+        """Refuse a policy without a condition, or with a negative one."""
         if self.keep is None and self.older_than_secs is None:
             raise InputError(
                 "cleanup needs to know what is old",
@@ -485,7 +340,7 @@ class CleanupPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedTable:
+class CleanedTable(JsonObject):
     """What became of one table, on all branches together."""
 
     type_key: str
@@ -505,81 +360,161 @@ class CleanedTable:
         """Whether there was nothing to do."""
         return self == CleanedTable(self.type_key)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "type_key": self.type_key,
-            "bytes_removed": self.bytes_removed,
-            "old_versions_removed": self.old_versions_removed,
-            "orphan_refs_removed": list(self.orphan_refs_removed),
-            "error": self.error,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CleanupReceipt:
+class CleanupReceipt(JsonObject):
     """What a run did, or would do."""
 
-    policy: CleanupPolicy
-    dry_run: bool
-    tables: tuple[CleanedTable, ...]
+    policy: Annotated[CleanupPolicy, Json(is_flat=True)]
+    dry_run: Annotated[bool, SUMMARY]
+    tables: Annotated[tuple[CleanedTable, ...], Json("datasets")]
     """Every type, the manifest of the graph, and datasets that only an older version used."""
-    seconds: float
+    seconds: Annotated[float, SUMMARY]
+
+    computed: ClassVar[Mapping[str, Json]] = {
+        "graph_commit_id": SUMMARY,
+        "bytes_removed": SUMMARY,
+        "old_versions_removed": SUMMARY,
+        "orphan_refs_removed": SUMMARY,
+        "errors": SUMMARY,
+    }
+
+    @property
+    def graph_commit_id(self) -> str | None:
+        """Always null: cleanup publishes nothing."""
+        return None
+
+    @property
+    def bytes_removed(self) -> int:
+        """Bytes that were freed."""
+        return sum(table.bytes_removed for table in self.tables)
+
+    @property
+    def old_versions_removed(self) -> int:
+        """Versions that are gone."""
+        return sum(table.old_versions_removed for table in self.tables)
+
+    @property
+    def orphan_refs_removed(self) -> int:
+        """Refs of deleted branches that are gone."""
+        return sum(len(table.orphan_refs_removed) for table in self.tables)
+
+    @property
+    def errors(self) -> int:
+        """Tables where something is left to do."""
+        return sum(table.error is not None for table in self.tables)
 
     @property
     def has_errors(self) -> bool:
         """Whether something is left to do; another run continues where this one stopped."""
-        return any(table.error is not None for table in self.tables)
+        return self.errors > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "keep_versions": self.policy.keep,
-            "older_than_secs": self.policy.older_than_secs,
-            "datasets": [table.to_dict() for table in self.tables],
-            "summary": {
-                "dry_run": self.dry_run,
-                "graph_commit_id": None,
-                "bytes_removed": sum(table.bytes_removed for table in self.tables),
-                "old_versions_removed": sum(table.old_versions_removed for table in self.tables),
-                "orphan_refs_removed": sum(len(table.orphan_refs_removed) for table in self.tables),
-                "errors": sum(table.error is not None for table in self.tables),
-                "seconds": self.seconds,
-            },
-        }
+
+# --- stats ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class IndexStats(JsonObject):
+    """How much of a table one index covers."""
+
+    spec: Annotated[IndexSpec, Json(is_flat=True)]
+    rows_covered: int
+    rows_uncovered: int
+    """Found by scanning; all rows, if a declared index was never built."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the index is declared, and covers nothing."""
+        return self.rows_covered == 0 and self.rows_uncovered > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats(JsonObject):
+    """One type at the head of a branch."""
+
+    type_key: str
+    rows: int
+    fragments: int
+    small_fragments: int
+    """Those that optimizing could rewrite; large ones are as they should be."""
+    deleted_rows: int
+    """Rows that are gone, and still lie in the files."""
+    bytes: int
+    """Size of the data files of the published version; older versions may take more."""
+    versions: int
+    """Versions that are still there."""
+    published_dataset_version: int
+    lance_head_version: int
+    indexes: tuple[IndexStats, ...]
+
+    @property
+    def table_key(self) -> str:
+        """The older name of `type_key`."""
+        return self.type_key
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOperation(JsonObject):
+    """An operation that is on its way, or was interrupted."""
+
+    operation_id: str
+    writer_kind: str | None
+    """Null when what it left behind cannot be read."""
+    branch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder(JsonObject):
+    """A writer that owns a branch, or the whole graph."""
+
+    scope: str
+    owner_id: str
+    operation_id: str | None
+    is_alive: bool | None
+    """Null on an object store, where only the time of its last renewal tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStats(JsonObject):
+    """A graph in numbers."""
+
+    branch: str
+    graph_commit_id: str
+    internal_schema_version: int
+    branches: tuple[str, ...]
+    commits: int
+    """Commits that the head of the branch reaches."""
+    manifest_versions: int
+    tables: Annotated[tuple[TableStats, ...], Json("datasets")]
+    pending: Annotated[tuple[PendingOperation, ...], Json("pending_operations")]
+    leases: tuple[LeaseHolder, ...]
+    """Those that are held right now."""
+    findings: tuple[UpkeepFinding, ...] = ()
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck(JsonObject):
     """One thing that was tried."""
 
     name: str
-    is_fine: bool
+    is_fine: Annotated[bool, Json("ok")]
     """Whether it worked; what could be better does not count."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {"name": self.name, "ok": self.is_fine}
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(JsonObject):
     """The result of an examination."""
 
     uri: str
-    checks: tuple[Check, ...]
-    findings: tuple[Finding, ...]
+    checks: tuple[DoctorCheck, ...]
+    findings: tuple[UpkeepFinding, ...]
+
+    computed: ClassVar[Mapping[str, Json]] = {"is_healthy": Json("healthy")}
 
     @property
     def is_healthy(self) -> bool:
         """Whether nothing is wrong; there may be advice all the same."""
         return all(finding.severity == "advice" for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return {
-            "uri": self.uri,
-            "healthy": self.is_healthy,
-            "checks": [check.to_dict() for check in self.checks],
-            "findings": [finding.to_dict() for finding in self.findings],
-        }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from omnigraph.model.signatures import FieldDescriptor, FieldKind
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import plan
 from omnigraph.query.expressions import (
@@ -18,7 +19,7 @@ from omnigraph.query.expressions import (
 )
 from omnigraph.schema.catalog import Catalog
 
-_KINDS: dict[Scalar, str] = {
+_KINDS: dict[Scalar, FieldKind] = {
     Scalar.STRING: "string",
     Scalar.BOOL: "bool",
     Scalar.I32: "int",
@@ -35,32 +36,6 @@ _KINDS: dict[Scalar, str] = {
 
 TypeUse = tuple[EntityKind, str]
 """An entity kind and a type name."""
-
-
-@dataclass(frozen=True, slots=True)
-class FieldDescriptor:
-    """One value a query takes or returns."""
-
-    name: str
-    kind: str
-    nullable: bool
-    column: str | None = None
-    """The exact key in a result row; None for parameters."""
-    item_kind: str | None = None
-    vector_dim: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form; fields that do not apply are left out."""
-        out: dict[str, Any] = {"name": self.name}
-        if self.column is not None:
-            out["column"] = self.column
-        out["kind"] = self.kind
-        if self.item_kind is not None:
-            out["item_kind"] = self.item_kind
-        if self.vector_dim is not None:
-            out["vector_dim"] = self.vector_dim
-        out["nullable"] = self.nullable
-        return out
 
 
 @dataclass(frozen=True, slots=True)

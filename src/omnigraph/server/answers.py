@@ -20,9 +20,10 @@ from omnigraph.errors import (
     Unauthenticated,
     WriterBusy,
 )
+from omnigraph.model.json_object import JsonObject
 from omnigraph.server.admission import RETRY_AFTER_SECONDS
 from omnigraph.wire.failures import envelope_of, status_of
-from omnigraph.wire.headers import JSON
+from omnigraph.wire.requests import JSON
 
 Headers = Sequence[tuple[str, str]]
 
@@ -62,8 +63,9 @@ class Stream:
     """What is given back when the stream ends, however it does."""
 
 
-def json_answer(document: Mapping[str, Any], status: int = 200) -> Answer:
-    """A document as an answer."""
+def json_answer(value: JsonObject | Mapping[str, Any], status: int = 200) -> Answer:
+    """A value in its JSON form, or a document, as an answer."""
+    document = value.to_dict() if isinstance(value, JsonObject) else value
     return Answer(orjson.dumps(document), status)
 
 

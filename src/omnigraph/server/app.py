@@ -24,8 +24,8 @@ from omnigraph.server.protocol import IS_EXTRA
 from omnigraph.server.routes import HANDLERS
 from omnigraph.server.routing import Match, Router
 from omnigraph.wire.failures import MethodNotAllowed
-from omnigraph.wire.headers import IF_GRAPH_COMMIT, is_request_id, refuse_condition
 from omnigraph.wire.operations import CONDITION, OPERATIONS, Operation
+from omnigraph.wire.requests import IF_GRAPH_COMMIT, is_request_id, refuse_condition
 
 log = logging.getLogger(__name__)
 

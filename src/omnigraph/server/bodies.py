@@ -10,9 +10,8 @@ import orjson
 from pydantic import BaseModel
 
 from omnigraph.errors import InputError, LimitExceeded
-from omnigraph.wire.base import read_document
 from omnigraph.wire.failures import UnsupportedMedia
-from omnigraph.wire.headers import JSON
+from omnigraph.wire.requests import JSON, read_document
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Coroutine[Any, Any, Message]]

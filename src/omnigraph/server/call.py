@@ -31,9 +31,8 @@ from omnigraph.server.gate import Gate, Question, RuntimeState, Verdict
 from omnigraph.server.generation import Generation, Served
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
-from omnigraph.wire.base import branch_name
-from omnigraph.wire.headers import NDJSON
 from omnigraph.wire.operations import Operation
+from omnigraph.wire.requests import NDJSON, branch_name
 
 Document = TypeVar("Document", bound=BaseModel)
 

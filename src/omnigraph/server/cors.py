@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from omnigraph.server.answers import Headers
-from omnigraph.wire.headers import IF_GRAPH_COMMIT, REQUEST_ID, SNAPSHOT_ID
+from omnigraph.wire.requests import IF_GRAPH_COMMIT, REQUEST_ID, SNAPSHOT_ID
 
 EXPOSED = ", ".join(
     ("ETag", "Content-Range", SNAPSHOT_ID, "Deprecation", "Link", "Retry-After", REQUEST_ID)

@@ -26,8 +26,8 @@ from omnigraph.server.mcp_tools import (
 from omnigraph.server.routing import Handlers
 from omnigraph.server.stored_queries import StoredQuery
 from omnigraph.wire import operations
-from omnigraph.wire.base import Body
 from omnigraph.wire.operations import GRAPH, Operation
+from omnigraph.wire.requests import Body
 
 PROTOCOL_VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from omnigraph.graph.signatures import QuerySignature
-from omnigraph.model.parameter_schemas import parameters_schema
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.wire import operations
 from omnigraph.wire.operations import OPERATIONS, Operation
 
@@ -62,7 +61,7 @@ def _schema_of(operation_id: str) -> dict[str, Any]:
 
 def stored_schema(signature: QuerySignature) -> dict[str, Any]:
     """The parameters of a stored query, and the branch it runs on."""
-    schema = parameters_schema(signature.to_dict()["params"])
+    schema = signature.parameters_schema()
     return {**schema, "properties": {"branch": _BRANCH, **schema["properties"]}}
 
 

@@ -11,7 +11,8 @@ import orjson
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.graph.query_files import query_files
-from omnigraph.graph.signatures import QuerySignature
+from omnigraph.model.signatures import QuerySignature
+from omnigraph.wire.answers import QueryCatalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class StoredQueries:
 
     def __init__(self, queries: Iterable[StoredQuery] = ()) -> None:
         self._by_name = {query.signature.name: query for query in queries}
-        entries = [self._by_name[name].signature.to_dict() for name in sorted(self._by_name)]
-        self.catalog = orjson.dumps({"queries": entries})
+        listed = (self._by_name[name].signature for name in sorted(self._by_name))
+        self.catalog = orjson.dumps(QueryCatalog(tuple(listed)).to_dict())
         """The answer to whoever lists them, which only a reload changes."""
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from omnigraph.errors import InternalError, NotFound
+from omnigraph.model.ids import EntityKind
 from omnigraph.storage.manifest_rows import (
     BranchRow,
     CommitRow,
@@ -32,9 +33,9 @@ class TableEntry:
     row_count: int
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> EntityKind:
         """`node` or `edge`."""
-        return self.table_key.partition(":")[0]
+        return "edge" if self.table_key.startswith("edge:") else "node"
 
     @property
     def type_name(self) -> str:

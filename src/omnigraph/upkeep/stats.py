@@ -15,16 +15,16 @@ from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import (
     KEEP_RECOMMENDED,
-    Check,
     CleanupPolicy,
     Diagnosis,
-    Finding,
+    DoctorCheck,
     FindingCode,
     GraphStats,
     IndexStats,
     LeaseHolder,
     PendingOperation,
     TableStats,
+    UpkeepFinding,
     command_on,
 )
 from omnigraph.model.upkeep import KEEP_RECOMMENDED as KEPT
@@ -134,7 +134,7 @@ def _indexes(handle: Handle, entry: TableEntry, type: NodeType | EdgeType) -> It
 
 def unsettled(
     uri: str, pending: Iterable[PendingOperation], leases: Iterable[LeaseHolder]
-) -> Iterator[Finding]:
+) -> Iterator[UpkeepFinding]:
     """Operations whose writers are gone."""
     running = {holder.operation_id for holder in leases if holder.is_alive is not False}
     for operation in pending:
@@ -143,19 +143,19 @@ def unsettled(
         what = f"{operation.writer_kind} on {operation.branch} was interrupted"
         if operation.writer_kind is None:
             what = "what an interrupted operation left behind cannot be read"
-        yield Finding(
+        yield UpkeepFinding(
             "unsettled", "problem", operation.operation_id, what, command_on(uri, "recover")
         )
 
 
 def abandoned(
     uri: str, leases: Iterable[LeaseHolder], pending: Iterable[PendingOperation]
-) -> Iterator[Finding]:
+) -> Iterator[UpkeepFinding]:
     """Leases whose owners are gone, and that no unsettled operation will free."""
     known = {operation.operation_id for operation in pending}
     for holder in leases:
         if holder.is_alive is False and holder.operation_id not in known:
-            yield Finding(
+            yield UpkeepFinding(
                 "lease_abandoned",
                 "advice",
                 holder.scope,
@@ -164,7 +164,7 @@ def abandoned(
             )
 
 
-def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Finding]:
+def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[UpkeepFinding]:
     kind = drift.classification
     if kind == "no_drift":
         return
@@ -179,16 +179,16 @@ def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Findin
         names = ", ".join(sorted(set(drift.names)))
         versions += f"; adopting it accepts what was written by {names}"
         command = command_on(uri, "repair", "--force", "--confirm", branch=branch)
-    yield Finding("drift", "problem", _on(branch, drift.type_key), versions, command)
+    yield UpkeepFinding("drift", "problem", _on(branch, drift.type_key), versions, command)
 
 
-def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[Finding]:
+def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFinding]:
     subject = _on(branch, table.type_key)
     missing = [str(index.spec) for index in table.indexes if index.is_missing]
     if missing:
         message = f"indexes are missing: {', '.join(missing)}"
         command = command_on(uri, "index", branch=branch)
-        yield Finding("index_missing", "advice", subject, message, command)
+        yield UpkeepFinding("index_missing", "advice", subject, message, command)
     if branch != MAIN_BRANCH:
         return  # only main is optimized
     stale = [
@@ -197,17 +197,17 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[Finding]:
     command = command_on(uri, "optimize")
     if stale:
         message = f"indexes are behind: {', '.join(stale)}"
-        yield Finding("index_stale", "advice", subject, message, command)
+        yield UpkeepFinding("index_stale", "advice", subject, message, command)
     physical = table.rows + table.deleted_rows
     if table.small_fragments >= FRAGMENTS_MANY:
         message = f"its rows lie in {table.fragments} fragments"
-        yield Finding("fragments", "advice", subject, message, command)
+        yield UpkeepFinding("fragments", "advice", subject, message, command)
     elif table.deleted_rows > max(DELETED_ROWS_FEW, DELETED_SHARE * physical):
         message = f"{table.deleted_rows} of {physical} rows in its files are deleted"
-        yield Finding("fragments", "advice", subject, message, command)
+        yield UpkeepFinding("fragments", "advice", subject, message, command)
 
 
-def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[Finding]:
+def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[UpkeepFinding]:
     """Old versions that nobody needs; those a branch still sees are no waste."""
     if stats.branch != MAIN_BRANCH:
         return
@@ -227,9 +227,11 @@ def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterato
             yield _too_many(uri, type_key, len(old))
 
 
-def _too_many(uri: str, subject: str, versions: int) -> Finding:
+def _too_many(uri: str, subject: str, versions: int) -> UpkeepFinding:
     command = command_on(uri, "cleanup", "--keep", str(KEPT), "--confirm")
-    return Finding("versions", "advice", subject, f"{versions} old versions are kept", command)
+    return UpkeepFinding(
+        "versions", "advice", subject, f"{versions} old versions are kept", command
+    )
 
 
 def _stale(index: IndexStats) -> bool:
@@ -258,10 +260,10 @@ def unopened(uri: str, error: OmnigraphError) -> Diagnosis:
     """The diagnosis of a graph that cannot even be opened."""
     if isinstance(error, RootMoved):
         back = shlex.join(("mv", str(error.details["root"]), str(error.details["recorded_root"])))
-        finding = Finding("root_moved", "problem", "graph", error.message, back)
+        finding = UpkeepFinding("root_moved", "problem", "graph", error.message, back)
     else:
         finding = _damage("graph", uri, error)
-    return Diagnosis(uri, (Check("open", is_fine=False),), (finding,))
+    return Diagnosis(uri, (DoctorCheck("open", is_fine=False),), (finding,))
 
 
 def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
@@ -279,7 +281,7 @@ def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
     return Diagnosis(kernel.root.uri, tuple(visit.checks), tuple(findings))
 
 
-def _turn(finding: Finding) -> int:
+def _turn(finding: UpkeepFinding) -> int:
     return MENDED_FIRST.index(finding.code) if finding.code in MENDED_FIRST else len(MENDED_FIRST)
 
 
@@ -289,10 +291,12 @@ class _Visit:
 
     kernel: Kernel
     accepted: AcceptedSchema
-    checks: list[Check] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    checks: list[DoctorCheck] = field(default_factory=list)
+    findings: list[UpkeepFinding] = field(default_factory=list)
 
-    def check(self, name: str, subject: str, attempt: Callable[[], Iterable[Finding]]) -> None:
+    def check(
+        self, name: str, subject: str, attempt: Callable[[], Iterable[UpkeepFinding]]
+    ) -> None:
         """Try something; a failure is a finding like those it returns."""
         try:
             found = list(attempt())
@@ -300,26 +304,26 @@ class _Visit:
             found = [_damage(subject, self.kernel.root.uri, error)]
         # What is broken is met on every way that leads there.
         self.findings += [each for each in found if each not in self.findings]
-        self.checks.append(Check(name, all(each.severity == "advice" for each in found)))
+        self.checks.append(DoctorCheck(name, all(each.severity == "advice" for each in found)))
 
     def branches(self) -> list[str]:
         """All branches, main first."""
         names = set(self.kernel.manifest.main.refresh().branches) - {SCHEMA_APPLY_LOCK}
         return [MAIN_BRANCH, *sorted(names)]
 
-    def numbers(self, branch: str) -> Iterable[Finding]:
+    def numbers(self, branch: str) -> Iterable[UpkeepFinding]:
         """Drift, and what could be faster or smaller."""
         stats = graph_stats(self.kernel, self.accepted, branch)
         return (found for found in stats.findings if found.code not in GRAPH_WIDE)
 
-    def owners(self) -> Iterable[Finding]:
+    def owners(self) -> Iterable[UpkeepFinding]:
         """Operations that were interrupted, and leases nobody gives back."""
         uri = self.kernel.root.uri
         pending = pending_operations(self.kernel)
         leases = self.kernel.leases.holders()
         return [*unsettled(uri, pending, leases), *abandoned(uri, leases, pending)]
 
-    def leftovers(self) -> Iterable[Finding]:
+    def leftovers(self) -> Iterable[UpkeepFinding]:
         """Forks that nobody has a claim to, unless something has to be settled first."""
         if any(found.severity == "problem" for found in self.findings):
             return
@@ -330,9 +334,9 @@ class _Visit:
         for table in plan.tables:
             if table.orphans:
                 message = f"{len(table.orphans)} refs belong to no branch"
-                yield Finding("orphan_ref", "advice", table.type_key, message, command)
+                yield UpkeepFinding("orphan_ref", "advice", table.type_key, message, command)
 
-    def read(self, branch: str, type: NodeType | EdgeType) -> Iterable[Finding]:
+    def read(self, branch: str, type: NodeType | EdgeType) -> Iterable[UpkeepFinding]:
         """Every row, and rows by id, by endpoint, by word and by distance."""
         snapshot = self.kernel.manifest.branch(branch).state.head_snapshot()
         reader = SnapshotReader(self.kernel.lance, self.kernel.root.uri, snapshot)
@@ -358,7 +362,7 @@ class _Visit:
         return ()
 
 
-def _damage(subject: str, uri: str, error: OmnigraphError) -> Finding:
+def _damage(subject: str, uri: str, error: OmnigraphError) -> UpkeepFinding:
     """What to say about something that cannot be read."""
     command = command_on(uri, "recover")
     if isinstance(error, DamagedFile):
@@ -367,4 +371,4 @@ def _damage(subject: str, uri: str, error: OmnigraphError) -> Finding:
     elif error.code not in ("recovery_required", "unreadable_sidecar"):
         command = f"cp -a COPY/. {shlex.quote(uri)}"
     hint = f"; {error.hint}" if error.hint else ""
-    return Finding("damaged", "problem", subject, f"{error.message}{hint}", command)
+    return UpkeepFinding("damaged", "problem", subject, f"{error.message}{hint}", command)

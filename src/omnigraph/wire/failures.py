@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from omnigraph import errors
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.wire.base import Shape
-
-ErrorCode = Literal[
-    "unauthorized",
-    "forbidden",
-    "bad_request",
-    "not_found",
-    "method_not_allowed",
-    "conflict",
-    "too_many_requests",
-    "internal",
-]
-"""The closed set; where it has no word, the status and the detail speak."""
 
 
 class MethodNotAllowed(InputError):
@@ -88,35 +73,6 @@ _BY_STATUS: Mapping[int, type[OmnigraphError]] = {
     429: errors.TooManyRequests,
     503: errors.Busy,
 }
-
-
-class ErrorEnvelope(Shape):
-    """Every answer that is no success: one sentence, a code, and at most one structured detail."""
-
-    error: str
-    code: ErrorCode | None = None
-    error_code: str | None = Field(
-        None, description="the stable name of the error, finer than `code`; see the list of errors"
-    )
-    hint: str | None = None
-    details: dict[str, Any] | None = Field(
-        None,
-        description="facts of an error that has no structured detail of its own; of an input, its "
-        "`problems` and their `counts` by kind",
-    )
-    merge_conflicts: list[dict[str, Any]] | None = None
-    published_dataset_version_conflict: dict[str, Any] | None = None
-    manifest_conflict: dict[str, Any] | None = None
-    read_set_conflict: dict[str, Any] | None = None
-    key_conflict: dict[str, Any] | None = None
-    change_diff_refusal: dict[str, Any] | None = None
-    change_feed_gap: dict[str, Any] | None = None
-    precondition_failure: dict[str, Any] | None = None
-    resource_limit: dict[str, Any] | None = None
-    blob_range: dict[str, Any] | None = None
-    external_blob_source: dict[str, Any] | None = None
-    recovery_required: dict[str, Any] | None = None
-    writer_busy: dict[str, Any] | None = None
 
 
 def status_of(error: OmnigraphError) -> int:

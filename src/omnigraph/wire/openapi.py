@@ -1,22 +1,23 @@
-"""The OpenAPI description, written from the table of operations."""
+"""The OpenAPI description, written from the table of operations and the answers of `model`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from omnigraph import __version__
-from omnigraph.wire.failures import ErrorEnvelope
-from omnigraph.wire.headers import ARROW_STREAM, JSON, NDJSON, OCTETS
-from omnigraph.wire.operations import GRAPH_ID, INVOKE, OPERATIONS, Operation, Parameter
-from omnigraph.wire.queries import Changed, Read
-from omnigraph.wire.service import Ready
+from omnigraph.model.json_object import JsonObject, json_schema
+from omnigraph.wire.answers import ErrorEnvelope, Ready
+from omnigraph.wire.operations import GRAPH_ID, OPERATIONS, Operation, Parameter
+from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON, OCTETS, SNAPSHOT_ID
+
+Schemas = dict[str, Any]
+"""JSON schemas by name."""
 
 SCHEME = "bearer_token"
-_REFERENCE = "#/components/schemas/{model}"
+_SCHEMAS = "#/components/schemas/"
 
 _REASONS = {
     400: "the request is wrong",
@@ -38,22 +39,18 @@ _REASONS = {
 
 def openapi(*, is_open: bool = False) -> dict[str, Any]:
     """The description of every operation; a server without tokens has no security scheme."""
-    models = _models()
-    references, definitions = models_json_schema(
-        [(model, "serialization" if _is_answer(model) else "validation") for model in models],
-        ref_template=_REFERENCE,
-    )
-    names: dict[Any, str] = {model: found["$ref"] for (model, _), found in references.items()}
+    schemas = _request_schemas()
+    _answer_schema(ErrorEnvelope, schemas)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        described = _described(operation, schemas, is_open=is_open)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     components: dict[str, Any] = {
-        "schemas": _tidied(definitions["$defs"]),
-        "responses": {str(status): _refused(reason, names) for status, reason in _REASONS.items()},
+        "schemas": dict(sorted(schemas.items())),
+        "responses": {str(status): _refused(reason) for status, reason in _REASONS.items()},
     }
     if not is_open:
         components["securitySchemes"] = {SCHEME: {"type": "http", "scheme": "bearer"}}
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        described = _described(operation, names, is_open=is_open)
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {
@@ -67,23 +64,11 @@ def openapi(*, is_open: bool = False) -> dict[str, Any]:
     }
 
 
-def _models() -> list[type[BaseModel]]:
-    """Every model of the table, once, in a stable order."""
-    found: dict[type[BaseModel], None] = {ErrorEnvelope: None}
-    for operation in OPERATIONS:
-        for model in (operation.body, operation.answer):
-            if model is not None:
-                found[model] = None
-    found[Changed] = None
-    return list(found)
-
-
-def _is_answer(model: type[BaseModel]) -> bool:
-    return model is ErrorEnvelope or any(each.answer is model for each in OPERATIONS)
-
-
-def _tidied(definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schemas without what only repeats them: titles, and null where a field is left out."""
+def _request_schemas() -> Schemas:
+    """The schema of every body, without what only repeats it: titles, and null as a default."""
+    bodies = list(dict.fromkeys(each.body for each in OPERATIONS if each.body is not None))
+    wanted: Any = [(body, "validation") for body in bodies]
+    definitions: Schemas = models_json_schema(wanted, ref_template=_SCHEMAS + "{model}")[1]["$defs"]
     for definition in definitions.values():
         for schema in definition.get("properties", {}).values():
             schema.pop("title", None)
@@ -93,16 +78,16 @@ def _tidied(definitions: dict[str, Any]) -> dict[str, Any]:
     return definitions
 
 
-def _refused(reason: str, names: dict[Any, str]) -> dict[str, Any]:
-    return {
-        "description": reason,
-        "content": {JSON: {"schema": {"$ref": names[ErrorEnvelope]}}},
-    }
+def _answer_schema(answer: type[JsonObject], schemas: Schemas) -> dict[str, Any]:
+    return json_schema(answer, schemas, _SCHEMAS)
 
 
-def _described(
-    operation: Operation, names: dict[type[BaseModel], str], *, is_open: bool
-) -> dict[str, Any]:
+def _refused(reason: str) -> dict[str, Any]:
+    schema = {"$ref": _SCHEMAS + ErrorEnvelope.__name__}
+    return {"description": reason, "content": {JSON: {"schema": schema}}}
+
+
+def _described(operation: Operation, schemas: Schemas, *, is_open: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"operationId": operation.id, "summary": operation.summary}
     if operation.successor is not None:
         out["deprecated"] = True
@@ -112,7 +97,9 @@ def _described(
         out["parameters"] = parameters
     if operation.has_body:
         schema: Any = (
-            {"type": "string"} if operation.body is None else {"$ref": names[operation.body]}
+            {"type": "string"}
+            if operation.body is None
+            else {"$ref": _SCHEMAS + operation.body.__name__}
         )
         if operation.body is not None and not operation.body_required:
             schema = {"anyOf": [schema, {"type": "null"}]}
@@ -120,7 +107,7 @@ def _described(
             "required": operation.body_required,
             "content": {operation.takes: {"schema": schema}},
         }
-    out["responses"] = _responses(operation, names)
+    out["responses"] = _responses(operation, schemas)
     if not is_open and not operation.is_public:
         out["security"] = [{SCHEME: []}]
     return out
@@ -136,18 +123,42 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _responses(operation: Operation, names: dict[type[BaseModel], str]) -> dict[str, Any]:
+_ABOUT_HEADERS = {
+    "ETag": "the strong tag of the value",
+    "Accept-Ranges": "bytes",
+    "Content-Length": "how many bytes follow, or would follow a GET",
+    "Content-Range": "which bytes of how many",
+    SNAPSHOT_ID: "the commit that was read",
+    "Location": "where the bytes are kept",
+    "Cache-Control": "no-store",
+}
+_TAGGED = ("ETag", "Accept-Ranges", SNAPSHOT_ID)
+_BLOB_HEADERS = {
+    "200": (*_TAGGED, "Content-Length"),
+    "206": (*_TAGGED, "Content-Length", "Content-Range"),
+    "302": ("Location", "Cache-Control", SNAPSHOT_ID),
+    "304": (*_TAGGED, "Content-Length"),
+}
+"""Headers of the answers about a blob, by status."""
+
+
+def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {
-        "200": {"description": "done", "content": _given(operation, names)}
+        "200": {"description": "done", "content": _given(operation, schemas)}
     }
     if operation.method == "HEAD":
         del responses["200"]["content"]
     if OCTETS in operation.gives:
         if operation.method == "GET":
-            part = {OCTETS: {"schema": _BINARY}}
+            part = {OCTETS: {"schema": {"type": "string", "contentMediaType": OCTETS}}}
             responses["206"] = {"description": "a part of the bytes", "content": part}
         responses["302"] = {"description": "the bytes lie elsewhere"}
         responses["304"] = {"description": "the caller has these bytes"}
+        for code, response in responses.items():
+            response["headers"] = {
+                name: {"description": _ABOUT_HEADERS[name], "schema": {"type": "string"}}
+                for name in _BLOB_HEADERS[code]
+            }
     for status in _refusals(operation):
         responses[str(status)] = (
             {"description": _REASONS[status]}
@@ -155,24 +166,16 @@ def _responses(operation: Operation, names: dict[type[BaseModel], str]) -> dict[
             else {"$ref": f"#/components/responses/{status}"}
         )
     if operation.answer is Ready:
-        content = {JSON: {"schema": {"$ref": names[Ready]}}}
+        content = {JSON: {"schema": _answer_schema(Ready, schemas)}}
         responses["503"] = {"description": "starting or draining", "content": content}
     return responses
 
 
-_BINARY = {"type": "string", "contentMediaType": OCTETS}
-
-
-def _given(operation: Operation, names: dict[type[BaseModel], str]) -> dict[str, Any]:
+def _given(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for media in operation.gives:
-        if media == JSON and operation is INVOKE:
-            either = [{"$ref": names[Read]}, {"$ref": names[Changed]}]
-            content[media] = {"schema": {"anyOf": either}}
-        elif media == JSON and operation.answer is not None:
-            content[media] = {"schema": {"$ref": names[operation.answer]}}
-        elif media == JSON:
-            content[media] = {"schema": {"type": "object"}}
+        if media == JSON:
+            content[media] = {"schema": _json_answer(operation, schemas)}
         elif media in (ARROW_STREAM, OCTETS):
             content[media] = {"schema": {"type": "string", "contentMediaType": media}}
         else:
@@ -181,11 +184,20 @@ def _given(operation: Operation, names: dict[type[BaseModel], str]) -> dict[str,
     return content
 
 
+def _json_answer(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    if operation.answer is None:
+        return {"type": "object"}
+    answer = _answer_schema(operation.answer, schemas)
+    if operation.other_answer is None:
+        return answer
+    return {"anyOf": [answer, _answer_schema(operation.other_answer, schemas)]}
+
+
 def _refusals(operation: Operation) -> Iterator[int]:
     """Every status of a refusal, in order."""
     found = set(operation.refusals)
     if not operation.is_public:
-        found |= {401, 403, 500}
+        found |= {401, 500} if operation.masks_denial else {401, 403, 500}
     if operation.has_graph:
         found |= {400, 404}
     if operation.has_body:

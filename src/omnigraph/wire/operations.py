@@ -11,16 +11,26 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
-from omnigraph.wire import branches, changes, commits, loads, queries, schemas, service
-from omnigraph.wire.base import Body
-from omnigraph.wire.headers import (
+from omnigraph.model.changes import CommitPage, FeedPage
+from omnigraph.model.json_object import JsonObject
+from omnigraph.model.receipts import (
+    BranchCreated,
+    BranchDeleted,
+    CommitInfo,
+    LoadReceipt,
+    MergeReceipt,
+    MutationReceipt,
+    SchemaApplyReceipt,
+)
+from omnigraph.model.result import ReadAnswer, SnapshotSummary
+from omnigraph.wire import answers, requests
+from omnigraph.wire.requests import (
     ARROW_STREAM,
     IF_GRAPH_COMMIT,
     JSON,
     NDJSON,
     OCTETS,
+    Body,
 )
 
 Method = Literal["GET", "HEAD", "POST", "DELETE"]
@@ -61,7 +71,7 @@ class Operation:
     method: Method
     path: str
     summary: str
-    answer: type[BaseModel] | None = None
+    answer: type[JsonObject] | None = None
     """The JSON of a success; None for a stream or a blob."""
     body: type[Body] | None = None
     body_required: bool = True
@@ -77,6 +87,10 @@ class Operation:
     """Whether admission counts it: every write."""
     refusals: tuple[int, ...] = ()
     """Statuses beyond those that every graph operation may answer with."""
+    other_answer: type[JsonObject] | None = None
+    """Another JSON that a success may have."""
+    masks_denial: bool = False
+    """Whether a caller that policy refuses gets 404, as for what does not exist."""
 
     @property
     def is_public(self) -> bool:
@@ -136,19 +150,19 @@ def _path(name: str, about: str) -> Parameter:
 
 # --- the server -----------------------------------------------------------------------------------
 
-HEALTH = Operation("health", "GET", "/healthz", "Whether the process is alive", service.Health)
+HEALTH = Operation("health", "GET", "/healthz", "Whether the process is alive", answers.Health)
 GRAPH_HEALTH = Operation(
     "cluster_health",
     "GET",
     f"{GRAPH}/healthz",
     "The same, for clients whose base is a graph",
-    service.Health,
+    answers.Health,
 )
 READY = Operation(
-    "ready", "GET", "/readyz", "Whether the process takes work", service.Ready, refusals=(503,)
+    "ready", "GET", "/readyz", "Whether the process takes work", answers.Ready, refusals=(503,)
 )
 OPENAPI = Operation("openapi", "GET", "/openapi.json", "This description")
-LIST_GRAPHS = Operation("listGraphs", "GET", "/graphs", "The graphs served here", service.GraphList)
+LIST_GRAPHS = Operation("listGraphs", "GET", "/graphs", "The graphs served here", answers.GraphList)
 
 # --- reading --------------------------------------------------------------------------------------
 
@@ -157,7 +171,7 @@ SNAPSHOT = Operation(
     "GET",
     f"{GRAPH}/snapshot",
     "What a branch holds",
-    schemas.Snapshot,
+    SnapshotSummary,
     parameters=(BRANCH,),
 )
 QUERY = Operation(
@@ -165,8 +179,8 @@ QUERY = Operation(
     "POST",
     f"{GRAPH}/query",
     "Run a query that reads",
-    queries.Read,
-    queries.QueryRequest,
+    ReadAnswer,
+    requests.QueryRequest,
     gives=_ROWS,
 )
 READ = Operation(
@@ -174,8 +188,8 @@ READ = Operation(
     "POST",
     f"{GRAPH}/read",
     "Run a query that reads, in the words of older clients",
-    queries.Read,
-    queries.LegacyReadRequest,
+    answers.LegacyReadAnswer,
+    requests.LegacyReadRequest,
     successor="query",
 )
 _BLOB_PARAMETERS = (
@@ -187,13 +201,19 @@ _BLOB_PARAMETERS = (
     Parameter("property", "query", "the blob property", required=True),
     BRANCH,
     Parameter("snapshot", "query", "a commit id to read instead of a branch head"),
+    Parameter("If-Match", "header", "only if the value has one of these tags, else 412"),
+    Parameter("If-None-Match", "header", "only if the value has none of these tags, else 304"),
+)
+_RANGE_PARAMETERS = (
+    Parameter("Range", "header", "one range of bytes, as `bytes=0-99`"),
+    Parameter("If-Range", "header", "the tag for which the range is meant; else all bytes"),
 )
 GET_BLOB = Operation(
     "cluster_getBlob",
     "GET",
     f"{GRAPH}/blob",
     "The bytes of a blob property, or a part of them",
-    parameters=_BLOB_PARAMETERS,
+    parameters=(*_BLOB_PARAMETERS, *_RANGE_PARAMETERS),
     gives=(OCTETS,),
     refusals=(412, 416),
 )
@@ -207,14 +227,14 @@ HEAD_BLOB = Operation(
     refusals=(412,),
 )
 SCHEMA = Operation(
-    "cluster_getSchema", "GET", f"{GRAPH}/schema", "The accepted schema", schemas.SchemaSource
+    "cluster_getSchema", "GET", f"{GRAPH}/schema", "The accepted schema", answers.SchemaSource
 )
 EXPORT = Operation(
     "cluster_export",
     "POST",
     f"{GRAPH}/export",
     "The entities of a branch as JSON lines",
-    body=loads.ExportRequest,
+    body=requests.ExportRequest,
     body_required=False,
     gives=(NDJSON,),
     refusals=(413,),
@@ -227,58 +247,62 @@ MUTATE = Operation(
     "POST",
     f"{GRAPH}/mutate",
     "Run a query that writes, as one commit",
-    queries.Changed,
-    queries.ChangeRequest,
+    MutationReceipt,
+    requests.ChangeRequest,
     is_gated=True,
+    refusals=(424,),
 )
 CHANGE = Operation(
     "cluster_change",
     "POST",
     f"{GRAPH}/change",
     "Run a query that writes, in the words of older clients",
-    queries.Changed,
-    queries.ChangeRequest,
+    MutationReceipt,
+    requests.ChangeRequest,
     successor="mutate",
     is_gated=True,
+    refusals=(424,),
 )
 MUTATE_IF = Operation(
     "cluster_mutate_if_graph_commit",
     "POST",
     f"{GRAPH}/mutate/if-graph-commit",
     "Run a query that writes, if the branch has not moved",
-    queries.Changed,
-    queries.ChangeRequest,
+    MutationReceipt,
+    requests.ChangeRequest,
     parameters=(CONDITION,),
     is_gated=True,
-    refusals=(412,),
+    refusals=(412, 424),
 )
 LOAD = Operation(
     "cluster_load",
     "POST",
     f"{GRAPH}/load",
     "Load graph records as one commit",
-    loads.LoadedAt,
-    loads.LoadRequest,
+    answers.LoadReceiptAt,
+    requests.LoadRequest,
     body_bytes_max=LOAD_BYTES_MAX,
     is_gated=True,
+    refusals=(424,),
 )
 INGEST = Operation(
     "cluster_ingest",
     "POST",
     f"{GRAPH}/ingest",
     "Load graph records, in the words of older clients",
-    loads.LoadedAt,
-    loads.LoadRequest,
+    answers.LoadReceiptAt,
+    requests.LoadRequest,
     successor="load",
     body_bytes_max=LOAD_BYTES_MAX,
     is_gated=True,
+    refusals=(424,),
 )
 LOAD_NDJSON = Operation(
     "cluster_loadNdjson",
     "POST",
     f"{GRAPH}/load/ndjson",
     "Load graph records, sent as they are, as one commit",
-    loads.Loaded,
+    LoadReceipt,
     parameters=(
         BRANCH,
         Parameter("from", "query", "where to create the branch from if it is missing"),
@@ -292,59 +316,62 @@ LOAD_NDJSON = Operation(
     takes=NDJSON,
     body_bytes_max=LOAD_BYTES_MAX,
     is_gated=True,
+    refusals=(424,),
 )
 APPLY_SCHEMA = Operation(
     "cluster_applySchema",
     "POST",
     f"{GRAPH}/schema/apply",
     "Bring the graph to another schema",
-    schemas.SchemaApplied,
-    schemas.ApplySchemaRequest,
+    SchemaApplyReceipt,
+    requests.ApplySchemaRequest,
     is_gated=True,
 )
 
 # --- stored queries -------------------------------------------------------------------------------
 
 LIST_QUERIES = Operation(
-    "cluster_list_queries", "GET", f"{GRAPH}/queries", "The stored queries", queries.QueryCatalog
+    "cluster_list_queries", "GET", f"{GRAPH}/queries", "The stored queries", answers.QueryCatalog
 )
 INVOKE = Operation(
     "cluster_invoke_query",
     "POST",
     f"{GRAPH}/queries/{{name}}",
     "Run a stored query",
-    queries.Read,
-    queries.InvokeRequest,
+    ReadAnswer,
+    requests.InvokeRequest,
+    other_answer=MutationReceipt,
     body_required=False,
     parameters=(_path("name", "the stored query"),),
     gives=_ROWS,
     is_gated=True,
+    refusals=(424,),
 )
 INVOKE_IF = Operation(
     "cluster_invoke_query_if_graph_commit",
     "POST",
     f"{GRAPH}/queries/{{name}}/if-graph-commit",
     "Run a stored query that writes, if the branch has not moved",
-    queries.Changed,
-    queries.InvokeRequest,
+    MutationReceipt,
+    requests.InvokeRequest,
     body_required=False,
     parameters=(_path("name", "the stored query"), CONDITION),
     is_gated=True,
-    refusals=(412,),
+    refusals=(412, 424),
 )
 
 # --- branches and history -------------------------------------------------------------------------
 
 LIST_BRANCHES = Operation(
-    "cluster_listBranches", "GET", f"{GRAPH}/branches", "The branches", branches.BranchList
+    "cluster_listBranches", "GET", f"{GRAPH}/branches", "The branches", answers.BranchList
 )
 CREATE_BRANCH = Operation(
     "cluster_createBranch",
     "POST",
     f"{GRAPH}/branches",
     "Create a branch at the head of another",
-    branches.BranchCreated,
-    branches.CreateBranchRequest,
+    BranchCreated,
+    requests.CreateBranchRequest,
     is_gated=True,
 )
 DELETE_BRANCH = Operation(
@@ -352,7 +379,7 @@ DELETE_BRANCH = Operation(
     "DELETE",
     f"{GRAPH}/branches/{{branch}}",
     "Delete a branch",
-    branches.BranchDeleted,
+    BranchDeleted,
     parameters=(_path("branch", "the branch, as one encoded segment"),),
     is_gated=True,
 )
@@ -361,8 +388,8 @@ MERGE_BRANCHES = Operation(
     "POST",
     f"{GRAPH}/branches/merge",
     "Merge a branch into another, as one commit",
-    branches.Merged,
-    branches.MergeRequest,
+    MergeReceipt,
+    requests.MergeRequest,
     is_gated=True,
 )
 LIST_COMMITS = Operation(
@@ -370,7 +397,7 @@ LIST_COMMITS = Operation(
     "GET",
     f"{GRAPH}/commits",
     "The commits of a branch, newest first",
-    commits.CommitList,
+    answers.CommitList,
     parameters=(BRANCH,),
 )
 GET_COMMIT = Operation(
@@ -378,7 +405,7 @@ GET_COMMIT = Operation(
     "GET",
     f"{GRAPH}/commits/{{commit_id}}",
     "One commit of any branch",
-    commits.Commit,
+    CommitInfo,
     parameters=(_path("commit_id", "the commit"),),
 )
 COMMIT_CHANGES = Operation(
@@ -386,16 +413,17 @@ COMMIT_CHANGES = Operation(
     "GET",
     f"{GRAPH}/commits/{{commit_id}}/changes",
     "What one commit changed",
-    changes.DiffPage,
+    CommitPage,
     parameters=(_path("commit_id", "the commit"), _PAGE_TOKEN, _LIMIT, *CHANGE_FILTERS),
     refusals=(409, 410, 413),
+    masks_denial=True,
 )
 POLL_CHANGES = Operation(
     "cluster_pollChanges",
     "GET",
     f"{GRAPH}/changes",
     "What changed on a branch since a cursor",
-    changes.FeedPage,
+    FeedPage,
     parameters=(
         BRANCH,
         Parameter("cursor", "query", "where the last poll ended"),
@@ -411,7 +439,7 @@ BASELINE = Operation(
     "POST",
     f"{GRAPH}/changes/baseline",
     "The entities of a branch, and the cursor of what follows",
-    body=changes.BaselineRequest,
+    body=requests.BaselineRequest,
     body_required=False,
     gives=(NDJSON,),
     refusals=(413,),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from omnigraph.errors import ConstraintViolation
 from omnigraph.model.arrow import SRC
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.json_object import HIDDEN
 from omnigraph.model.merging import ConflictKind, MergeConflict
 from omnigraph.schema.catalog import EdgeType, NodeType
 
@@ -40,9 +42,9 @@ class Degree:
 class Violation(MergeConflict):
     """One broken constraint: an error for a mutation or a load, a conflict for a merge."""
 
-    missing: MissingNode | None = None
+    missing: Annotated[MissingNode | None, HIDDEN] = None
     """Of an edge without a node."""
-    degree: Degree | None = None
+    degree: Annotated[Degree | None, HIDDEN] = None
     """Of a node with too many edges, or too few."""
 
     @property

@@ -13,7 +13,7 @@ from omnigraph.server.routes.targets import authorize_read
 from omnigraph.server.routing import Handlers
 from omnigraph.server.streaming import Blocks
 from omnigraph.wire import operations
-from omnigraph.wire.headers import OCTETS, SNAPSHOT_ID
+from omnigraph.wire.requests import OCTETS, SNAPSHOT_ID
 
 SENT_BYTES = 256 * 1024
 """Of a chunk at once: a slow reader has to take that much before its patience is over."""

@@ -11,15 +11,15 @@ from omnigraph.server.answers import Answer, json_answer
 from omnigraph.server.call import Call
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
-from omnigraph.wire.base import branch_name
-from omnigraph.wire.branches import CreateBranchRequest, MergeRequest
+from omnigraph.wire.answers import BranchList
+from omnigraph.wire.requests import CreateBranchRequest, MergeRequest, branch_name
 
 
 async def list_branches(call: Call) -> Answer:
     """The branches, sorted."""
     call.authorize(Action.READ)
     found = await call.services.pool.read(call.served.graph.list_branches)
-    return json_answer({"branches": found})
+    return json_answer(BranchList(tuple(found)))
 
 
 async def create_branch(call: Call) -> Answer:
@@ -31,7 +31,7 @@ async def create_branch(call: Call) -> Answer:
         created = await call.services.pool.write(
             call.served.graph.create_branch, asked.name, source, actor=call.actor
         )
-    return json_answer(created.to_dict())
+    return json_answer(created)
 
 
 async def delete_branch(call: Call) -> Answer:
@@ -42,7 +42,7 @@ async def delete_branch(call: Call) -> Answer:
         deleted = await call.services.pool.write(
             call.served.graph.delete_branch, name, actor=call.actor
         )
-    return json_answer(deleted.to_dict())
+    return json_answer(deleted)
 
 
 async def merge_branches(call: Call) -> Answer:
@@ -64,8 +64,7 @@ async def merge_branches(call: Call) -> Answer:
         )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)
-    commit = None if receipt.commit is None else receipt.commit.to_dict()
-    return json_answer(receipt.to_dict() | {"commit": commit})
+    return json_answer(receipt)
 
 
 HANDLERS: Handlers = {

@@ -14,7 +14,7 @@ from omnigraph.server.routes.exports import lines_stream
 from omnigraph.server.routes.targets import authored_branch, canonical_commit_id
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
-from omnigraph.wire.changes import BaselineRequest
+from omnigraph.wire.requests import BaselineRequest
 
 _EXCLUSIVE = ("cursor", "start", "page_token")
 
@@ -35,7 +35,7 @@ async def commit_changes(call: Call) -> Answer:
     if branch is None or not call.verdict(Action.READ, branch).allowed:
         raise NotFound(f"there is no commit {commit_id}")
     page = await pool.read(graph.commit_changes_page, commit_id, **options)
-    return json_answer(page.to_dict())
+    return json_answer(page)
 
 
 async def poll_changes(call: Call) -> Answer:
@@ -50,7 +50,7 @@ async def poll_changes(call: Call) -> Answer:
     page = await call.services.pool.read(
         call.served.graph.poll_changes, branch, **options, limit=limit, **filters
     )
-    return json_answer(page.to_dict())
+    return json_answer(page)
 
 
 async def baseline(call: Call) -> Stream:

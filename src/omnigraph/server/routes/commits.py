@@ -9,6 +9,7 @@ from omnigraph.server.call import Call
 from omnigraph.server.routes.targets import canonical_commit_id
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
+from omnigraph.wire.answers import CommitList
 
 
 async def list_commits(call: Call) -> Answer:
@@ -16,7 +17,7 @@ async def list_commits(call: Call) -> Answer:
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ, branch)
     found = await call.services.pool.read(call.served.graph.list_commits, branch)
-    return json_answer({"commits": [commit.to_dict() for commit in found]})
+    return json_answer(CommitList(tuple(found)))
 
 
 async def get_commit(call: Call) -> Answer:
@@ -24,7 +25,7 @@ async def get_commit(call: Call) -> Answer:
     call.authorize(Action.READ)
     commit_id = canonical_commit_id(call.values["commit_id"])
     found = await call.services.pool.read(call.served.graph.show_commit, commit_id)
-    return json_answer(found.to_dict())
+    return json_answer(found)
 
 
 HANDLERS: Handlers = {

@@ -12,8 +12,7 @@ from omnigraph.server.call import Call
 from omnigraph.server.routing import Handlers
 from omnigraph.server.streaming import Blocks
 from omnigraph.wire import operations
-from omnigraph.wire.headers import NDJSON_UTF8
-from omnigraph.wire.loads import ExportRequest
+from omnigraph.wire.requests import NDJSON_UTF8, ExportRequest
 
 
 async def export(call: Call) -> Stream:

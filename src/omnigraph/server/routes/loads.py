@@ -14,8 +14,8 @@ from omnigraph.server.bodies import BATCH_RESOURCE, require_length
 from omnigraph.server.call import Call
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
-from omnigraph.wire.base import read_document
-from omnigraph.wire.loads import LoadOptions, LoadRequest
+from omnigraph.wire.answers import LoadReceiptAt
+from omnigraph.wire.requests import LoadOptions, LoadRequest, read_document
 
 PROBLEMS_MAX = 100
 """Problems of an input that are told one by one; all are counted."""
@@ -28,7 +28,7 @@ async def load(call: Call) -> Answer:
     size = len(asked.data.encode())
     work = partial(call.served.graph.load, data=asked.data, grammar="compatible")
     receipt = await _loaded(call, asked, size, work)
-    return json_answer(receipt.to_dict() | {"uri": call.served.graph.uri})
+    return json_answer(LoadReceiptAt.of(receipt, call.served.graph.uri))
 
 
 async def load_ndjson(call: Call) -> Answer:
@@ -49,7 +49,7 @@ async def load_ndjson(call: Call) -> Answer:
         raise InputError("the body is not UTF-8") from None
     work = partial(call.served.graph.load, data=data, grammar="strict")
     receipt = await _loaded(call, asked, len(data), work)
-    return json_answer(receipt.to_dict())
+    return json_answer(receipt)
 
 
 async def _authorize(call: Call, asked: LoadOptions) -> None:

@@ -9,6 +9,7 @@ import orjson
 from omnigraph.errors import WrongVerb
 from omnigraph.graph import Graph
 from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, Stream, json_answer
@@ -17,8 +18,13 @@ from omnigraph.server.routes.rows import rows_answer
 from omnigraph.server.routes.targets import authorize_read
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
-from omnigraph.wire.headers import IF_GRAPH_COMMIT, expected_commit
-from omnigraph.wire.queries import ChangeRequest, LegacyReadRequest, QueryRequest
+from omnigraph.wire.requests import (
+    IF_GRAPH_COMMIT,
+    ChangeRequest,
+    LegacyReadRequest,
+    QueryRequest,
+    expected_commit,
+)
 
 
 async def query(call: Call) -> Answer | Stream:
@@ -76,9 +82,9 @@ def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
 
 def _changed(
     graph: Graph, asked: ChangeRequest, branch: str, expected: str | None, actor: str | None
-) -> dict[str, object]:
+) -> MutationReceipt:
     try:
-        receipt = graph.mutate(
+        return graph.mutate(
             asked.query,
             asked.params,
             name=asked.name,
@@ -88,7 +94,6 @@ def _changed(
         )
     except WrongVerb as wrong:
         raise WrongVerb(wrong.message, hint="send it to `/query`") from None
-    return receipt.to_dict()
 
 
 HANDLERS: Handlers = {

@@ -12,7 +12,7 @@ from omnigraph.model.result import Result
 from omnigraph.server.answers import Answer, Stream
 from omnigraph.server.call import Call
 from omnigraph.server.streaming import Blocks
-from omnigraph.wire.headers import ARROW_METADATA, ARROW_STREAM
+from omnigraph.wire.requests import ARROW_METADATA, ARROW_STREAM
 
 ARROW_ROWS = 64 * 1024
 """Rows of a batch on the wire."""

@@ -12,16 +12,15 @@ from omnigraph.server.call import Call
 from omnigraph.server.generation import Served
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
-from omnigraph.wire.schemas import ApplySchemaRequest
+from omnigraph.wire.answers import SchemaSource
+from omnigraph.wire.requests import ApplySchemaRequest
 
 
 async def get_schema(call: Call) -> Answer:
     """The accepted schema."""
     call.authorize(Action.READ)
     graph = call.served.graph
-    return json_answer(
-        {"schema_source": await call.services.pool.read(lambda: graph.schema_source)}
-    )
+    return json_answer(SchemaSource(await call.services.pool.read(lambda: graph.schema_source)))
 
 
 async def apply_schema(call: Call) -> Answer:
@@ -35,7 +34,7 @@ async def apply_schema(call: Call) -> Answer:
         )
     with call.admitted(len(asked.schema_source.encode())):
         receipt = await call.services.pool.write(_apply, call.served, asked, call.actor)
-    return json_answer(receipt.to_dict())
+    return json_answer(receipt)
 
 
 def _apply(served: Served, asked: ApplySchemaRequest, actor: str | None) -> SchemaApplyReceipt:
@@ -61,7 +60,7 @@ async def get_snapshot(call: Call) -> Answer:
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ, branch)
     found = await call.services.pool.read(call.served.graph.snapshot, branch)
-    return json_answer(found.to_dict())
+    return json_answer(found)
 
 
 HANDLERS: Handlers = {

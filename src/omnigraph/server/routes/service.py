@@ -14,32 +14,24 @@ from omnigraph.server.call import Call
 from omnigraph.server.gate import RuntimeState
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
+from omnigraph.wire.answers import GraphList, Health, Ready, ServedGraph
 from omnigraph.wire.openapi import openapi
 
 
 async def health(call: Call) -> Answer:
     """The process is alive."""
-    return json_answer(
-        {
-            "status": "ok",
-            "version": __version__,
-            "internal_schema_version": INTERNAL_SCHEMA_VERSION,
-        }
-    )
+    return json_answer(Health("ok", __version__, INTERNAL_SCHEMA_VERSION))
 
 
 async def ready(call: Call) -> Answer:
     """Whether the process takes work."""
     generation = call.generation
-    status = "draining" if call.is_draining else "ready"
-    return json_answer(
-        {
-            "status": status,
-            "graphs_ready": len(generation.graphs),
-            "graphs_quarantined": len(generation.quarantined),
-        },
-        503 if call.is_draining else 200,
+    found = Ready(
+        "draining" if call.is_draining else "ready",
+        len(generation.graphs),
+        len(generation.quarantined),
     )
+    return json_answer(found, 503 if call.is_draining else 200)
 
 
 async def describe(call: Call) -> Answer:
@@ -51,14 +43,8 @@ async def list_graphs(call: Call) -> Answer:
     """The graphs served here, by id."""
     call.authorize(Action.GRAPH_LIST)
     graphs = call.generation.graphs
-    return json_answer(
-        {
-            "graphs": [
-                {"graph_id": graph_id, "uri": graphs[graph_id].graph.uri}
-                for graph_id in sorted(graphs)
-            ]
-        }
-    )
+    listed = (ServedGraph(graph_id, graphs[graph_id].graph.uri) for graph_id in sorted(graphs))
+    return json_answer(GraphList(tuple(listed)))
 
 
 @lru_cache

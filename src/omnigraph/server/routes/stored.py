@@ -19,8 +19,7 @@ from omnigraph.server.routes.targets import authorize_read
 from omnigraph.server.routing import Handlers
 from omnigraph.server.stored_queries import StoredQuery
 from omnigraph.wire import operations
-from omnigraph.wire.headers import IF_GRAPH_COMMIT, expected_commit
-from omnigraph.wire.queries import InvokeRequest
+from omnigraph.wire.requests import IF_GRAPH_COMMIT, InvokeRequest, expected_commit
 
 
 async def list_queries(call: Call) -> Answer:
@@ -82,7 +81,7 @@ async def _write(
             expected_head=expected,
             actor=call.actor,
         )
-    return json_answer(receipt.to_dict())
+    return json_answer(receipt)
 
 
 def _find(call: Call) -> StoredQuery:

@@ -1,0 +1,140 @@
+"""Diffs as people and programs read them, wherever the tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Self
+
+from omnigraph.model.changes import (
+    MARKS,
+    ChangeOp,
+    Endpoints,
+    EntityChange,
+    Image,
+    TypeCounts,
+    difference,
+    subject,
+)
+from omnigraph.model.html_table import html_line, html_table
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
+from omnigraph.model.text_table import TextTable
+
+HEADERS = ("type", "inserted", "updated", "deleted")
+CHANGES_PRINTED = 20
+"""Changes that a notebook lists one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffEnd(JsonObject):
+    """One of the two commits that a diff compares."""
+
+    graph_branch: str
+    graph_commit_id: str
+    graph_manifest_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffEntry(JsonObject):
+    """One entity that differs, as a diff lists it."""
+
+    kind: EntityKind
+    type_id: str
+    """Opaque: kept by a rename, changed when a type is dropped and made again."""
+    type_name: str
+    id: str
+    op: ChangeOp
+    endpoints: Annotated[Endpoints | None, OPTIONAL]
+    """Where the edge ends, or ended if it was deleted."""
+    before: Annotated[Image | None, OPTIONAL]
+    after: Annotated[Image | None, OPTIONAL]
+
+    @classmethod
+    def of(cls, change: EntityChange) -> Self:
+        """The entry for a change."""
+        return cls(*(getattr(change, name) for name in DiffEntry.__slots__))
+
+    @property
+    def change(self) -> EntityChange:
+        """The change that the entry lists."""
+        return EntityChange(*(getattr(self, name) for name in DiffEntry.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPage(JsonObject):
+    """What differs between two commits: how much in all, and some of the entities."""
+
+    before: Annotated[DiffEnd, Json("from")]
+    after: Annotated[DiffEnd, Json("to")]
+    changes: tuple[DiffEntry, ...]
+    types: Annotated[tuple[TypeCounts, ...], Json(within="stats")]
+    """How many entities of each type differ; types that do not are left out."""
+    next_page_token: Annotated[str | None, OPTIONAL] = None
+    """Continues this answer; left out of its last page."""
+
+    computed: ClassVar[Mapping[str, Json]] = {
+        name: Json(within="stats") for name in ("inserted", "updated", "deleted")
+    }
+
+    @property
+    def inserted(self) -> int:
+        """Entities that only the later commit has."""
+        return sum(counts.inserted for counts in self.types)
+
+    @property
+    def updated(self) -> int:
+        """Entities that both have, with other values."""
+        return sum(counts.updated for counts in self.types)
+
+    @property
+    def deleted(self) -> int:
+        """Entities that only the earlier commit has."""
+        return sum(counts.deleted for counts in self.types)
+
+
+class DiffView:
+    """What leads from one commit to another. Printing one shows how much of each type differs."""
+
+    @property
+    def ends(self) -> tuple[DiffEnd, DiffEnd]:
+        """The commit it starts from, and the one it leads to."""
+        raise NotImplementedError
+
+    @property
+    def types(self) -> Sequence[TypeCounts]:
+        """How many entities of each type differ; types that do not are left out."""
+        raise NotImplementedError
+
+    def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
+        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return sum(counts.total for counts in self.types)
+
+    def to_dict(self, *, images: bool = False) -> dict[str, Any]:
+        """The JSON form, with every change in it."""
+        listed = tuple(map(DiffEntry.of, self.changes(images=images)))
+        return DiffPage(*self.ends, listed, tuple(self.types)).to_dict()
+
+    def __repr__(self) -> str:
+        if not self.types:
+            return "no differences"
+        rows = [[f"{each.kind} {each.type_name}", *map(str, each.numbers)] for each in self.types]
+        return "\n".join(TextTable().lines(HEADERS, rows, (False, True, True, True)))
+
+    def _repr_html_(self) -> str:
+        if not self.types:
+            return html_line("no differences")
+        counts = [(f"{each.kind} {each.type_name}", *each.numbers) for each in self.types]
+        shown = list(islice(self.changes(images=True), CHANGES_PRINTED))
+        rows = [[MARKS[each.op][0], subject(each), difference(each)] for each in shown]
+        colours = [MARKS[each.op][1] for each in shown]
+        more = len(self) - len(shown)
+        return (
+            html_table(HEADERS, counts)
+            + html_table(("", "entity", "difference"), rows, colours)
+            + (html_line(f"… and {more} more") if more else "")
+        )

@@ -1,0 +1,103 @@
+"""What a query is called, takes and does: for catalogues of stored queries, and for tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
+
+FieldKind = Literal[
+    "string",
+    "bool",
+    "int",
+    "bigint",
+    "float",
+    "date",
+    "datetime",
+    "blob",
+    "vector",
+    "list",
+    "object",
+]
+"""`bigint`, `date`, `datetime` and `blob` travel as JSON strings; only results have an `object`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDescriptor(JsonObject):
+    """One value a query takes or returns."""
+
+    name: str
+    kind: FieldKind
+    nullable: bool
+    column: Annotated[str | None, OPTIONAL] = None
+    """The exact key in a result row; parameters have none."""
+    item_kind: Annotated[FieldKind | None, OPTIONAL] = None
+    vector_dim: Annotated[int | None, OPTIONAL] = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySignature(JsonObject):
+    """One query of a text, type-checked."""
+
+    name: str
+    is_mutation: Annotated[bool, Json("mutation")]
+    """Whether it writes."""
+    parameters: Annotated[tuple[FieldDescriptor, ...], Json("params")]
+    description: Annotated[str | None, OPTIONAL] = None
+    instruction: Annotated[str | None, OPTIONAL] = None
+
+    computed: ClassVar[Mapping[str, Json]] = {"tool_name": Json()}
+
+    @property
+    def tool_name(self) -> str:
+        """What it is called where it is offered as a tool."""
+        return self.name
+
+    @property
+    def mutation(self) -> bool:
+        """`is_mutation`, as the JSON form calls it."""
+        return self.is_mutation
+
+    @property
+    def params(self) -> tuple[FieldDescriptor, ...]:
+        """`parameters`, as the JSON form calls them."""
+        return self.parameters
+
+    def parameters_schema(self) -> dict[str, Any]:
+        """The JSON schema of an object with the parameters."""
+        return {
+            "type": "object",
+            "properties": {each.name: _parameter_schema(each) for each in self.parameters},
+            "required": [each.name for each in self.parameters if not each.nullable],
+            "additionalProperties": False,
+        }
+
+
+_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "bigint": {"type": ["integer", "string"], "description": "a whole number"},
+    "float": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "blob": {"type": "string", "description": "`base64:` and the bytes"},
+    "vector": {"type": "array", "items": {"type": "number"}},
+}
+
+
+def _parameter_schema(parameter: FieldDescriptor) -> dict[str, Any]:
+    if parameter.kind == "list":
+        items = dict(_SCHEMAS[parameter.item_kind or "string"])
+        found: dict[str, Any] = {"type": "array", "items": items}
+    else:
+        found = dict(_SCHEMAS[parameter.kind])
+    if parameter.kind == "vector" and parameter.vector_dim:
+        length = parameter.vector_dim
+        # A text is embedded where it is used.
+        found = {"anyOf": [{**found, "minItems": length, "maxItems": length}, {"type": "string"}]}
+    if parameter.nullable:
+        found = {"anyOf": [found, {"type": "null"}]}
+    return found

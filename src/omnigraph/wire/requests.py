@@ -1,0 +1,266 @@
+"""What a caller sends: JSON bodies, read strictly, and the headers that mean something here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from omnigraph.errors import InputError
+from omnigraph.model.changes import ChangeOp
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.receipts import LoadMode
+
+# --- headers and media types ----------------------------------------------------------------------
+
+IF_GRAPH_COMMIT = "Omnigraph-If-Graph-Commit"
+SNAPSHOT_ID = "Omnigraph-Snapshot-Id"
+REQUEST_ID = "X-Request-Id"
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+NDJSON_UTF8 = "application/x-ndjson; charset=utf-8"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+OCTETS = "application/octet-stream"
+
+ARROW_METADATA = b"omnigraph"
+"""The key of the schema metadata that carries the rest of an answer in Arrow, as JSON."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_COMMIT_ID = re.compile(r"[A-Za-z0-9]+")
+
+
+def is_request_id(text: str) -> bool:
+    """Whether a caller's request id may be taken over."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
+def expected_commit(values: Sequence[str]) -> str:
+    """The commit a conditional write expects, from every value of its header.
+
+    Exactly one bare commit id is allowed: the list, wildcard and tag forms of HTTP mean something
+    else, and a write must not depend on how they are read.
+    """
+    if len(values) != 1:
+        found = "is missing" if not values else "was sent more than once"
+        raise InputError(f"header `{IF_GRAPH_COMMIT}` {found}", hint="send one commit id in it")
+    value = values[0].strip()
+    if _COMMIT_ID.fullmatch(value) is None:
+        raise InputError(
+            f"header `{IF_GRAPH_COMMIT}` does not hold one commit id",
+            hint="send the id bare: no quotes, no `W/`, no `*` and no list",
+        )
+    return value
+
+
+def refuse_condition(values: Sequence[str]) -> None:
+    """Raise `InputError` if a route that knows no condition got one: it must not be ignored."""
+    if values:
+        raise InputError(
+            f"this route takes no `{IF_GRAPH_COMMIT}`",
+            hint="conditional writes have routes of their own, which end in `/if-graph-commit`",
+        )
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """What a caller sends. A field that is not declared is an error, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+def _trimmed(name: str) -> str:
+    # Policy and engine must see one and the same name, so it is trimmed before either does.
+    trimmed = name.strip()
+    if not trimmed:
+        raise ValueError("is empty")
+    return trimmed
+
+
+BranchName = Annotated[str, AfterValidator(_trimmed), Field(min_length=1)]
+"""A branch as a caller writes it, without the space around it."""
+
+
+def branch_name(text: str) -> str:
+    """A branch from a path or a query string, trimmed; raises `InputError` for an empty one."""
+    try:
+        return _trimmed(text)
+    except ValueError:
+        raise InputError(
+            "a branch name is empty", hint="name the branch, or leave it out"
+        ) from None
+
+
+Parameters = dict[str, Any]
+"""Values of query parameters by name; the engine reads them against the declared types."""
+
+
+def read_document(model: type[Document], document: object) -> Document:
+    """The request a JSON document stands for; raises `InputError` naming the first bad field."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as problem:
+        raise _refusal(model, problem.errors(include_url=False)[0]) from None
+
+
+def _refusal(model: type[BaseModel], found: ErrorDetails) -> InputError:
+    place = ".".join(str(part) for part in found["loc"])
+    known = ", ".join(field.alias or name for name, field in model.model_fields.items())
+    if found["type"] == "extra_forbidden":
+        return InputError(f"unknown field `{place}`", hint=f"the fields are {known}")
+    if found["type"] == "missing":
+        return InputError(f"field `{place}` is missing", hint=f"the fields are {known}")
+    reason = found["msg"].removeprefix("Value error, ")
+    reason = reason[:1].lower() + reason[1:]
+    if not place:
+        return InputError(reason, hint=f"the fields are {known}")
+    return InputError(f"field `{place}`: {reason}")
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+_LEGACY_NAMES = {"query_source": "query", "query_name": "name"}
+
+
+def require_one_target(branch: str | None, snapshot: str | None) -> None:
+    """Raise `ValueError` when both a branch and a snapshot are named."""
+    if branch is not None and snapshot is not None:
+        raise ValueError("`branch` and `snapshot` exclude each other")
+
+
+class QueryRequest(Body):
+    """A read query with its source."""
+
+    query: str = Field(description="the text of a query that reads")
+    name: str | None = Field(None, description="which query, when the text has several")
+    params: Parameters | None = None
+    branch: BranchName | None = None
+    snapshot: str | None = Field(None, description="a commit id to read instead of a branch head")
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        require_one_target(self.branch, self.snapshot)
+        return self
+
+
+class LegacyReadRequest(Body):
+    """A read query, in the words of older clients."""
+
+    query_source: str
+    query_name: str | None = None
+    params: Parameters | None = None
+    branch: BranchName | None = None
+    snapshot: str | None = None
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        require_one_target(self.branch, self.snapshot)
+        return self
+
+
+class ChangeRequest(Body):
+    """A write query with its source; older names of two fields are understood."""
+
+    query: str = Field(description="the text of a query that writes")
+    name: str | None = Field(None, description="which query, when the text has several")
+    params: Parameters | None = None
+    branch: BranchName | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _legacy_names(cls, document: Any) -> Any:
+        if not isinstance(document, dict) or document.keys().isdisjoint(_LEGACY_NAMES):
+            return document
+        renamed = dict(document)
+        for old, new in _LEGACY_NAMES.items():
+            if old in renamed:
+                if new in renamed:
+                    raise ValueError(f"`{old}` is the older name of `{new}`; give one of them")
+                renamed[new] = renamed.pop(old)
+        return renamed
+
+
+class InvokeRequest(Body):
+    """The invocation of a stored query; everything may be left out."""
+
+    params: Parameters | None = None
+    branch: BranchName | None = None
+    snapshot: str | None = None
+    expect_mutation: bool | None = Field(
+        None, description="refuse unless the stored query writes, or unless it reads"
+    )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        require_one_target(self.branch, self.snapshot)
+        return self
+
+
+# --- loads and exports ----------------------------------------------------------------------------
+
+
+class LoadOptions(Body):
+    """Where records go, and how."""
+
+    branch: BranchName | None = None
+    from_: BranchName | None = Field(
+        None, alias="from", description="where to create the branch from if it is missing"
+    )
+    mode: LoadMode = "merge"
+
+
+class LoadRequest(LoadOptions):
+    """Graph records as one text of JSON lines."""
+
+    data: str
+
+
+class ExportRequest(Body):
+    """What to export."""
+
+    branch: BranchName | None = None
+    type_names: list[str] | None = Field(None, description="only these types")
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+class ApplySchemaRequest(Body):
+    """The schema a graph is to have."""
+
+    schema_source: str
+    allow_data_loss: bool = False
+
+
+# --- branches and changes -------------------------------------------------------------------------
+
+
+class CreateBranchRequest(Body):
+    """A new branch at the head of another."""
+
+    name: BranchName
+    from_: BranchName | None = Field(None, alias="from", description="main when left out")
+
+
+class MergeRequest(Body):
+    """The merge of one branch into another."""
+
+    source: BranchName
+    target: BranchName | None = Field(None, description="main when left out")
+    delete_branch: bool = Field(False, description="delete the source once the merge has landed")
+
+
+class BaselineRequest(Body):
+    """Which entities to stream, and what the cursor behind them is for."""
+
+    branch: BranchName | None = None
+    kind: list[EntityKind] | None = None
+    type: list[str] | None = None
+    op: list[ChangeOp] | None = None

@@ -15,8 +15,7 @@ from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import Intent
 from omnigraph.effects.uri import Root
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 from omnigraph.storage.layout import MAIN
 
 

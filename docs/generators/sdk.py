@@ -66,7 +66,7 @@ GROUPS = {
 }
 BESIDE = {
     "omnigraph.graph": ("doctor",),
-    "omnigraph.schema.lint": ("lint_schema",),
+    "omnigraph.schema.compile": ("lint_schema",),
     "omnigraph.policy": ("load_policy", "Policy"),
     "omnigraph.embedding.config": ("EmbeddingConfig",),
     "omnigraph.client.patience": ("Patience",),

@@ -19,7 +19,7 @@ from omnigraph.errors import (
     NotFound,
     ReadSetChanged,
 )
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.indexes import indexes_of
 from tests.branching.histories import city, content, delete, edge, load, person, seeded
 

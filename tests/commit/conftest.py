@@ -26,9 +26,8 @@ from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.table_schema import table_schema
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, 0, 123000, tzinfo=dt.UTC)
 BATCH_ROWS = 2

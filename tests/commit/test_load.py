@@ -15,7 +15,7 @@ from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, Limit
 from omnigraph.loading.record_plan import LoadPlan, plan_load
 from omnigraph.loading.records.framing import RecordSource
 from omnigraph.model.receipts import LoadedType, LoadMode
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from tests.commit.loading import Rows, catalog, edge, lines, load, node, read, rows
 
 MODES: list[LoadMode] = ["append", "merge", "overwrite"]

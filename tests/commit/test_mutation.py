@@ -19,7 +19,7 @@ from omnigraph.errors import (
     ValueConversionError,
 )
 from omnigraph.query.compile import compile_query
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from tests.commit.conftest import NOW, MemoryView, catalog_of, graph_of
 from tests.commit.conftest import mutate as run
 

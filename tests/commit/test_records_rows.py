@@ -13,7 +13,7 @@ from omnigraph.errors import ExternalBlobUnavailable, InputError, ValueConversio
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.values import BLOB_URI_BYTES_MAX
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from tests.commit.loading import catalog, edge, lines, node, read, rows
 
 BOTH: list[Grammar] = ["strict", "compatible"]

@@ -155,7 +155,7 @@ def query_features(file: gq.QueryFile) -> set[str]:
         found |= _header_features(query)
         found |= {feature for node in walk(query) for feature in _node_features(node) if feature}
         body = query.body
-        found |= _read_features(body, query) if isinstance(body, gq.Read) else _write(body)
+        found |= _read_features(body, query) if isinstance(body, gq.ReadBody) else _write(body)
     return found
 
 
@@ -243,7 +243,7 @@ def _hop_features(hop: gq.Hop) -> Iterator[str]:
         yield "hop to itself"
 
 
-def _read_features(body: gq.Read, query: gq.Query) -> set[str]:
+def _read_features(body: gq.ReadBody, query: gq.Query) -> set[str]:
     found: set[str] = {"return distinct"} if body.distinct else set()
     parameters = {parameter.name for parameter in query.parameters}
     for item in body.items:
@@ -286,7 +286,7 @@ def _read_features(body: gq.Read, query: gq.Query) -> set[str]:
     return found
 
 
-def _write(body: gq.Write) -> set[str]:
+def _write(body: gq.WriteBody) -> set[str]:
     found = {"several statements"} if len(body.statements) > 1 else set()
     for statement in body.statements:
         if isinstance(statement, gq.Delete):

@@ -11,7 +11,7 @@ import pytest
 from omnigraph.model.values import property_value
 from omnigraph.query import ast as query_ast
 from omnigraph.query import expressions, plan
-from omnigraph.query.check import check_query
+from omnigraph.query.compile import check_query
 from omnigraph.query.lint import lint_queries
 from omnigraph.query.parser import parse_query_file
 from omnigraph.schema import ast as schema_ast
@@ -42,7 +42,7 @@ def catalog_beside(path: Path):
     return compile_schema(path.parent / "schema.pg").catalog
 
 
-def plans() -> list[plan.Plan]:
+def plans() -> list[plan.QueryPlan]:
     """Every example query, compiled."""
     found = []
     for path in QUERY_FILES:

@@ -12,9 +12,9 @@ def query(text: str) -> ast.Query:
     return found
 
 
-def read(text: str) -> ast.Read:
+def read(text: str) -> ast.ReadBody:
     body = query(f"query q() {{ {text} }}").body
-    assert isinstance(body, ast.Read)
+    assert isinstance(body, ast.ReadBody)
     return body
 
 
@@ -27,7 +27,7 @@ def clause(text: str) -> ast.Clause:
     return found
 
 
-def tail(text: str) -> ast.Read:
+def tail(text: str) -> ast.ReadBody:
     return read(f"match {{ $a: A }} return {{ $a }} {text}")
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from omnigraph.query import ast
-from omnigraph.query.printer import print_expression, print_string
+from omnigraph.query.explain import show_constant
+from tests.query.printing_expressions import print_expression
 
 _INDENT = "    "
 _INLINE_MAX = 80
@@ -28,14 +29,14 @@ def print_query(query: ast.Query) -> str:
     parameters = ", ".join(f"${p.name}: {p.type}" for p in query.parameters)
     head = [f"query {query.name}({parameters})"]
     if query.description is not None:
-        head.append(f"{_INDENT}@description({print_string(query.description)})")
+        head.append(f"{_INDENT}@description({show_constant(query.description)})")
     if query.instruction is not None:
-        head.append(f"{_INDENT}@instruction({print_string(query.instruction)})")
+        head.append(f"{_INDENT}@instruction({show_constant(query.instruction)})")
     if len(head) == 1:
         head[0] += " {"
     else:
         head.append("{")
-    if isinstance(query.body, ast.Read):
+    if isinstance(query.body, ast.ReadBody):
         body = _read(query.body)
     else:
         body = [line for statement in query.body.statements for line in _statement(statement)]
@@ -45,7 +46,7 @@ def print_query(query: ast.Query) -> str:
 # --- reads ----------------------------------------------------------------------------------------
 
 
-def _read(read: ast.Read) -> list[str]:
+def _read(read: ast.ReadBody) -> list[str]:
     lines = ["match {", *_indented(_clauses(read.clauses)), "}"]
     word = "return distinct" if read.distinct else "return"
     lines += _block(word, [_item(item) for item in read.items])

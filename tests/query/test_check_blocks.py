@@ -101,7 +101,7 @@ def test_any_takes_each_clause_as_an_alternative_and_all_groups_them():
     _, exists = compiled.pattern.steps
     assert isinstance(exists, plan.Exists)
     assert [[type(step) for step in one.steps] for one in exists.alternatives] == [
-        [plan.Filter],
+        [plan.FilterRows],
         [plan.Expand],
         [plan.Expand],
     ]
@@ -162,7 +162,14 @@ def test_optional_variables_can_be_filtered_negated_and_extended_again():
         "not { $b cites $c } any { $b cites $d } optional { $b cites $e }"
     )
     kinds = [type(step) for step in compiled.pattern.steps]
-    assert kinds == [plan.Scan, plan.Extend, plan.Filter, plan.Exclude, plan.Exists, plan.Extend]
+    assert kinds == [
+        plan.Scan,
+        plan.Extend,
+        plan.FilterRows,
+        plan.Exclude,
+        plan.Exists,
+        plan.Extend,
+    ]
 
 
 def test_binding_an_optional_variable_in_a_block_asks_whether_it_was_found():
@@ -170,7 +177,7 @@ def test_binding_an_optional_variable_in_a_block_asks_whether_it_was_found():
     exclude = compiled.pattern.steps[-1]
     assert isinstance(exclude, plan.Exclude)
     found = ex.IsNull(ex.EntityId("b", ex.STRING.with_nullable(True)), negated=True)
-    assert exclude.pattern.steps == (plan.Filter((found,)),)
+    assert exclude.pattern.steps == (plan.FilterRows((found,)),)
 
 
 @pytest.mark.parametrize("clause", ["$b cites $c", "$c cites $b", "$b: Book", "$c $w:cites $b"])

@@ -9,8 +9,7 @@ import pytest
 
 from omnigraph.errors import QueryParseError, QueryTypeError
 from omnigraph.query import ast
-from omnigraph.query.check import check_query
-from omnigraph.query.compile import compile_query
+from omnigraph.query.compile import check_query, compile_query
 from omnigraph.query.parser import parse_query_file
 from tests.query.library import catalog, pointed_at, query, refusal
 
@@ -657,10 +656,10 @@ def test_no_assignments_in_a_tree_give_t10(text: str):
     """The grammar has no empty statement, but a program may build one."""
     file = parse_query_file(text)
     (parsed,) = file.queries
-    assert isinstance(parsed.body, ast.Write)
+    assert isinstance(parsed.body, ast.WriteBody)
     (statement,) = parsed.body.statements
     assert isinstance(statement, ast.Insert | ast.Update)
-    emptied = replace(parsed, body=ast.Write((replace(statement, assignments=()),)))
+    emptied = replace(parsed, body=ast.WriteBody((replace(statement, assignments=()),)))
     with pytest.raises(QueryTypeError) as caught:
         check_query(emptied, file.source, catalog())
     assert caught.value.diagnostic == "T10"

@@ -61,7 +61,7 @@ def condition_anywhere(clause: str) -> ex.Expression:
     found = [
         predicate
         for step in matching(f"$b: Book {clause}").pattern.steps
-        if isinstance(step, plan.Scan | plan.Filter)
+        if isinstance(step, plan.Scan | plan.FilterRows)
         for predicate in step.predicates
     ]
     assert len(found) == 1
@@ -84,7 +84,7 @@ def test_text_and_list_operators_are_told_apart_by_their_left_side():
 
 def test_two_parameters_are_compared_inside_parentheses():
     compiled = matching("$b: Book ($p) contains $q", parameters="$p: String, $q: String")
-    assert compiled.pattern.steps[0] == plan.Filter(
+    assert compiled.pattern.steps[0] == plan.FilterRows(
         (ex.TextContains(ex.ParameterValue("p", ex.STRING), ex.ParameterValue("q", ex.STRING)),)
     )
 
@@ -119,7 +119,7 @@ def test_null_test_on_properties_parameters_and_nodes(negated: bool):
     )
     assert condition(f"$b {test}") == ex.IsNull(ex.EntityId("b"), negated)
     compiled = matching(f"$b: Book $p {test}", parameters="$p: I32?")
-    assert compiled.pattern.steps[0] == plan.Filter(
+    assert compiled.pattern.steps[0] == plan.FilterRows(
         (ex.IsNull(ex.ParameterValue("p", ValueType(Scalar.I32, nullable=True)), negated),)
     )
 
@@ -223,7 +223,7 @@ def test_float_literals_are_rounded_against_the_first_of_several_f32():
 def test_computed_sides_compare_by_value():
     assert condition("$b.weight * 1 = 0.1") == ex.Compare(
         "=",
-        ex.Arithmetic("*", WEIGHT, integer(1), ValueType(Scalar.F64, nullable=True)),
+        ex.ArithmeticValue("*", WEIGHT, integer(1), ValueType(Scalar.F64, nullable=True)),
         ex.Constant(0.1, ex.F64),
     )
 

@@ -292,7 +292,7 @@ def test_path_has_nodes_and_length():
     )
     assert compiled.pattern.steps[1:] == (
         plan.Expand("a", "Author", "b", "Author", "Knows", "out", 1, 4, path_variable="r"),
-        plan.Filter((ex.Compare(">", ex.PathLength("r"), integer(1)),)),
+        plan.FilterRows((ex.Compare(">", ex.PathLength("r"), integer(1)),)),
     )
     assert [column.expression for column in compiled.columns] == [
         ex.PathNodes("r"),
@@ -316,7 +316,7 @@ def test_bare_name_of_parameter_and_node_means_the_parameter():
 
 def test_shared_name_in_a_null_test_means_the_parameter():
     compiled = matching("$b: Book $b is null", parameters="$b: I32?")
-    assert compiled.pattern.steps[0] == plan.Filter(
+    assert compiled.pattern.steps[0] == plan.FilterRows(
         (ex.IsNull(ex.ParameterValue("b", ValueType(Scalar.I32, nullable=True)), False),)
     )
 

@@ -259,9 +259,9 @@ def test_wrong_date_part_is_suggested():
 def test_arithmetic_binds_as_usual():
     (column,) = returning("1 + 2 * 3 - 4 as x").columns
     one, two, three, four = (ex.Constant(n, ex.I64) for n in (1, 2, 3, 4))
-    product = ex.Arithmetic("*", two, three, ex.I64)
-    assert column.expression == ex.Arithmetic(
-        "-", ex.Arithmetic("+", one, product, ex.I64), four, ex.I64
+    product = ex.ArithmeticValue("*", two, three, ex.I64)
+    assert column.expression == ex.ArithmeticValue(
+        "-", ex.ArithmeticValue("+", one, product, ex.I64), four, ex.I64
     )
 
 
@@ -317,15 +317,17 @@ def test_aggregates_inside_an_expression_are_computed_once_each():
     ]
     n = ex.OutputValue("n", ex.I64)
     total = ex.OutputValue("#2", ValueType(Scalar.F64, nullable=True))
-    assert compiled.columns[1].expression == ex.Arithmetic(
+    assert compiled.columns[1].expression == ex.ArithmeticValue(
         "/", total, n, ValueType(Scalar.F64, nullable=True)
     )
-    assert compiled.columns[3].expression == ex.Arithmetic("*", n, ex.Constant(2, ex.I64), ex.I64)
+    assert compiled.columns[3].expression == ex.ArithmeticValue(
+        "*", n, ex.Constant(2, ex.I64), ex.I64
+    )
 
 
 def test_grouped_value_can_be_used_inside_a_computed_aggregate_item():
     compiled = returning("$b.pages, count(*) * $b.pages as x")
-    assert compiled.columns[1].expression == ex.Arithmetic(
+    assert compiled.columns[1].expression == ex.ArithmeticValue(
         "*",
         ex.OutputValue("#1", ex.I64),
         ex.OutputValue("b.pages", ValueType(Scalar.I32, nullable=True)),
@@ -388,7 +390,9 @@ def having(conditions: str, items: str = "$a.name as name, $b.genre, count(*) as
             "n * 2 > $n",
             ex.Compare(
                 ">",
-                ex.Arithmetic("*", ex.OutputValue("n", ex.I64), ex.Constant(2, ex.I64), ex.I64),
+                ex.ArithmeticValue(
+                    "*", ex.OutputValue("n", ex.I64), ex.Constant(2, ex.I64), ex.I64
+                ),
                 ex.ParameterValue("n", ValueType(Scalar.I32)),
             ),
         ),

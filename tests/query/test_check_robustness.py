@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError, QueryTypeError
 from omnigraph.query import ast, plan
-from omnigraph.query.check import check_query
+from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_operation
 from omnigraph.query.explain import explain
 from omnigraph.query.lint import lint_queries
@@ -229,7 +229,7 @@ def test_what_parses_is_planned_or_refused_at_a_place(text: str):
         assert error.render()
         assert error.message.startswith("type error: ")
     else:
-        is_read = isinstance(query.body, ast.Read)
+        is_read = isinstance(query.body, ast.ReadBody)
         assert isinstance(compiled, plan.ReadPlan if is_read else plan.MutationPlan)
         assert check_query(query, file.source, catalog()) == compiled
         assert pickle.loads(pickle.dumps(compiled)) == compiled

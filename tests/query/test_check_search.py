@@ -17,7 +17,7 @@ def predicates(clauses: str, parameters: str = "") -> list[ex.Expression]:
     return [
         predicate
         for step in matching(clauses, parameters=parameters).pattern.steps
-        if isinstance(step, plan.Scan | plan.Expand | plan.Filter)
+        if isinstance(step, plan.Scan | plan.Expand | plan.FilterRows)
         for predicate in step.predicates
     ]
 

@@ -13,8 +13,7 @@ from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import TIMESTAMP
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
-from omnigraph.query.evaluate import evaluate, holds, scalar_operand
-from omnigraph.query.evaluate.functions import date_part
+from omnigraph.query.evaluate import date_part, evaluate, holds, scalar_operand
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, 0, 123456, tzinfo=dt.UTC)
 ARROW = {
@@ -238,7 +237,7 @@ def test_null_tests_are_two_valued_and_combine():
 
 
 def computed(operator: Any, left: ex.Expression, right: ex.Expression, scalar: Scalar):
-    return ex.Arithmetic(operator, left, right, type_of(scalar))
+    return ex.ArithmeticValue(operator, left, right, type_of(scalar))
 
 
 def test_integer_overflow_is_an_error_that_shows_the_operands():

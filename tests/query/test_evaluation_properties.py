@@ -20,9 +20,7 @@ from omnigraph.model.temporal import to_utc_ms
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import evaluate
-from omnigraph.query.evaluate.arithmetic import rounded
-from omnigraph.query.evaluate.comparison import compare
-from omnigraph.query.evaluate.containment import list_contains
+from omnigraph.query.kernels import compare, list_contains, rounded
 from tests.support.budgets import MANY
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
@@ -94,14 +92,14 @@ def slow(node: Any, row: dict[str, Any], parameters: dict[str, Any]) -> Any:
         case ex.Combine():
             answers = [value(part) for part in node.operands]
             return all(answers) if node.operator == "and" else any(answers)
-        case ex.Arithmetic():
+        case ex.ArithmeticValue():
             return slow_arithmetic(node, value(node.left), value(node.right))
         case ex.ScalarCall():
             return slow_call(node, [value(part) for part in node.arguments])
     raise AssertionError(node)
 
 
-def slow_arithmetic(node: ex.Arithmetic, left: Any, right: Any) -> Any:
+def slow_arithmetic(node: ex.ArithmeticValue, left: Any, right: Any) -> Any:
     if left is None or right is None:
         return None
     if node.type.scalar is Scalar.F64:
@@ -113,7 +111,7 @@ def slow_arithmetic(node: ex.Arithmetic, left: Any, right: Any) -> Any:
     )
 
 
-def as_result(number: Any, node: ex.Arithmetic | ex.ScalarCall) -> Any:
+def as_result(number: Any, node: ex.ArithmeticValue | ex.ScalarCall) -> Any:
     """A number as the type of a result, which it may not fit."""
     if number is None or not node.type.is_numeric:
         return number
@@ -249,7 +247,7 @@ def numbers(draw: st.DrawFn, depth: int) -> ex.Expression:
         symbol: Any = draw(st.sampled_from("+-*/"))
         is_float = symbol == "/" or any(e.type.scalar.is_float for e in (left, right))
         result = value_type(Scalar.F64 if is_float else Scalar.I64)
-        return ex.Arithmetic(symbol, left, right, result)
+        return ex.ArithmeticValue(symbol, left, right, result)
     if choice == 3:
         inner = draw(numbers(depth - 1))
         function: Any = draw(st.sampled_from(["abs", "round"]))
@@ -429,7 +427,7 @@ def test_integers_are_computed_exactly_or_not_at_all(data, left_scalar, right_sc
     left = data.draw(neighbours(left_scalar))[:3]
     right = data.draw(neighbours(right_scalar))[: len(left)]
     left = left[: len(right)]
-    node = ex.Arithmetic(
+    node = ex.ArithmeticValue(
         symbol,
         ex.PropertyValue("", "node", "T", "a", value_type(left_scalar)),
         ex.PropertyValue("", "node", "T", "b", value_type(right_scalar)),

@@ -62,7 +62,7 @@ def test_c_qry_001_comments_newlines_and_keyword_named_properties_parse():
       limit 10
     }// the end"""
     found = query(text)
-    assert isinstance(found.body, ast.Read)
+    assert isinstance(found.body, ast.ReadBody)
     binding = found.body.clauses[0]
     assert isinstance(binding, ast.Binding)
     assert [pair.name for pair in binding.pairs] == ["when", "order", "type", "match"]
@@ -75,7 +75,7 @@ def test_whitespace_is_optional_wherever_tokens_stay_apart():
         'query q($n:String){match{$a:A{x:$n}$a knows{1,2}$b $a.x="y"not{$b.z<3}}'
         "return{$a.x,$b}order{$a.x desc}limit 3}"
     )
-    assert isinstance(tight.body, ast.Read)
+    assert isinstance(tight.body, ast.ReadBody)
     assert [type(c) for c in tight.body.clauses] == [ast.Binding, ast.Hop, ast.Filter, ast.Not]
 
 
@@ -90,7 +90,7 @@ def test_c_qry_008_several_queries_and_the_first_of_a_name_is_used():
     file = parse_query_file(SEVERAL)
     assert [q.name for q in file.queries] == ["first", "second", "first"]
     assert select_query(file, "first") is file.queries[0]
-    assert isinstance(select_query(file, "second").body, ast.Write)
+    assert isinstance(select_query(file, "second").body, ast.WriteBody)
 
 
 def test_c_qry_008_an_unknown_name_is_an_error_that_lists_the_names():

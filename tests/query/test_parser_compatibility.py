@@ -20,9 +20,9 @@ now date datetime search fuzzy match_text bm25 nearest rrf count sum avg min max
 WORDS = [*EXTENSION_WORDS.split(), *OLDER_WORDS.split()]
 
 
-def read(text: str) -> ast.Read:
+def read(text: str) -> ast.ReadBody:
     (query,) = parse_query_file(text).queries
-    assert isinstance(query.body, ast.Read)
+    assert isinstance(query.body, ast.ReadBody)
     return query.body
 
 
@@ -61,7 +61,7 @@ def test_any_word_names_properties_of_mutations(word):
         f"update A set {{ {word}: 2 }} where {word} = ${word} "
         f"delete A where {word} < 3 }}"
     ).queries
-    assert isinstance(query.body, ast.Write)
+    assert isinstance(query.body, ast.WriteBody)
     assert [type(s) for s in query.body.statements] == [ast.Insert, ast.Update, ast.Delete]
 
 

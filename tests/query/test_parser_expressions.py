@@ -7,13 +7,13 @@ import pytest
 
 from omnigraph.errors import QueryParseError
 from omnigraph.query import ast
-from omnigraph.query.parse_stream import OPERATORS_MAX
+from omnigraph.query.parse_expression import OPERATORS_MAX
 from omnigraph.query.parser import parse_query_file
 
 
 def items(text: str) -> tuple[ast.ReturnItem, ...]:
     (query,) = parse_query_file(f"query q() {{ match {{ $a: A }} return {{ {text} }} }}").queries
-    assert isinstance(query.body, ast.Read)
+    assert isinstance(query.body, ast.ReadBody)
     return query.body.items
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
 from omnigraph.query import ast
-from omnigraph.query.parse_stream import OPERATORS_MAX
+from omnigraph.query.parse_expression import OPERATORS_MAX
 from omnigraph.query.parser import parse_query_file
 from omnigraph.syntax.tokens import NESTING_MAX
 from tests.query.printing import print_query_file

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
 from omnigraph.query import ast
-from omnigraph.query.parse_stream import QueryStream
+from omnigraph.query.parse_expression import QueryStream
 from omnigraph.query.parser import parse_query_file
-from omnigraph.query.printer import print_expression
 from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.tokens import TokenKind
 from tests.query.printing import (
@@ -23,6 +22,7 @@ from tests.query.printing import (
     print_query,
     print_query_file,
 )
+from tests.query.printing_expressions import print_expression
 
 NOWHERE = st.just(Span(0, 0))
 LAYOUTS = st.integers(0, 2**32).map(random.Random)
@@ -182,7 +182,7 @@ keys = st.builds(ast.OrderKey, expressions, st.sampled_from([None, True, False])
 )
 counts = st.none() | st.builds(ast.Count, st.integers(0, 2**64 - 1) | variables, NOWHERE)
 reads = st.builds(
-    ast.Read,
+    ast.ReadBody,
     clauses=some(clauses),
     items=some(items),
     distinct=st.booleans(),
@@ -228,7 +228,7 @@ assignments = some(
     st.builds(ast.Pair, WORDS, NOWHERE, values | st.builds(ast.NullLiteral, NOWHERE))
 )
 writes = st.builds(
-    ast.Write,
+    ast.WriteBody,
     some(
         st.one_of(
             st.builds(ast.Insert, TYPES, NOWHERE, assignments, NOWHERE),
@@ -283,9 +283,9 @@ def one_query(text: str) -> ast.Query:
     return query
 
 
-def read_of(clause: str = "$a: A", item: str = "$a", rest: str = "") -> ast.Read:
+def read_of(clause: str = "$a: A", item: str = "$a", rest: str = "") -> ast.ReadBody:
     body = one_query(f"query q() {{ match {{ {clause} }} return {{ {item} }} {rest} }}").body
-    assert isinstance(body, ast.Read)
+    assert isinstance(body, ast.ReadBody)
     return body
 
 
@@ -351,7 +351,7 @@ def check_node(node: Any, text: str) -> None:
         span = getattr(node, span_name, None)
         if span is not None:
             assert text[slice(*span)] == getattr(node, name)
-    if isinstance(node, ast.Read):
+    if isinstance(node, ast.ReadBody):
         assert text[slice(*node.return_span)] == "return"
     span = getattr(node, "span", None)
     if span is not None:
@@ -400,7 +400,7 @@ def reparsed(node: Any, piece: str) -> Any:
 
 def one_statement(text: str) -> Any:
     body = one_query(f"query q() {{ {text} }}").body
-    assert isinstance(body, ast.Write)
+    assert isinstance(body, ast.WriteBody)
     return body.statements[0]
 
 

@@ -9,7 +9,7 @@ from omnigraph.query.parser import parse_query_file
 
 def statements(text: str) -> tuple[ast.Statement, ...]:
     (query,) = parse_query_file(f"query q() {{ {text} }}").queries
-    assert isinstance(query.body, ast.Write)
+    assert isinstance(query.body, ast.WriteBody)
     return query.body.statements
 
 

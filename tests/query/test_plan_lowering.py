@@ -47,7 +47,7 @@ def check_runs(pattern: plan.Pattern, bound: frozenset[str]) -> frozenset[str]:
                 if step.path_variable is not None:
                     assert step.path_variable not in known
                     known.add(step.path_variable)
-            case plan.Filter():
+            case plan.FilterRows():
                 assert step.predicates
                 assert all(ex.variables_of(predicate) <= known for predicate in step.predicates)
             case plan.Exclude():
@@ -123,7 +123,7 @@ def plan_signature(pattern: plan.Pattern) -> Signature:
             case plan.Expand():
                 hops.append(expand_signature(step))
                 conditions += map(condition_signature, step.predicates)
-            case plan.Filter():
+            case plan.FilterRows():
                 conditions += map(condition_signature, step.predicates)
             case plan.Exclude():
                 exclusions.append(plan_signature(step.pattern))
@@ -268,7 +268,7 @@ def test_condition_on_one_variable_stands_where_the_variable_is_bound(clauses):
     bound_by_step: set[str] = set()
     for step in planned(clauses).steps:
         match step:
-            case plan.Filter():
+            case plan.FilterRows():
                 for predicate in step.predicates:
                     read = ex.variables_of(predicate)
                     assert len(read) != 1 or not read <= bound_by_step
@@ -327,7 +327,7 @@ def test_reversed_hop_flips_its_direction_and_keeps_the_rest():
 
 def test_conditions_on_parameters_alone_come_first():
     first, *_ = matching("$b: Book ($p) = 3", parameters="$p: I32").pattern.steps
-    assert isinstance(first, plan.Filter)
+    assert isinstance(first, plan.FilterRows)
 
 
 def test_negation_runs_as_soon_as_it_can():

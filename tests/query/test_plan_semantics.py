@@ -215,7 +215,7 @@ class Runner:
             case plan.Expand():
                 for extended in self.expand(step, row):
                     yield from self.keep(extended, step.predicates)
-            case plan.Filter():
+            case plan.FilterRows():
                 yield from self.keep(row, step.predicates)
             case plan.Exclude():
                 if not self.run(step.pattern, [row]):
@@ -261,7 +261,7 @@ class Runner:
                     return None
                 is_number = expression.property in model.NUMBERS.values()
                 return (self.graph.numbers if is_number else self.graph.keys)[node]
-            case ex.Arithmetic():
+            case ex.ArithmeticValue():
                 left, right = self.value(expression.left, row), self.value(expression.right, row)
                 return left + right if isinstance(left, int) and isinstance(right, int) else None
             case ex.IsNull():

@@ -135,7 +135,7 @@ def test_a_damaged_state_record_is_refused(state, message):
 def test_an_ir_whose_hash_is_right_is_still_read_strictly():
     texts = contract()
     spoiled = texts.ir.replace('"ir_version":2', '"ir_version":3')
-    from omnigraph.schema.canonical import sha256_of
+    from omnigraph.schema.catalog import sha256_of
 
     with pytest.raises(SchemaContractError, match="unsupported ir_version"):
         open_contract(texts.source, spoiled, change_state(schema_ir_hash=sha256_of(spoiled)))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import CompileError
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.lint import lint_schema
+from omnigraph.schema.compile import compile_schema, lint_schema
 from omnigraph.schema.migration import plan_change
 from tests.schema.strategies import schemas
 from tests.support.budgets import MANY, budget

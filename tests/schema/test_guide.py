@@ -10,10 +10,9 @@ import pytest
 
 from omnigraph.model.types import SCALAR_NAMES
 from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
-from omnigraph.schema.admission.names import EDGE_STRUCTURAL_COLUMNS
-from omnigraph.schema.codes import CODES, Family
 from omnigraph.schema.contract import IR_OBJECT, SOURCE_OBJECT, STATE_OBJECT
-from omnigraph.schema.steps import Step
+from omnigraph.schema.effective import EDGE_STRUCTURAL_COLUMNS
+from omnigraph.schema.steps import CODES, Family, Step
 from tests.schema.library import compiled, planned
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "schema.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import IdentityError, SchemaContractError
 from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.ir import IDENTITY_ID_MAX, SchemaIR
+from omnigraph.schema.shape import IDENTITY_ID_MAX, SchemaIR
 from tests.schema.library import DOMAIN, compiled, evolved
 
 CITIES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.schema.index_intent import declared_indexes
+from omnigraph.schema.catalog import declared_indexes
 from tests.schema.library import compiled
 
 TEXT = """

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import SchemaContractError
-from omnigraph.schema.canonical import canonical_json
-from omnigraph.schema.decoding import read_ir
-from omnigraph.schema.encoding import ir_hash, ir_text
+from omnigraph.schema.catalog import canonical_json
+from omnigraph.schema.encoding import ir_hash, ir_text, read_ir
 from tests.schema.library import DOMAIN, compiled
 
 EVERYTHING = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from omnigraph.schema.codes import CODES, Family
-from omnigraph.schema.lint import lint_schema
+from omnigraph.schema.compile import lint_schema
+from omnigraph.schema.steps import CODES, Family
 
 
 def test_a_sound_schema_has_no_findings():

@@ -8,8 +8,8 @@ import pytest
 
 from omnigraph.errors import CatalogError, SchemaContractError, UnsupportedSchemaChange
 from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.ir import SchemaIds
 from omnigraph.schema.migration import plan_change, plan_migration
+from omnigraph.schema.shape import SchemaIds
 from tests.schema.library import compiled, only, planned, refused, steps
 
 BASE = """

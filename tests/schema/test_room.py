@@ -33,7 +33,7 @@ def test_examples_in_docstrings_run(name):
 def test_arrow_is_loaded_only_for_patterns(code, loads_arrow):
     program = f"""
 import sys
-import omnigraph.schema.contract, omnigraph.schema.lint, omnigraph.schema.migration
+import omnigraph.schema.contract, omnigraph.schema.compile, omnigraph.schema.migration
 from omnigraph.schema.compile import compile_schema
 {code}
 print("pyarrow" in sys.modules)

@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
-from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import build_contract
-from omnigraph.schema.table_schema import table_schema
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

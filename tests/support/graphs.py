@@ -15,9 +15,8 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import Intent, WriteAttempt
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.snapshot import Snapshot
 

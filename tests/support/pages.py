@@ -28,7 +28,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from omnigraph.cli.main import main
-from omnigraph.query.check import check_query
+from omnigraph.query.compile import check_query
 from omnigraph.query.explain import explain
 from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.catalog import Catalog

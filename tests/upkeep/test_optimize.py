@@ -19,7 +19,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph
 from omnigraph.model.upkeep import IndexSpec, OptimizedTable, OptimizeReceipt
-from omnigraph.schema.index_intent import declared_indexes
+from omnigraph.schema.catalog import declared_indexes
 from omnigraph.storage import table_upkeep
 from omnigraph.storage.datasets import Handle, LanceStore
 from omnigraph.storage.indexes import indexes_of

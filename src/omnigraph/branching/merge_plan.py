@@ -23,8 +23,7 @@ from omnigraph.commit.validation import validate
 from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import Snapshot
 

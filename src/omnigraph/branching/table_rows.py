@@ -19,8 +19,7 @@ from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.values import BlobUri
-from omnigraph.schema.catalog import EdgeType, NodeType
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.positions import Positions
 from omnigraph.storage.reader import SnapshotReader

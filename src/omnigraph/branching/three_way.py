@@ -39,8 +39,7 @@ from omnigraph.commit.unchanged import same_values
 from omnigraph.errors import InputError, InternalError, NotFound
 from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.positions import Positions
 from omnigraph.syntax.suggest import did_you_mean
 

@@ -118,7 +118,7 @@ def _schema_of(
 def _plans(source: Source, catalog: Catalog) -> dict[int, str]:
     """The plan of each query that compiles, by its place in the file."""
     from omnigraph.errors import QueryParseError, QueryTypeError
-    from omnigraph.query.check import check_query
+    from omnigraph.query.compile import check_query
     from omnigraph.query.explain import explain
     from omnigraph.query.parser import parse_query_file
 

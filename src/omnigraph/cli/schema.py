@@ -21,7 +21,7 @@ from omnigraph.cli.output import output_of
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
-    from omnigraph.schema.ir import SchemaIR
+    from omnigraph.schema.shape import SchemaIR
 
 EXAMPLES = """
 omnigraph schema check examples/library/schema.pg

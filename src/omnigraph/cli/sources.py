@@ -10,9 +10,8 @@ from omnigraph.cli.failures import PERMISSION_HINT, Rejected
 from omnigraph.cli.files import missing_file
 from omnigraph.cli.output import Output
 from omnigraph.errors import CompileError, InputError, SchemaParseError
-from omnigraph.schema.compile import CompiledSchema, compile_schema
+from omnigraph.schema.compile import CompiledSchema, compile_schema, lint_schema
 from omnigraph.schema.identity import IdentityWarning
-from omnigraph.schema.lint import lint_schema
 from omnigraph.syntax.source import Source
 
 

@@ -27,10 +27,9 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, property_value
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, holds, scalar_operand
-from omnigraph.query.evaluate.comparison import equal_members
+from omnigraph.query.kernels import equal_members
 from omnigraph.query.plan import Assignment
-from omnigraph.schema.catalog import EdgeType, NodeType, Property
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
 
 
 @dataclass(frozen=True, slots=True)

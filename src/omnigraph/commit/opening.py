@@ -33,10 +33,9 @@ from omnigraph.errors import (
     RecoveryRequired,
     SchemaContractError,
 )
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
-from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
 from omnigraph.storage.layout import (
     INIT_CLAIM,

@@ -40,10 +40,10 @@ from omnigraph.model.temporal import datetime_from_ms
 from omnigraph.query.compile import QueryCompiler
 from omnigraph.query.explain import explain as plan_text
 from omnigraph.query.expressions import Nearest
-from omnigraph.query.plan import Plan, ReadPlan
+from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.schema.ir import SchemaIR
+from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.past_reader import PastReader
 from omnigraph.storage.reader import SnapshotReader
@@ -393,7 +393,9 @@ class GraphReading:
         with self._opening:
             return self._engines.setdefault(wanted, LocalEngine())
 
-    def _compiled(self, source: str | Path | Source, name: str | None, catalog: Catalog) -> Plan:
+    def _compiled(
+        self, source: str | Path | Source, name: str | None, catalog: Catalog
+    ) -> QueryPlan:
         """The plan of a query; compiled plans are kept until the schema changes."""
         compiler = self._compiler
         if compiler is None or compiler.catalog is not catalog:
@@ -436,7 +438,7 @@ def _read_target(branch: str | None, snapshot: str | None) -> ReadTarget:
     return ReadTarget(None, snapshot) if snapshot is not None else ReadTarget(branch or MAIN)
 
 
-def _explanation(plan: Plan, run: ExplainedRun | None = None) -> Explanation:
+def _explanation(plan: QueryPlan, run: ExplainedRun | None = None) -> Explanation:
     return Explanation(tuple(plan_text(plan).split("\n")), run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omnigraph.model.signatures import QuerySignature
-from omnigraph.query.check import check_query
+from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.parser import parse_query_file
 from omnigraph.query.plan import MutationPlan

@@ -56,8 +56,7 @@ from omnigraph.loading.staging import (
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.loading.verdict import Verdict
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
-from omnigraph.schema.catalog import Catalog, NodeType
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, NodeType, table_schema
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import load_scratch_name
 from omnigraph.storage.manifest_rows import CommitRow

@@ -46,9 +46,8 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.text_columns import values_from_text
 from omnigraph.model.values import property_value
-from omnigraph.schema.catalog import Catalog, EdgeType
+from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
 from omnigraph.schema.contract import SchemaContract, open_contract
-from omnigraph.schema.table_schema import table_schema
 
 _Rows = tuple[TypedRows, list[Problem]]
 """Rows, and what is wrong with them and with records that are missing among them."""

@@ -24,8 +24,7 @@ from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rena
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.spelling import spell
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 
 
 @dataclass(frozen=True, slots=True)

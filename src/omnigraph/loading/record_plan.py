@@ -28,8 +28,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from omnigraph.loading.upsert_tasks import (
     replace_rows,
 )
 from omnigraph.model.receipts import LoadedType
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
 from omnigraph.storage.written_upserts import Stretch
 

@@ -41,7 +41,7 @@ from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import TablePlace, committed_batches, write_rows
 from omnigraph.storage.written_upserts import (
     OFFSET,

@@ -305,7 +305,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadBody:
     """`match … return … [having …] [order …] [limit …] [offset …]`."""
 
     clauses: tuple[Clause, ...]
@@ -400,7 +400,7 @@ Statement = Insert | Update | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteBody:
     """The statements of a mutation, in order."""
 
     statements: tuple[Statement, ...]
@@ -427,7 +427,7 @@ class Query:
     parameters: tuple[Parameter, ...]
     description: str | None
     instruction: str | None
-    body: Read | Write
+    body: ReadBody | WriteBody
     span: Span
 
 

@@ -6,24 +6,24 @@ from collections.abc import Set
 
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
-from omnigraph.query.blocks import Block, Direction, TypedHop, keep_locals_apart
-from omnigraph.query.operands import Operands
-from omnigraph.query.predicates import check_filter, check_null_test, check_pair
-from omnigraph.query.scope import (
+from omnigraph.query.lower import Block, Direction, TypedHop, keep_locals_apart
+from omnigraph.query.operands import (
     BoundAs,
     Context,
     EdgeVariable,
     NodeVariable,
+    Operands,
     PathVariable,
-    Scope,
+    VariableScope,
 )
+from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.syntax.suggest import did_you_mean
 
 
-def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Block, Scope]:
+def check_match(clauses: tuple[ast.Clause, ...], context: Context) -> tuple[Block, VariableScope]:
     """The checked clauses of a query's match, and the variables they bind."""
-    scope = Scope()
+    scope = VariableScope()
     block = _BlockChecker(context, scope, _AnonymousNames()).check(clauses)
     keep_locals_apart(block)
     return block, scope
@@ -43,7 +43,7 @@ class _AnonymousNames:
 class _BlockChecker:
     """Checks one block from top to bottom."""
 
-    def __init__(self, context: Context, scope: Scope, anonymous: _AnonymousNames) -> None:
+    def __init__(self, context: Context, scope: VariableScope, anonymous: _AnonymousNames) -> None:
         self._context = context
         self._scope = scope
         self._anonymous = anonymous
@@ -72,8 +72,8 @@ class _BlockChecker:
                     self._scope.adopt_optional(scope)
         return self._block
 
-    def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, Scope]:
-        scope = Scope(outer=self._scope)
+    def _inner(self, clauses: tuple[ast.Clause, ...]) -> tuple[Block, VariableScope]:
+        scope = VariableScope(outer=self._scope)
         return _BlockChecker(self._context, scope, self._anonymous).check(clauses), scope
 
     def _not(self, clause: ast.Not) -> None:

@@ -9,9 +9,15 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import assigned_value
 from omnigraph.query import ast, plan
 from omnigraph.query import expressions as ex
-from omnigraph.query.operands import Operands, comparable, is_empty_list, round_to_match
+from omnigraph.query.operands import (
+    Context,
+    Operands,
+    VariableScope,
+    comparable,
+    is_empty_list,
+    round_to_match,
+)
 from omnigraph.query.predicates import literal_hint, require_comparable, require_enum_member
-from omnigraph.query.scope import Context, Scope
 from omnigraph.schema.catalog import EdgeType, NodeType, Property
 from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
@@ -20,7 +26,7 @@ _ENDPOINTS = {"from": "src", "to": "dst"}
 """The pseudo-properties of an edge, and the columns behind them."""
 
 
-def check_mutation(query: ast.Query, body: ast.Write, context: Context) -> plan.MutationPlan:
+def check_mutation(query: ast.Query, body: ast.WriteBody, context: Context) -> plan.MutationPlan:
     """The plan of a write query."""
     kinds = {isinstance(statement, ast.Delete) for statement in body.statements}
     if len(kinds) == 2:
@@ -34,7 +40,7 @@ def check_mutation(query: ast.Query, body: ast.Write, context: Context) -> plan.
     checker = _MutationChecker(context)
     return plan.MutationPlan(
         query.name,
-        tuple(plan.Parameter(p.name, p.type) for p in query.parameters),
+        tuple(plan.TypedParameter(p.name, p.type) for p in query.parameters),
         tuple(checker.statement(statement) for statement in body.statements),
         query.description,
         query.instruction,
@@ -44,7 +50,7 @@ def check_mutation(query: ast.Query, body: ast.Write, context: Context) -> plan.
 class _MutationChecker:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._operands = Operands(context, Scope())
+        self._operands = Operands(context, VariableScope())
 
     def statement(self, node: ast.Statement) -> plan.MutationStep:
         target = self._target(node)

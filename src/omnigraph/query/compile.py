@@ -1,4 +1,4 @@
-"""Text in, plan out: the one entry point that compiles queries."""
+"""The entry point of the room: parses a query, checks it against a catalog and plans it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from omnigraph.errors import QueryParseError
-from omnigraph.query import ast
-from omnigraph.query.check import check_query
+from omnigraph.model.types import VECTOR_DIMENSION_MAX
+from omnigraph.query import ast, plan
+from omnigraph.query.check_match import check_match
+from omnigraph.query.check_mutation import check_mutation
+from omnigraph.query.check_return import check_order, check_return
+from omnigraph.query.expressions import ParameterValue
+from omnigraph.query.lower import lower_block
+from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
 from omnigraph.query.parser import parse_query_file, select_query
-from omnigraph.query.plan import Plan
+from omnigraph.query.plan import QueryPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.syntax.source import Source
 
@@ -19,7 +25,7 @@ FILES_CACHED_MAX = 64
 
 def compile_query(
     origin: str | bytes | Path | Source, catalog: Catalog, name: str | None = None
-) -> Plan:
+) -> QueryPlan:
     """Parse, check and plan one query of a text.
 
     ``name`` picks a query; without it the text must hold exactly one. Raises `QueryParseError` or
@@ -41,7 +47,7 @@ class QueryCompiler:
         self._parse = lru_cache(FILES_CACHED_MAX)(self._parse_text)
         self._plan = lru_cache(PLANS_CACHED_MAX)(self._plan_text)
 
-    def compile(self, origin: str | bytes | Path | Source, name: str | None = None) -> Plan:
+    def compile(self, origin: str | bytes | Path | Source, name: str | None = None) -> QueryPlan:
         """The plan of one query; see `compile_query` for the arguments and errors."""
         source = Source.of(origin, QueryParseError)
         return self._plan(source.text, source.path, name)
@@ -49,6 +55,90 @@ class QueryCompiler:
     def _parse_text(self, text: str, path: str | None) -> ast.QueryFile:
         return parse_query_file(Source(text, path))
 
-    def _plan_text(self, text: str, path: str | None, name: str | None) -> Plan:
+    def _plan_text(self, text: str, path: str | None, name: str | None) -> QueryPlan:
         file = self._parse(text, path)
         return check_query(select_query(file, name), file.source, self.catalog)
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+RESERVED_PARAMETER = "__nanograph_now"
+"""A parameter name the reference implementation uses internally; queries cannot declare it."""
+
+
+def check_query(query: ast.Query, source: Source, catalog: Catalog) -> plan.QueryPlan:
+    """The typed plan of ``query``; raises `QueryTypeError` at the first problem."""
+    context = Context(source, catalog, {})
+    for parameter in query.parameters:
+        _declare(parameter, context)
+    if isinstance(query.body, ast.WriteBody):
+        return check_mutation(query, query.body, context)
+    return _check_read(query, query.body, context)
+
+
+def _declare(parameter: ast.Parameter, context: Context) -> None:
+    if parameter.name in (RESERVED_PARAMETER, ast.ANONYMOUS):
+        raise context.error(None, f"parameter `${parameter.name}` is reserved", parameter.span)
+    dimension = parameter.type.vector_dim
+    if dimension is not None and not 1 <= dimension <= VECTOR_DIMENSION_MAX:
+        raise context.error(
+            None,
+            f"unknown parameter type `{parameter.type}`",
+            parameter.span,
+            f"a vector has between 1 and {VECTOR_DIMENSION_MAX} dimensions",
+        )
+    if parameter.name in context.parameters:
+        raise context.error(
+            "T26", f"parameter `${parameter.name}` is declared twice", parameter.span
+        )
+    context.parameters[parameter.name] = parameter
+
+
+def _check_read(query: ast.Query, body: ast.ReadBody, context: Context) -> plan.ReadPlan:
+    block, scope = check_match(body.clauses, context)
+    output = check_return(body, context, scope)
+    ordering = check_order(body, output, context, scope)
+    return plan.ReadPlan(
+        query.name,
+        tuple(plan.TypedParameter(p.name, p.type) for p in query.parameters),
+        lower_block(block, context.catalog),
+        _bound_variables(scope),
+        ordering.rank,
+        output.group_by,
+        output.columns,
+        output.having,
+        body.distinct,
+        ordering.keys,
+        ordering.tie_breakers,
+        _row_count(body.limit, "limit", context),
+        _row_count(body.offset, "offset", context),
+        query.description,
+        query.instruction,
+    )
+
+
+def _bound_variables(scope: VariableScope) -> tuple[plan.BoundVariable, ...]:
+    found: list[plan.BoundVariable] = []
+    for name in sorted(scope.own):
+        bound = scope.own[name]
+        if isinstance(bound, NodeVariable):
+            found.append(plan.BoundVariable(name, "node", bound.type.name))
+        elif isinstance(bound, EdgeVariable):
+            found.append(plan.BoundVariable(name, "edge", bound.type.name))
+    return tuple(found)
+
+
+def _row_count(count: ast.Count | None, word: str, context: Context) -> plan.RowCount | None:
+    if count is None:
+        return None
+    if isinstance(count.value, int):
+        return count.value
+    declared = context.parameter(count.value)
+    if declared.type.is_list or not declared.type.scalar.is_integer:
+        raise context.error(
+            "T7",
+            f"`{word}` takes an integer parameter, but `${declared.name}` is {declared.type}",
+            count.span,
+        )
+    return ParameterValue(declared.name, declared.type)

@@ -55,7 +55,7 @@ class OperationDescriptor:
         }
 
 
-def describe_operation(compiled: plan.Plan, catalog: Catalog) -> OperationDescriptor:
+def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationDescriptor:
     """The descriptor of a compiled query."""
     if isinstance(compiled, plan.ReadPlan):
         result = tuple(_result_field(column, compiled) for column in compiled.columns)
@@ -80,7 +80,7 @@ def describe_operation(compiled: plan.Plan, catalog: Catalog) -> OperationDescri
     return OperationDescriptor((), _ordered(reads), _ordered(writes))
 
 
-def describe_parameter(parameter: plan.Parameter) -> FieldDescriptor:
+def describe_parameter(parameter: plan.TypedParameter) -> FieldDescriptor:
     """A parameter with the same kinds as result fields."""
     return _field(parameter.name, parameter.type)
 

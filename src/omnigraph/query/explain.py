@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
+from typing import assert_never
 
+from omnigraph.model.temporal import format_date, format_datetime
 from omnigraph.model.values import BlobUri
-from omnigraph.query import ast, plan
 from omnigraph.query import expressions as ex
-from omnigraph.query.printer import print_expression
-from omnigraph.syntax.source import Span
+from omnigraph.query import plan
+
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def explain(compiled: plan.Plan) -> str:
+def explain(compiled: plan.QueryPlan) -> str:
     """The steps of a plan, top to bottom in execution order, indented by nesting."""
     lines = _read(compiled) if isinstance(compiled, plan.ReadPlan) else _mutation(compiled)
     return "\n".join([f"{_kind(compiled)} {compiled.name}{_parameters(compiled)}", *lines])
 
 
-def _kind(compiled: plan.Plan) -> str:
+def _kind(compiled: plan.QueryPlan) -> str:
     return "read" if isinstance(compiled, plan.ReadPlan) else "mutation"
 
 
-def _parameters(compiled: plan.Plan) -> str:
+def _parameters(compiled: plan.QueryPlan) -> str:
     shown = ", ".join(f"${p.name}: {p.type}" for p in compiled.parameters)
     return f"({shown})" if shown else ""
 
@@ -74,7 +78,7 @@ def explain_step(step: plan.Step) -> str:
             return f"Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"
         case plan.Expand():
             return f"{_expand(step)}{_where(step.predicates)}"
-        case plan.Filter():
+        case plan.FilterRows():
             return f"Filter{_where(step.predicates)}"
         case plan.Exclude():
             return "Exclude"
@@ -139,7 +143,7 @@ def show(expression: ex.Expression) -> str:
     """An expression in the spelling of the language, as far as it has one."""
     match expression:
         case ex.Constant():
-            return _constant(expression.value)
+            return show_constant(expression.value)
         case ex.ParameterValue():
             return f"${expression.name}"
         case ex.CurrentTime():
@@ -157,7 +161,7 @@ def show(expression: ex.Expression) -> str:
             return expression.name
         case ex.RoundToF32():
             return f"f32({show(expression.operand)})"
-        case ex.Arithmetic() | ex.Compare():
+        case ex.ArithmeticValue() | ex.Compare():
             return f"{_part(expression.left)} {expression.operator} {_part(expression.right)}"
         case ex.ScalarCall():
             return f"{expression.function}({', '.join(map(show, expression.arguments))})"
@@ -192,17 +196,36 @@ def _searched(call: ex.TextMatch | ex.Nearest | ex.Bm25) -> str:
 def _part(expression: ex.Expression) -> str:
     """An operand, in parentheses where it has operators of its own."""
     text = show(expression)
-    return f"({text})" if isinstance(expression, ex.Arithmetic | ex.Compare | ex.Combine) else text
+    return (
+        f"({text})"
+        if isinstance(expression, ex.ArithmeticValue | ex.Compare | ex.Combine)
+        else text
+    )
 
 
-def _constant(value: ex.Value) -> str:
+def show_constant(value: ex.Value) -> str:
+    """A constant as the language writes it; strings in quotes, Blobs by size or address."""
     match value:
         case None:
             return "null"
         case tuple():
-            return "[" + ", ".join(map(_constant, value)) + "]"
+            return "[" + ", ".join(map(show_constant, value)) + "]"
         case bytes():
             return f"<{len(value)} bytes>"
         case BlobUri():
-            value = value.uri
-    return print_expression(ast.Literal(value, Span(0, 0)))
+            return show_constant(value.uri)
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value.translate(_ESCAPES)}"'
+        case int():
+            return str(value)
+        case float():
+            digits = format(Decimal(repr(value)), "f")
+            return digits if "." in digits else f"{digits}.0"
+        case dt.datetime():
+            return f'datetime("{format_datetime(value)}")'
+        case dt.date():
+            return f'date("{format_date(value)}")'
+        case _:
+            assert_never(value)

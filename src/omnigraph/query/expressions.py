@@ -121,7 +121,7 @@ class RoundToF32:
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class ArithmeticValue:
     """`left operator right`; null if either side is, and for a division by zero."""
 
     operator: ArithmeticOperator
@@ -285,7 +285,7 @@ Expression: TypeAlias = (
     | PathLength
     | OutputValue
     | RoundToF32
-    | Arithmetic
+    | ArithmeticValue
     | ScalarCall
     | Compare
     | TextContains

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from omnigraph.errors import CompileError, QueryParseError, QueryTypeError
 from omnigraph.query import ast, plan
-from omnigraph.query.check import check_query
+from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import OperationDescriptor, describe_operation
 from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.catalog import Catalog
@@ -47,7 +47,7 @@ class QueryResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class QueryFinding:
     """One thing worth a person's attention."""
 
     severity: Severity
@@ -84,7 +84,7 @@ class LintReport:
     """The outcome for one query file."""
 
     results: tuple[QueryResult, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[QueryFinding, ...]
 
     def count(self, severity: Severity) -> int:
         """How many problems of this severity: findings, and for warnings those of queries too."""
@@ -118,13 +118,13 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
     try:
         file = parse_query_file(origin)
     except QueryParseError as error:
-        return LintReport((), (Finding("error", "Q000", error.message, cause=error),))
-    plans: list[plan.Plan] = []
+        return LintReport((), (QueryFinding("error", "Q000", error.message, cause=error),))
+    plans: list[plan.QueryPlan] = []
     results: list[QueryResult] = []
-    findings: list[Finding] = []
+    findings: list[QueryFinding] = []
     for query in file.queries:
         kind: Literal["read", "mutation"] = (
-            "mutation" if isinstance(query.body, ast.Write) else "read"
+            "mutation" if isinstance(query.body, ast.WriteBody) else "read"
         )
         warnings = (HARDCODED_MUTATION,) if kind == "mutation" and not query.parameters else ()
         try:
@@ -133,7 +133,7 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
             results.append(QueryResult(query.name, kind, warnings, error))
             code = error.diagnostic or "type"
             findings.append(
-                Finding("error", code, error.message, query_names=(query.name,), cause=error)
+                QueryFinding("error", code, error.message, query_names=(query.name,), cause=error)
             )
             continue
         plans.append(compiled)
@@ -151,7 +151,7 @@ def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintR
     return LintReport(tuple(results), tuple(findings))
 
 
-def _never_updated(plans: list[plan.Plan], catalog: Catalog) -> list[Finding]:
+def _never_updated(plans: list[plan.QueryPlan], catalog: Catalog) -> list[QueryFinding]:
     """L201: nullable properties that no update sets, of types that do have updates."""
     updated: dict[str, set[str]] = {}
     queries: dict[str, set[str]] = {}
@@ -165,7 +165,7 @@ def _never_updated(plans: list[plan.Plan], catalog: Catalog) -> list[Finding]:
                 )
                 queries.setdefault(step.type_name, set()).add(compiled.name)
     return [
-        Finding(
+        QueryFinding(
             "warning",
             "L201",
             f"{type_name}.{declared.name} exists in schema but no update query sets it",

@@ -1,22 +1,120 @@
-"""Orders the checked clauses of a block into steps that can run one after the other.
+"""Orders the checked clauses of a block into steps that run one after the other.
 
-The order is chosen from the query alone: start at the variable that is pinned down best (a key
-first), then follow hops from what is bound, test as soon as everything a test reads is there, and
-leave optional matches to the end. Engines that know table sizes may reorder.
+The order depends on the query alone: scan the most selective variable first (a key, then an
+equality), follow hops from bound variables, run each test as soon as the variables it reads are
+bound, and leave optional matches to the end. Engines that know table sizes may reorder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, count
+from typing import Literal
 
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
-from omnigraph.query.blocks import Block, TypedHop
-from omnigraph.query.plan import Exclude, Exists, Expand, Extend, Filter, Pattern, Scan, Step
+from omnigraph.query.plan import Exclude, Exists, Expand, Extend, FilterRows, Pattern, Scan, Step
 from omnigraph.schema.catalog import Catalog
+
+# --- checked clauses ------------------------------------------------------------------------------
+
+
+Direction = Literal["out", "in", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedHop:
+    """A hop with its direction and both ends resolved; the source is the left variable."""
+
+    source: str
+    source_type: str
+    target: str
+    target_type: str
+    edge_type: str
+    direction: Direction
+    minimum: int
+    maximum: int
+    edge_variable: str | None
+    path_variable: str | None
+
+
+@dataclass(slots=True)
+class Block:
+    """The checked clauses of one block, in no particular order."""
+
+    nodes: dict[str, str] = field(default_factory=dict)
+    """Node variables introduced here, with their types, in order of appearance."""
+    hops: list[TypedHop] = field(default_factory=list)
+    predicates: list[ex.Expression] = field(default_factory=list)
+    exclusions: list[Block] = field(default_factory=list)
+    disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
+    optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
+
+    @property
+    def introduces(self) -> frozenset[str]:
+        """Variables that have a value once the block has run, those of `optional` included."""
+        bound = {name for hop in self.hops for name in (hop.edge_variable, hop.path_variable)}
+        optional = (name for _, names in self.optionals for name in names)
+        return frozenset(name for name in chain(self.nodes, bound, optional) if name is not None)
+
+    @property
+    def local_blocks(self) -> Iterator[Block]:
+        """Negations and alternatives, whose variables are not seen outside of them."""
+        yield from self.exclusions
+        yield from chain.from_iterable(self.disjunctions)
+
+    @property
+    def optional_blocks(self) -> Iterator[Block]:
+        """The blocks of `optional`, whose variables belong to this block too."""
+        return (inner for inner, _ in self.optionals)
+
+
+def keep_locals_apart(block: Block) -> None:
+    """Rename local variables that share a name with a variable of an enclosing block.
+
+    Names resolve from top to bottom, so in `not { $a wrote $b }  $b: Book` the first `$b` is local
+    and the second is another variable. Lowering reorders clauses, after which only their names
+    distinguish them.
+    """
+    _keep_apart(block, block.introduces, count(1))
+
+
+def _keep_apart(block: Block, visible: frozenset[str], numbers: Iterator[int]) -> None:
+    for inner in block.optional_blocks:
+        _keep_apart(inner, visible | inner.introduces, numbers)
+    for inner in block.local_blocks:
+        # Inner blocks first, so that a name renamed here cannot belong to an inner variable.
+        _keep_apart(inner, visible | inner.introduces, numbers)
+        clashing = {name: f"{name}#{next(numbers)}" for name in sorted(inner.introduces & visible)}
+        if clashing:
+            _rename(inner, clashing)
+
+
+def _rename(block: Block, names: dict[str, str]) -> None:
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    block.nodes = {new(name): type_name for name, type_name in block.nodes.items()}
+    block.hops = [
+        replace(
+            hop,
+            source=new(hop.source),
+            target=new(hop.target),
+            edge_variable=hop.edge_variable and new(hop.edge_variable),
+            path_variable=hop.path_variable and new(hop.path_variable),
+        )
+        for hop in block.hops
+    ]
+    block.predicates = [ex.renamed(predicate, names) for predicate in block.predicates]
+    block.optionals = [(inner, tuple(map(new, bound))) for inner, bound in block.optionals]
+    for inner in chain(block.local_blocks, block.optional_blocks):
+        _rename(inner, names)
+
+
+# --- order of the steps ---------------------------------------------------------------------------
+
 
 _FLIPPED = {"out": "in", "in": "out", "both": "both"}
 
@@ -157,7 +255,7 @@ class _Ordering:
     def _test_what_is_ready(self) -> None:
         ready = self._take(self.bound.issuperset)
         if ready:
-            self.steps.append(Filter(ready))
+            self.steps.append(FilterRows(ready))
         bound = frozenset(self.bound)
         for read, inner in [e for e in self.exclusions if e[0] <= bound]:
             self.exclusions.remove((read, inner))

@@ -1,22 +1,113 @@
-"""Type-checks the expressions of a query: properties, literals, parameters, arithmetic, functions.
+"""Type-checks expressions: variables in scope, properties, literals, parameters, functions.
 
-Search calls live in `search_calls`, aggregates in `check_return`; both build on this.
+Search calls are checked in `predicates`, aggregates in `check_return`; both build on this.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from omnigraph.errors import QueryTypeError
 from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
-from omnigraph.query.scope import BoundAs, Context, EdgeVariable, PathVariable, Scope
-from omnigraph.schema.catalog import Property
-from omnigraph.syntax.source import Span
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.suggest import did_you_mean
+
+# --- scope ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVariable:
+    """A variable bound to nodes of one type."""
+
+    type: NodeType
+    optional: bool = False
+    """Bound only inside an `optional` block, so possibly null."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeVariable:
+    """A variable bound to stored edges of one type."""
+
+    type: EdgeType
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PathVariable:
+    """A variable bound to the path of a hop."""
+
+    optional: bool = False
+
+
+BoundAs: TypeAlias = NodeVariable | EdgeVariable | PathVariable
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stays the same while one query is checked."""
+
+    source: Source
+    catalog: Catalog
+    parameters: dict[str, ast.Parameter]
+
+    def error(
+        self, code: str | None, message: str, span: Span, hint: str | None = None
+    ) -> QueryTypeError:
+        """A type error at ``span``; ``code`` is its T code, if the language gives it one."""
+        return self.source.error(QueryTypeError, message, span, diagnostic=code, hint=hint)
+
+    def parameter(self, variable: ast.Variable) -> ast.Parameter:
+        """The declared parameter of this name, or T14."""
+        declared = self.parameters.get(variable.name)
+        if declared is None:
+            raise self.error(
+                "T14",
+                f"`${variable.name}` is not a declared parameter",
+                variable.span,
+                did_you_mean(f"${variable.name}", [f"${name}" for name in self.parameters])
+                or f"declare it: `query name(${variable.name}: String)`",
+            )
+        return declared
+
+
+@dataclass(slots=True)
+class VariableScope:
+    """Variables of one block; those of the enclosing blocks are visible too."""
+
+    outer: VariableScope | None = None
+    own: dict[str, BoundAs] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> BoundAs | None:
+        """What ``name`` is bound to here, innermost block first."""
+        scope: VariableScope | None = self
+        while scope is not None:
+            if name in scope.own:
+                return scope.own[name]
+            scope = scope.outer
+        return None
+
+    def names(self) -> Iterator[str]:
+        """Every visible variable."""
+        scope: VariableScope | None = self
+        while scope is not None:
+            yield from scope.own
+            scope = scope.outer
+
+    def adopt_optional(self, inner: VariableScope) -> None:
+        """Make the variables of a finished `optional` block visible here, as possibly null."""
+        for name, bound in inner.own.items():
+            self.own[name] = replace(bound, optional=True)
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
 
 ROUND_DIGITS_MAX = 15
 _DATE_PARTS = ("year", "quarter", "month", "week", "day", "weekday", "day_of_year")
@@ -36,7 +127,7 @@ class Operands:
     """Checks value expressions against one scope."""
 
     context: Context
-    scope: Scope
+    scope: VariableScope
     aliases: dict[str, ex.OutputExpression] = field(default_factory=dict)
     """Earlier return items, for expressions that may name them."""
     alias_code: str = "T7"
@@ -229,7 +320,7 @@ class Operands:
         # A division may meet zero, and then has no value.
         nullable = node.operator == "/" or left.type.nullable or right.type.nullable
         result = ValueType(Scalar.F64 if is_float else Scalar.I64, nullable=nullable)
-        return ex.Arithmetic(node.operator, left, right, result)
+        return ex.ArithmeticValue(node.operator, left, right, result)
 
     def _function(self, node: ast.FunctionCall) -> ex.Expression:
         arguments = tuple(self.value(argument) for argument in node.arguments)

@@ -18,12 +18,14 @@ from typing import NoReturn
 from omnigraph.query import ast
 from omnigraph.query.parse_expression import (
     ARITHMETIC,
+    FOREIGN_OPERATORS,
+    U32_MAX,
+    QueryStream,
     parse_expression,
     parse_list,
     parse_reference,
     parse_value,
 )
-from omnigraph.query.parse_stream import FOREIGN_OPERATORS, U32_MAX, QueryStream
 from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Token, TokenKind

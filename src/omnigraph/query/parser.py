@@ -1,26 +1,52 @@
-"""From `.gq` text to `ast.QueryFile`: files, query headers and parameters.
+"""From `.gq` text to `ast.QueryFile`: files, query headers, and the bodies of reads and writes.
 
-The bodies are read by `parse_read` and `parse_write`, which share `parse_match`, `parse_expression`
-and the cursor of `parse_stream`. Parsing knows no schema: names are not resolved here, and the only
-values decoded are literals, so that a malformed date is reported like any other syntax error.
+::
+
+    read      = "match" clauses "return" [ "distinct" ] "{" item { item } "}"
+                [ "having" "{" filter { filter } "}" ]
+                [ "order" "{" key { "," key } "}" ]
+                [ "limit" count ] [ "offset" count ]
+    statement = "insert" Type "{" assignment { assignment } "}"
+              | "update" Type "set" "{" assignment { assignment } "}" "where" predicate
+              | "delete" Type "where" predicate
+    predicate = conjunction { "or" conjunction }
+    conjunction = test { "and" test }
+    test      = "(" predicate ")" | ident ( comparison value | "in" list | "is" [ "not" ] "null" )
+
+Parsing knows no schema: names are not resolved here, and the only values decoded are literals, so
+that a malformed date is reported like any other syntax error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
 from omnigraph.query import ast
-from omnigraph.query.parse_read import parse_read
-from omnigraph.query.parse_stream import I64_MAX, QueryStream
-from omnigraph.query.parse_write import STATEMENT_WORDS, parse_write
+from omnigraph.query.parse_expression import (
+    ARITHMETIC,
+    I64_MAX,
+    U64_MAX,
+    QueryStream,
+    parse_expression,
+    parse_list,
+    parse_value,
+)
+from omnigraph.query.parse_match import (
+    COMPARISONS,
+    parse_having_filter,
+    parse_match_block,
+    parse_null_test,
+)
 from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
-from omnigraph.syntax.tokens import TokenKind
+from omnigraph.syntax.tokens import Token, TokenKind
 
-_BODY_WORDS = ("match", *STATEMENT_WORDS)
+_STATEMENT_WORDS = ("insert", "update", "delete")
+_BODY_WORDS = ("match", *_STATEMENT_WORDS)
 _ANNOTATIONS = ("description", "instruction")
 _NAMES_MAX = 20
 """Most query names an error lists; its details hold all of them."""
@@ -116,13 +142,13 @@ def _annotations(stream: QueryStream) -> dict[str, str]:
     return found
 
 
-def _body(stream: QueryStream, query_name: str) -> ast.Read | ast.Write:
+def _body(stream: QueryStream, query_name: str) -> ast.ReadBody | ast.WriteBody:
     if not stream.take_punct("{"):
         stream.unexpected("`{`", f"to open the body of `{query_name}`")
-    body: ast.Read | ast.Write
+    body: ast.ReadBody | ast.WriteBody
     if stream.at_word("match"):
         body = parse_read(stream)
-    elif stream.at_word(*STATEMENT_WORDS):
+    elif stream.at_word(*_STATEMENT_WORDS):
         body = parse_write(stream)
     else:
         stream.unexpected(
@@ -164,3 +190,248 @@ def _scalar(stream: QueryStream, where: str) -> Scalar:
         stream.unexpected("a type", where, (*SCALAR_NAMES, "Vector"))
     stream.advance()
     return Scalar(token.text)
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+_TAIL = ("having", "order", "limit", "offset")
+_AFTER_MATCH_ADVICE = {
+    "where": "conditions are clauses of the match: move them into its braces",
+    "order": "`order` stands behind `return`",
+    "limit": "`limit` stands behind `return`",
+    "optional": "`optional { … }` is a clause: move it into the braces of the match",
+    "match": "one `match` holds all clauses: move them into its braces",
+}
+_AFTER_RETURN_ADVICE = {
+    "where": "conditions are clauses of the match; for groups write `having { … }`",
+    "group": "items beside an aggregate are the groups; leave `group by` out",
+    "skip": "write `offset`",
+}
+
+
+def parse_read(stream: QueryStream) -> ast.ReadBody:
+    """Read the body of a query that starts with `match`."""
+    stream.advance()
+    clauses = parse_match_block(stream)
+    word = stream.take_word("return")
+    if word is None:
+        hint = _AFTER_MATCH_ADVICE.get(stream.current.text.lower())
+        stream.unexpected("`return`", "after the match", ("return",), hint=hint)
+    distinct = stream.opens_block("distinct")
+    if distinct:
+        stream.advance()
+    items = stream.one_or_more(_item, "an item", "in `return`")
+    having: tuple[ast.Filter | ast.NullTest, ...] = ()
+    if stream.take_word("having"):
+        having = stream.one_or_more(parse_having_filter, "a filter", "in `having`")
+    order = _order(stream) if stream.take_word("order") else ()
+    limit = _count(stream, "limit") if stream.take_word("limit") else None
+    offset = _count(stream, "offset") if stream.take_word("offset") else None
+    if not stream.at_punct("}"):
+        _misplaced(stream)
+    return ast.ReadBody(clauses, items, distinct, having, order, limit, offset, word.span)
+
+
+def _item(stream: QueryStream) -> ast.ReturnItem:
+    start = stream.current.start
+    expression = parse_expression(stream)
+    alias = None
+    if stream.take_word("as"):
+        alias = stream.name("an alias", "after `as`")
+    span = stream.span_from(start)
+    stream.take_punct(",")
+    return ast.ReturnItem(
+        expression, alias.text if alias else None, alias.span if alias else None, span
+    )
+
+
+def _order(stream: QueryStream) -> tuple[ast.OrderKey, ...]:
+    opening = stream.current
+    if not stream.take_punct("{"):
+        hint = "write the keys in braces: `order { … }`"
+        stream.unexpected("`{`", "after `order`", hint=hint)
+    keys = stream.separated(_key, "}", "after an order key")
+    if not keys:
+        stream.fail("expected an order key in `order`", stream.span_from(opening.start))
+    return keys
+
+
+def _key(stream: QueryStream) -> ast.OrderKey:
+    start = stream.current.start
+    expression = parse_expression(stream)
+    direction = stream.current
+    descending = None
+    if stream.take_word("asc", "desc"):
+        if isinstance(expression, ast.SearchCall) and expression.function == "nearest":
+            stream.fail(
+                "`nearest` takes no direction",
+                direction.span,
+                hint="the closest come first; leave the direction out",
+            )
+        descending = direction.text == "desc"
+    return ast.OrderKey(expression, descending, stream.span_from(start))
+
+
+def _count(stream: QueryStream, word: str) -> ast.Count:
+    token = stream.current
+    if token.kind is TokenKind.VAR:
+        return ast.Count(stream.variable(), token.span)
+    if token.kind is not TokenKind.INT:
+        stream.unexpected("an integer or a parameter", f"after `{word}`")
+    return ast.Count(stream.integer(U64_MAX, f"after `{word}`"), token.span)
+
+
+def _misplaced(stream: QueryStream) -> NoReturn:
+    """Fail at whatever stands between the parts of the tail and the closing brace."""
+    if stream.at_word(*_TAIL):
+        hint = "`having`, `order`, `limit` and `offset` follow `return` in this order, once each"
+        stream.fail(f"`{stream.current.text}` is misplaced", stream.current.span, hint=hint)
+    advice = _AFTER_RETURN_ADVICE.get(stream.current.text.lower())
+    names = ", ".join(f"`{word}`" for word in _TAIL)
+    stream.unexpected(f"{names} or `}}`", "after the return", _TAIL, hint=advice)
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+_IN = "after `in`"
+_BEYOND_VALUES = frozenset({".", "(", *ARITHMETIC})
+
+
+def parse_write(stream: QueryStream) -> ast.WriteBody:
+    """Read the body of a query that starts with a statement."""
+    statements: list[ast.Statement] = []
+    while not stream.at_punct("}"):
+        statements.append(_statement(stream))
+    return ast.WriteBody(tuple(statements))
+
+
+def _statement(stream: QueryStream) -> ast.Statement:
+    word = stream.take_word(*_STATEMENT_WORDS)
+    if word is None:
+        hint = None
+        if stream.current.text.lower() in ("and", "or"):
+            hint = "`and` and `or`, in lowercase, join the tests of one `where`"
+        stream.unexpected(
+            "`insert`, `update`, `delete` or `}`",
+            "after the statement",
+            _STATEMENT_WORDS,
+            hint=hint,
+        )
+    name = stream.type_name(f"after `{word.text}`")
+    if word.text == "insert":
+        assignments = _assignments(stream, f"in `insert {name.text}`")
+        return ast.Insert(name.text, name.span, assignments, stream.span_from(word.start))
+    if word.text == "update":
+        stream.expect_word("set", where=f"after `update {name.text}`")
+        assignments = _assignments(stream, f"in `update {name.text}`")
+        where = _where(stream, "the assignments")
+        return ast.Update(name.text, name.span, assignments, where, stream.span_from(word.start))
+    where = _where(stream, f"`delete {name.text}`")
+    return ast.Delete(name.text, name.span, where, stream.span_from(word.start))
+
+
+# --- assignments ----------------------------------------------------------------------------------
+
+
+def _assignments(stream: QueryStream, where: str) -> tuple[ast.Pair, ...]:
+    return stream.one_or_more(_assignment, "an assignment", where)
+
+
+def _assignment(stream: QueryStream) -> ast.Pair:
+    hint = None
+    if stream.current.text in _BEYOND_VALUES:
+        hint = "a value is a literal, a parameter, `now()` or `null`; nothing is computed here"
+    name = stream.name("a property name or `}`", hint=hint)
+    if not stream.take_punct(":"):
+        hint = f"an assignment is written `{name.text}: value`"
+        stream.unexpected("`:`", f"after `{name.text}`", hint=hint)
+    value: ast.Expression
+    if stream.at_word("null"):
+        value = ast.NullLiteral(stream.advance().span)
+    else:
+        value = parse_value(stream, f"for `{name.text}`")
+    stream.take_punct(",")
+    return ast.Pair(name.text, name.span, value)
+
+
+# --- predicates -----------------------------------------------------------------------------------
+
+
+def _where(stream: QueryStream, after: str) -> ast.Predicate:
+    stream.expect_word("where", where=f"after {after}")
+    return _predicate(stream)
+
+
+def _predicate(stream: QueryStream) -> ast.Predicate:
+    return _joined(stream, "or", _conjunction)
+
+
+def _conjunction(stream: QueryStream) -> ast.Predicate:
+    return _joined(stream, "and", _test)
+
+
+def _joined(
+    stream: QueryStream,
+    word: Literal["and", "or"],
+    parse_operand: Callable[[QueryStream], ast.Predicate],
+) -> ast.Predicate:
+    """Read operands joined by ``word``; an operand joined by the same word is taken apart."""
+    start = stream.current.start
+    operands = [parse_operand(stream)]
+    while stream.take_word(word):
+        operands.append(parse_operand(stream))
+    if len(operands) == 1:
+        return operands[0]
+    flat: list[ast.Predicate] = []
+    for operand in operands:
+        if isinstance(operand, ast.BooleanPredicate) and operand.operator == word:
+            flat.extend(operand.operands)
+        else:
+            flat.append(operand)
+    return ast.BooleanPredicate(word, tuple(flat), stream.span_from(start))
+
+
+def _test(stream: QueryStream) -> ast.Predicate:
+    if stream.at_punct("("):
+        stream.enter()
+        stream.advance()
+        inner = _predicate(stream)
+        stream.expect_punct(")", "after the predicate")
+        stream.leave()
+        return inner
+    hint = None
+    if stream.at_kind(TokenKind.VAR):
+        hint = "`where` names a property of the type directly: `age > 3`"
+    name = stream.name("a property name", "in `where`", hint=hint)
+    operator = COMPARISONS.get(stream.current.text)
+    if operator is not None:
+        return _comparison(stream, name, operator)
+    if stream.take_word("in"):
+        values = stream.variable() if stream.at_kind(TokenKind.VAR) else parse_list(stream, _IN)
+        return ast.Membership(name.text, name.span, values, stream.span_from(name.start))
+    if not stream.at_word("is"):
+        _no_test(stream, name)
+    negated = parse_null_test(stream)
+    return ast.PropertyNullTest(name.text, name.span, negated, stream.span_from(name.start))
+
+
+def _comparison(
+    stream: QueryStream, name: Token, operator: ast.ComparisonOperator
+) -> ast.Comparison:
+    stream.advance()
+    if stream.at_word("null"):
+        hint = f"write `{name.text} is null` or `{name.text} is not null`"
+        stream.unexpected("a value", f"after `{operator}`", hint=hint)
+    value = parse_value(stream, f"after `{operator}`")
+    return ast.Comparison(name.text, name.span, operator, value, stream.span_from(name.start))
+
+
+def _no_test(stream: QueryStream, name: Token) -> NoReturn:
+    hint = stream.foreign_hint()
+    if stream.at_word("contains", "starts_with"):
+        hint = "`where` compares whole values only; find the keys with a read first"
+    elif name.text == "not":
+        hint = "there is no `not` in `where`: turn the comparison around, as in `!=`"
+    stream.unexpected("a comparison", f"after `{name.text}`", ("in", "is"), hint=hint)

@@ -76,7 +76,7 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterRows:
     """Keep the rows for which every predicate is true."""
 
     predicates: tuple[Expression, ...]
@@ -104,7 +104,7 @@ class Extend:
     introduces: tuple[str, ...]
 
 
-Step: TypeAlias = Scan | Expand | Filter | Exclude | Exists | Extend
+Step: TypeAlias = Scan | Expand | FilterRows | Exclude | Exists | Extend
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ RowCount: TypeAlias = int | ParameterValue
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class TypedParameter:
     """One declared parameter, in declaration order."""
 
     name: str
@@ -188,7 +188,7 @@ class ReadPlan:
     """A compiled read query."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[TypedParameter, ...]
     pattern: Pattern
     variables: tuple[BoundVariable, ...]
     rank: Rank | None
@@ -273,7 +273,7 @@ class MutationPlan:
     """A compiled write query: only inserts and updates, or only deletes."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[TypedParameter, ...]
     steps: tuple[MutationStep, ...]
     description: str | None = None
     instruction: str | None = None
@@ -289,4 +289,4 @@ class MutationPlan:
         return isinstance(self.steps[0], DeleteNodes | DeleteEdges)
 
 
-Plan: TypeAlias = ReadPlan | MutationPlan
+QueryPlan: TypeAlias = ReadPlan | MutationPlan

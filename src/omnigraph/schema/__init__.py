@@ -6,11 +6,11 @@ The path of a text, one module for each arrow::
     admission   SchemaDocument → AdmittedSchema   every rule, interfaces expanded
     shape       AdmittedSchema → SchemaShape      what it means, however it is written
     identity    SchemaShape → SchemaIR            stable ids, kept across renames
-    projection  SchemaIR → Catalog                what the other rooms ask
-    migration   two SchemaIRs → MigrationPlan     the way from one to the other
+    compile     SchemaIR → Catalog                what the other rooms read
+    migration   two SchemaIRs → MigrationPlan     the steps from one to the other
     contract    source, SchemaIR ↔ three texts    what a root persists
 
-Ways in: `compile.compile_schema`, `migration.plan_change`, `contract.open_contract` and
-`lint.lint_schema`. They are not re-exported here: most of the product only needs `catalog`, and
-importing a package should not load what it does not use.
+Entry points: `compile.compile_schema`, `compile.lint_schema`, `migration.plan_change` and
+`contract.open_contract`. They are not re-exported here: most of the product only needs `catalog`,
+and importing a package should not load what it does not use.
 """

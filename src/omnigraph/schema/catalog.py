@@ -1,16 +1,23 @@
-"""The runtime catalog: an accepted schema, ready to be asked questions.
+"""The runtime catalog: types of an accepted schema, as queries, validation and storage read them.
 
-Queries, validation and storage read this; only the accepted IR (`schema.identity`) creates it.
+`schema.compile` creates it from the accepted IR.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.model.types import ValueType
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.upkeep import IndexSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 LiteralValue = str | int | float | bool
 """A literal written in a schema."""
@@ -172,3 +179,77 @@ class Catalog:
 
 def _table_path(directory: str, type_id: int, incarnation_id: int) -> str:
     return f"{directory}/{type_id:016x}-{incarnation_id:016x}"
+
+
+# --- canonical JSON -------------------------------------------------------------------------------
+
+
+def canonical_json(value: Any) -> str:
+    """Compact JSON with sorted members; equal values have equal texts, and only they do.
+
+    >>> canonical_json({"b": 1.0, "a": "é"})
+    '{"a":"é","b":1.0}'
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def sha256_of(text: str) -> str:
+    """`sha256:` and the hexadecimal digest of a text's UTF-8 bytes."""
+    return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def annotation_json(annotation: Annotation) -> dict[str, Any]:
+    """An annotation as JSON: `name`, `value` and, when it has options, `kwargs`."""
+    form: dict[str, Any] = {"name": annotation.name, "value": annotation.value}
+    if annotation.options:
+        form["kwargs"] = dict(annotation.options)
+    return form
+
+
+def annotation_key(annotation: Annotation) -> tuple[str, str]:
+    """What annotations are sorted and compared by: the name, then all of it.
+
+    The objects cannot be compared: in Python `True`, `1` and `1.0` are equal, in a schema they are
+    three different values.
+    """
+    return annotation.name, canonical_json(annotation_json(annotation))
+
+
+# --- tables and indexes ---------------------------------------------------------------------------
+
+
+def declared_indexes(type: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """The indexes a type asks for: ids and endpoints first, then properties by name.
+
+    Declarations over several properties, and those of edges, ask for none. Whether an index exists
+    never changes what a query returns.
+    """
+    if isinstance(type, EdgeType):
+        return tuple(IndexSpec(column, "btree") for column in ("id", "src", "dst"))
+    declared = {group[0] for group in (type.key, *type.indexes) if len(group) == 1}
+    specs = [IndexSpec("id", "btree")]
+    for name in sorted(declared):
+        specs += _of_property(name, type.properties[name].type, is_key=type.key == (name,))
+    return tuple(specs)
+
+
+def _of_property(name: str, type: ValueType, *, is_key: bool) -> list[IndexSpec]:
+    if type.is_list or type.is_blob:
+        return []
+    if type.is_vector:
+        return [IndexSpec(name, "vector")]
+    if type.scalar is not Scalar.STRING or type.enum_values is not None:
+        return [IndexSpec(name, "btree")]
+    text = IndexSpec(name, "inverted")
+    # A key is mostly looked up by its whole value, for which an index of words is no help.
+    return [IndexSpec(name, "btree"), text] if is_key else [text]
+
+
+def table_schema(type: NodeType | EdgeType) -> pa.Schema:
+    """The Arrow schema of a type's table."""
+    from omnigraph.model.arrow import edge_schema, node_schema
+
+    columns = [(prop.name, prop.type, prop.property_id) for prop in type.properties.values()]
+    return node_schema(columns) if isinstance(type, NodeType) else edge_schema(columns)

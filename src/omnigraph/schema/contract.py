@@ -1,7 +1,7 @@
-"""The three objects in which a root keeps its accepted schema, and how they vouch for each other.
+"""The three objects in which a root keeps its accepted schema, and their verification.
 
-The source is what people read and edit, the IR is the authority for ids, and the state record ties
-the two together by their hashes. This module turns them into texts and back; it does no I/O.
+The source is what people read and edit, the IR is the authority for ids, and the state record holds
+the hashes of both. This module turns them into texts and back; it does no I/O.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from functools import lru_cache
 
 from omnigraph.errors import CompileError, SchemaContractError
 from omnigraph.schema.admission import admit
-from omnigraph.schema.canonical import canonical_json, sha256_of
-from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.decoding import read_ir, read_json_object
-from omnigraph.schema.encoding import ir_hash, ir_text, shape_hash
-from omnigraph.schema.ir import OFFLINE_DOMAIN, SchemaIR
+from omnigraph.schema.catalog import Catalog, canonical_json, sha256_of
+from omnigraph.schema.compile import project
+from omnigraph.schema.encoding import ir_hash, ir_text, read_ir, read_json_object, shape_hash
 from omnigraph.schema.parser import parse_schema
-from omnigraph.schema.projection import project
-from omnigraph.schema.shape import shape_of
+from omnigraph.schema.shape import OFFLINE_DOMAIN, SchemaIR, shape_of
 
 SOURCE_OBJECT = "_schema.pg"
 IR_OBJECT = "_schema.ir.json"
@@ -37,7 +34,7 @@ class SchemaContract:
     state: str
 
     def objects(self) -> dict[str, str]:
-        """The texts by object name, the state record last: it vouches for the others."""
+        """The texts by object name, the state record last: it holds the hashes."""
         return {SOURCE_OBJECT: self.source, IR_OBJECT: self.ir, STATE_OBJECT: self.state}
 
 

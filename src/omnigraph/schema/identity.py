@@ -14,22 +14,22 @@ from typing import Literal, TypeVar
 
 from omnigraph.errors import IdentityError, Position
 from omnigraph.schema.admission import AdmittedSchema
-from omnigraph.schema.admission.annotations import annotation_named
-from omnigraph.schema.admission.effective import Properties
-from omnigraph.schema.admission.report import Report
 from omnigraph.schema.ast import AnnotationExpr
-from omnigraph.schema.ir import (
+from omnigraph.schema.effective import Properties, Report
+from omnigraph.schema.rules import annotation_named
+from omnigraph.schema.shape import (
     IDENTITY_ID_MAX,
     TYPE_KINDS,
     PropertyRef,
     SchemaIds,
     SchemaIR,
+    SchemaShape,
     TypeRef,
     TypeShape,
     checked_domain,
+    shape_of,
     types_of,
 )
-from omnigraph.schema.shape import SchemaShape, shape_of
 from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
 

@@ -7,30 +7,54 @@ Declarations are compared by id; names are only what a step calls them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omnigraph.errors import SchemaContractError, UnsupportedSchemaChange
-from omnigraph.schema import codes
-from omnigraph.schema.catalog import TypeKind
-from omnigraph.schema.changes import classify_annotations, metadata_of
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.schema.ast import ColumnsKind
+from omnigraph.schema.catalog import Annotation, Range, TypeKind, annotation_key
 from omnigraph.schema.compile import CompiledSchema, compile_schema
 from omnigraph.schema.encoding import ir_text
-from omnigraph.schema.ir import TYPE_KINDS, SchemaIR, TypeShape, types_of
-from omnigraph.schema.property_plan import plan_properties
-from omnigraph.schema.shape import EdgeShape, NodeShape
+from omnigraph.schema.rules import EDGE_ENDS, METADATA
+from omnigraph.schema.shape import (
+    TYPE_KINDS,
+    ColumnsShape,
+    ConstraintShape,
+    EdgeShape,
+    InterfaceShape,
+    NodeShape,
+    PropertyShape,
+    SchemaIR,
+    TypeShape,
+    types_of,
+)
 from omnigraph.schema.steps import (
+    DROP_EDGE_TYPE,
+    DROP_NODE_TYPE,
+    DROP_PROPERTY,
+    REQUIRED_WITHOUT_DEFAULT,
+    TYPE_CHANGE,
+    AddConstraint,
+    AddProperty,
     AddType,
     DropMode,
+    DropProperty,
     DropType,
+    ExtendEnum,
+    IndexConstraint,
+    LintCode,
+    RenameProperty,
     RenameType,
     Step,
     StepWriter,
     UnsupportedChange,
+    UpdatePropertyMetadata,
     UpdateTypeMetadata,
+    WidenProperty,
 )
-from omnigraph.schema.type_view import TypeView
 from omnigraph.syntax.source import Source
 
 
@@ -125,7 +149,7 @@ class _Planner:
                     f"interface:{name}", f"removing interface '{name}' is not supported"
                 )
             else:
-                code = codes.DROP_NODE_TYPE if kind == "node" else codes.DROP_EDGE_TYPE
+                code = DROP_NODE_TYPE if kind == "node" else DROP_EDGE_TYPE
                 self.out.add(DropType(kind, name, self._mode, code.code))
 
     def _plan_type(self, kind: TypeKind, old: TypeShape, new: TypeShape) -> None:
@@ -178,3 +202,319 @@ class _Planner:
 
 def _by_type_id(ir: SchemaIR, kind: TypeKind) -> dict[int, TypeShape]:
     return {ir.ids.types[ref]: shape for ref, shape in types_of(ir.shape).items() if ref[0] == kind}
+
+
+# --- one type across two schemas ------------------------------------------------------------------
+
+
+ConstraintKey = tuple[str, frozenset[int | str], tuple[Any, ...]]
+"""A constraint without names: its kind, the ids of its columns, and its other arguments."""
+
+
+class TypeView:
+    """One type of one schema with its parts by id, to compare two versions across renames."""
+
+    def __init__(self, ir: SchemaIR, kind: TypeKind, shape: TypeShape) -> None:
+        self._ids = ir.ids.properties
+        self._shape = shape
+        self.kind = kind
+        self.name = shape.name
+        self.properties = {self._id(prop.name): prop for prop in shape.properties}
+        self.key: set[int] = set()
+        """The properties of the key, by id."""
+        self._own: dict[str, set[ColumnsKind]] = {
+            prop.name: set(prop.constraints) for prop in shape.properties
+        }
+        for constraint in self._constraints:
+            if not isinstance(constraint, ColumnsShape):
+                continue
+            if constraint.kind == "key":
+                self.key.update(map(self._id, constraint.columns))
+            if len(constraint.columns) == 1 and constraint.columns[0] in self._own:
+                self._own[constraint.columns[0]].add(constraint.kind)
+
+    def _id(self, name: str) -> int:
+        return self._ids[self.kind, self.name, name]
+
+    def embed(self, prop: PropertyShape) -> tuple[int | None, str | None] | None:
+        """Source by id and model of an `@embed`: renaming the source is no change.
+
+        An interface may name a source that only its nodes have. It counts as unknown here; the
+        nodes are compared as well, and they know it.
+        """
+        if prop.embed is None:
+            return None
+        source = self._ids.get((self.kind, self.name, prop.embed.source))
+        return source, prop.embed.model
+
+    def links(self, prop: PropertyShape) -> frozenset[int]:
+        """The interface properties this one satisfies."""
+        return frozenset(self._ids["interface", name, prop.name] for name in prop.satisfies)
+
+    def own_constraints(self, property_id: int) -> set[ColumnsKind]:
+        """`@key`, `@unique` and `@index` over one property alone."""
+        return self._own[self.properties[property_id].name]
+
+    def constraints(self, apart_from: Iterable[int]) -> dict[ConstraintKey, ConstraintShape]:
+        """The constraints of the type, without those over one of these properties alone."""
+        alone = {(self.properties[property_id].name,) for property_id in apart_from}
+        return {
+            self._constraint_key(constraint): constraint
+            for constraint in self._constraints
+            if not (isinstance(constraint, ColumnsShape) and constraint.columns in alone)
+        }
+
+    @property
+    def _constraints(self) -> tuple[ConstraintShape, ...]:
+        return () if isinstance(self._shape, InterfaceShape) else self._shape.constraints
+
+    def _constraint_key(self, constraint: ConstraintShape) -> ConstraintKey:
+        if isinstance(constraint, ColumnsShape):
+            columns = frozenset(
+                column if self.kind == "edge" and column in EDGE_ENDS else self._id(column)
+                for column in constraint.columns
+            )
+            return constraint.kind, columns, ()
+        target: frozenset[int | str] = frozenset({self._id(constraint.property)})
+        if isinstance(constraint, Range):
+            return "range", target, (constraint.minimum, constraint.maximum)
+        return "check", target, (constraint.pattern,)
+
+
+# --- properties and constraints of a type ---------------------------------------------------------
+
+
+def plan_properties(old: TypeView, new: TypeView, mode: DropMode, out: StepWriter) -> None:
+    """Write the steps for the properties of a type by name, then the dropped ones, then the
+    constraints that are not about a single property."""
+    _PropertyPlanner(old, new, out).plan(mode)
+
+
+class _PropertyPlanner:
+    def __init__(self, old: TypeView, new: TypeView, out: StepWriter) -> None:
+        self._old = old
+        self._new = new
+        self._out = out
+        self._kind = new.kind
+        self._owner = new.name
+
+    def plan(self, mode: DropMode) -> None:
+        old, new = self._old.properties, self._new.properties
+        for property_id, prop in sorted(new.items(), key=lambda entry: entry[1].name):
+            if property_id in old:
+                self._plan_property(property_id, old[property_id], prop)
+            else:
+                self._plan_new(prop)
+        # An interface holds no data, so that dropping its property destroys none.
+        code = None if self._kind == "interface" else DROP_PROPERTY.code
+        for name in sorted(prop.name for pid, prop in old.items() if pid not in new):
+            self._out.add(DropProperty(self._kind, self._owner, name, mode, code))
+        self._plan_constraints()
+
+    def _refuse(self, prop: PropertyShape, reason: str, code: LintCode | None = None) -> None:
+        self._out.refuse(f"{self._kind}:{self._owner}.{prop.name}", reason, code)
+
+    # --- properties ------------------------------------------------------------------------------
+
+    def _plan_new(self, prop: PropertyShape) -> None:
+        if prop.type.nullable or prop.default is not None:
+            self._out.add(AddProperty(self._kind, self._owner, prop.name, prop.type, prop.default))
+        else:
+            self._refuse(
+                prop,
+                f"adding required property '{self._owner}.{prop.name}' requires a backfill; "
+                "make it nullable or give it a @default",
+                REQUIRED_WITHOUT_DEFAULT,
+            )
+
+    def _plan_property(self, property_id: int, old: PropertyShape, new: PropertyShape) -> None:
+        where = f"'{self._owner}.{new.name}'"
+        if old.name != new.name:
+            self._out.add(RenameProperty(self._kind, self._owner, old.name, new.name))
+        self._plan_type(property_id, old, new)
+        if self._old.embed(old) != self._new.embed(new):
+            self._refuse(
+                new,
+                f"changing @embed source or model of {where} is not supported: "
+                "stored vectors would no longer be what the schema says",
+            )
+        self._plan_own_constraints(property_id, new)
+        if old.is_direct != new.is_direct:
+            self._refuse(
+                new,
+                f"changing declaration provenance of {where} is not supported: "
+                "an interface supplies it on one side, the type itself on the other",
+            )
+        if self._old.links(old) != self._new.links(new):
+            self._refuse(new, f"changing interface satisfaction links of {where} is not supported")
+        self._plan_metadata(old, new)
+
+    def _plan_type(self, property_id: int, old: PropertyShape, new: PropertyShape) -> None:
+        if old.type == new.type:
+            return
+        change = classify_type(old.type, new.type, is_key=property_id in self._old.key)
+        if isinstance(change, str):
+            self._refuse(
+                new,
+                f"changing property type for '{self._owner}.{new.name}' from {old.type} "
+                f"to {new.type} is not supported: {change}",
+                TYPE_CHANGE,
+            )
+            return
+        if change.added_values:
+            self._out.add(ExtendEnum(self._kind, self._owner, new.name, change.added_values))
+        if change.widened is not None:
+            self._out.add(WidenProperty(self._kind, self._owner, new.name, *change.widened))
+
+    def _plan_metadata(self, old: PropertyShape, new: PropertyShape) -> None:
+        before, after = with_default(old), with_default(new)
+        change = classify_annotations(before, after)
+        if change == "other":
+            self._refuse(
+                new,
+                "changing annotations beyond @description and @default "
+                f"on '{self._owner}.{new.name}' is not supported",
+            )
+        elif change == "metadata":
+            self._out.add(
+                UpdatePropertyMetadata(self._kind, self._owner, new.name, metadata_of(after))
+            )
+
+    # --- constraints -----------------------------------------------------------------------------
+
+    def _plan_own_constraints(self, property_id: int, prop: PropertyShape) -> None:
+        """Constraints over one property alone, wherever they are written."""
+        old = self._old.own_constraints(property_id)
+        new = self._new.own_constraints(property_id)
+        removed = ", ".join(f"@{kind}" for kind in sorted(old - new))
+        if removed:
+            self._refuse(
+                prop,
+                f"removing property constraints from '{self._owner}.{prop.name}' ({removed}) "
+                f"is not supported, like removing constraints from '{self._owner}' at all",
+            )
+        for kind in sorted(new - old):
+            if kind == "index":
+                self._add_index((prop.name,))
+            else:
+                self._refuse(
+                    prop,
+                    f"adding constraint @{kind}({prop.name}) to '{self._owner}' is not supported: "
+                    f"adding a property-level @{kind} constraint needs stored values checked",
+                )
+
+    def _plan_constraints(self) -> None:
+        """The other constraints: over several columns, over new or dropped ones, and rules."""
+        surviving = self._old.properties.keys() & self._new.properties.keys()
+        old = self._old.constraints(apart_from=surviving)
+        new = self._new.constraints(apart_from=surviving)
+        entity = f"{self._kind}:{self._owner}"
+        removed = [constraint for key, constraint in old.items() if key not in new]
+        if removed:
+            self._out.refuse(
+                entity,
+                f"removing constraints from '{self._owner}' is not supported: "
+                + ", ".join(map(_written, removed)),
+            )
+        for key, constraint in new.items():
+            if key in old:
+                continue
+            if isinstance(constraint, ColumnsShape) and constraint.kind == "index":
+                self._add_index(constraint.columns)
+            else:
+                self._out.refuse(
+                    entity,
+                    f"adding constraint {_written(constraint)} to '{self._owner}' is not supported",
+                )
+
+    def _add_index(self, columns: tuple[str, ...]) -> None:
+        self._out.add(AddConstraint(self._kind, self._owner, IndexConstraint(columns)))
+
+
+def _written(constraint: ConstraintShape) -> str:
+    """A constraint as it is written in a schema."""
+    if isinstance(constraint, ColumnsShape):
+        return f"@{constraint.kind}({', '.join(constraint.columns)})"
+    if isinstance(constraint, Range):
+        low = "" if constraint.minimum is None else constraint.minimum
+        high = "" if constraint.maximum is None else constraint.maximum
+        return f"@range({constraint.property}, {low}..{high})"
+    return f'@check({constraint.property}, "{constraint.pattern}")'
+
+
+# --- kinds of change ------------------------------------------------------------------------------
+
+
+Annotations = tuple[Annotation, ...]
+AnnotationChange = Literal["none", "metadata", "other"]
+
+_WIDER = {Scalar.I32: Scalar.I64, Scalar.U32: Scalar.U64, Scalar.F32: Scalar.F64}
+"""Each type on the left fits into the one on the right without loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A supported change, in the order it happens: first the enum grows, then the type widens."""
+
+    added_values: tuple[str, ...] = ()
+    widened: tuple[ValueType, ValueType] | None = None
+
+
+def classify_type(old: ValueType, new: ValueType, *, is_key: bool) -> TypeChange | str:
+    """How to get from one type to another, or why that is not supported.
+
+    >>> from omnigraph.model.types import Scalar
+    >>> classify_type(ValueType(Scalar.I32), ValueType(Scalar.I64), is_key=True).widened is not None
+    True
+    """
+    added: tuple[str, ...] = ()
+    grown = old
+    if old.enum_values is not None and new.enum_values is not None:
+        removed = sorted(set(old.enum_values) - set(new.enum_values))
+        if removed:
+            return f"stored values could be among the removed ones: {', '.join(removed)}"
+        added = tuple(sorted(set(new.enum_values) - set(old.enum_values)))
+        grown = replace(old, enum_values=new.enum_values)
+    if grown == new:
+        return TypeChange(added)
+    if old.nullable and not new.nullable:
+        return "stored values could be null"
+    if not _is_lossless(grown.with_nullable(new.nullable), new):
+        return f"not every {old.with_nullable(False)} is kept as it is"
+    if is_key and old.scalar is Scalar.F32 and new.scalar is Scalar.F64:
+        # 0.1 is spelled 0.1 as F32 but 0.10000000149011612 as F64. Integers and enums keep theirs.
+        return "it is part of the key, and the ids of existing nodes would be spelled differently"
+    return TypeChange(added, (grown, new))
+
+
+def _is_lossless(old: ValueType, new: ValueType) -> bool:
+    if old == new:
+        return True
+    if old.is_list or new.is_list or new.enum_values is not None:
+        return False
+    if old.enum_values is not None:
+        return new.scalar is Scalar.STRING
+    return _WIDER.get(old.scalar) is new.scalar
+
+
+def classify_annotations(old: Annotations, new: Annotations) -> AnnotationChange:
+    """Whether annotations differ, and if so in more than metadata."""
+    before, after = set(map(annotation_key, old)), set(map(annotation_key, new))
+    if before == after:
+        return "none"
+    old_rest = before - set(map(annotation_key, metadata_of(old)))
+    new_rest = after - set(map(annotation_key, metadata_of(new)))
+    return "metadata" if old_rest == new_rest else "other"
+
+
+def metadata_of(annotations: Annotations) -> Annotations:
+    """The annotations a migration may change: text for readers, and defaults."""
+    return tuple(a for a in annotations if a.name in METADATA or a.name == "default")
+
+
+def with_default(prop: PropertyShape) -> Annotations:
+    """The annotations of a property with its default among them, where people write it."""
+    if prop.default is None:
+        return prop.annotations
+    default = Annotation("default", prop.default)
+    return tuple(sorted((*prop.annotations, default), key=annotation_key))

@@ -1,37 +1,140 @@
 """From `.pg` text to a `SchemaDocument`: recursive descent, one function per grammar rule.
 
 The parser knows the grammar and nothing else. Where a text cannot be parsed it says what was
-expected and, for the mistakes people make most, how to write it instead. This module reads
-declarations and their bodies; `parse_type` and `parse_annotation` read what stands in them.
+expected and, for the mistakes people make most, how to write it instead.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from omnigraph.errors import SchemaParseError
+from omnigraph.model.types import SCALAR_NAMES, Scalar
 from omnigraph.schema.ast import (
+    COLUMNS_KINDS,
     AnnotationExpr,
     CardinalityDecl,
+    CheckDecl,
+    ColumnsDecl,
+    ColumnsKind,
     ConstraintDecl,
     EdgeDecl,
     InterfaceDecl,
+    LiteralExpr,
     Name,
     NodeDecl,
+    NumberExpr,
+    OptionExpr,
     PropertyDecl,
+    RangeDecl,
     SchemaDocument,
+    TypeExpr,
 )
-from omnigraph.schema.parse_annotation import (
-    at_constraint,
-    parse_constraint,
-    parse_property_annotation,
-    parse_type_annotations,
-)
-from omnigraph.schema.parse_stream import SchemaStream
-from omnigraph.schema.parse_type import parse_type
 from omnigraph.syntax.source import Source, Span
-from omnigraph.syntax.tokens import TokenKind
+from omnigraph.syntax.tokens import Lexer, Token, TokenKind, TokenStream
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+NUMBER_CHARACTERS_MAX = 400
+"""Longest number a text may hold; Python refuses to convert much longer ones."""
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""Range of integer literals: whatever some integer type can hold."""
+NO_BOUND_HINT = "`*` is not a bound: leave it out, as in `1..`"
+
+# `*` is no part of the language; it is a token so that `1..*` gets a useful message.
+_PUNCTUATION = ["{", "}", "(", ")", "[", "]", ",", ":", "->", "@", "?", "..", "=", "-", "*"]
+_LEXER = Lexer(_PUNCTUATION, SchemaParseError)
+
+
+class SchemaStream(TokenStream):
+    """A cursor over one `.pg` text."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source, _LEXER, SchemaParseError)
+
+    def reject(self, message: str, *, at: Span | None = None, hint: str | None = None) -> NoReturn:
+        """Fail at a place, or at the token that is here."""
+        self.fail(message, at or self.current.span, hint=hint)
+
+    def literal(self, *, signed: bool = False) -> LiteralExpr | None:
+        """A string, number or truth value, if one is here."""
+        token = self.current
+        if token.kind is TokenKind.STRING:
+            self.advance()
+            return LiteralExpr(self.string_value(token), token.text, token.span)
+        if self.at_word("true", "false"):
+            self.advance()
+            return LiteralExpr(token.text == "true", token.text, token.span)
+        if signed or not self.at_punct("-"):
+            number = self.number()
+            if number is not None:
+                return LiteralExpr(number.value, number.text, number.span)
+        return None
+
+    def number(self) -> NumberExpr | None:
+        """An integer or float with an optional sign directly before it, if one is here."""
+        sign = self.current
+        negative = self.at_punct("-")
+        digits = self.peek() if negative else sign
+        if digits.kind not in (TokenKind.INT, TokenKind.FLOAT):
+            return None
+        if negative and digits.start != sign.end:
+            return None
+        if negative:
+            self.advance()
+        self.advance()
+        text = f"-{digits.text}" if negative else digits.text
+        number = self._converted(text, digits.kind, sign.span.to(digits.span))
+        if digits.kind is TokenKind.INT and not INTEGER_MIN <= number.value <= INTEGER_MAX:
+            self.reject(
+                f"integer {_shortened(text)} is out of range",
+                at=number.span,
+                hint=f"integers go from {INTEGER_MIN} to {INTEGER_MAX}; "
+                "a float is written with a point",
+            )
+        return number
+
+    def integer(self, what: str) -> NumberExpr:
+        """A whole number without a sign; ``what`` says what it is, should it be missing."""
+        if not self.at_kind(TokenKind.INT):
+            self.unexpected(what, hint=NO_BOUND_HINT if self.at_punct("*") else None)
+        token = self.advance()
+        return self._converted(token.text, token.kind, token.span)
+
+    def _converted(self, text: str, kind: TokenKind, span: Span) -> NumberExpr:
+        if len(text) > NUMBER_CHARACTERS_MAX:
+            self.reject(f"a number has more than {NUMBER_CHARACTERS_MAX} characters", at=span)
+        value: int | float = int(text) if kind is TokenKind.INT else float(text)
+        if not math.isfinite(value):
+            self.reject(f"number {_shortened(text)} is out of range", at=span)
+        return NumberExpr(value, text, span)
+
+    def name(self) -> Name:
+        """The word that is here."""
+        token = self.advance()
+        return Name(token.text, token.span)
+
+    def type_name(self, where: str) -> Name:
+        """The name of a type; ``where`` says at which place it is missing."""
+        if self.at_kind(TokenKind.TYPE):
+            return self.name()
+        hint = None
+        if self.at_kind(TokenKind.WORD):
+            word = self.current.text.lstrip("_")
+            hint = "type names start with an upper-case letter"
+            hint += f", as in `{word[0].upper()}{word[1:40]}`" if word[:1].isalpha() else ""
+        return self.unexpected(f"a type name {where}", hint=hint)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+# --- declarations ---------------------------------------------------------------------------------
 
 
 def parse_schema(origin: str | bytes | Path | Source) -> SchemaDocument:
@@ -184,3 +287,293 @@ def _property(tokens: SchemaStream, where: str) -> PropertyDecl:
         annotations.append(parse_property_annotation(tokens))
     end = annotations[-1].span if annotations else type_expr.span
     return PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+_ENUM_VALUE = re.compile(r"[A-Za-z0-9_-]+")
+
+_TYPE_WORDS = (*SCALAR_NAMES, Scalar.VECTOR.value, "enum")
+_FOREIGN_TYPE_HINTS = {
+    "int": "use `I32`, `I64`, `U32` or `U64`",
+    "integer": "use `I32`, `I64`, `U32` or `U64`",
+    "long": "use `I64`",
+    "float": "use `F32` or `F64`",
+    "double": "use `F64`",
+    "number": "use `F64`, or an integer type such as `I64`",
+    "text": "use `String`",
+    "boolean": "use `Bool`",
+    "timestamp": "use `DateTime`",
+    "bytes": "use `Blob`",
+    "uuid": "use `String`",
+}
+
+
+def parse_type(tokens: SchemaStream) -> TypeExpr:
+    """The type of a property, with the `?` behind it."""
+    start = tokens.current.span
+    if tokens.at_punct("["):
+        found = _list_type(tokens)
+    elif tokens.at_word("enum"):
+        found = _enum_type(tokens)
+    elif tokens.current.text == Scalar.VECTOR:
+        found = _vector_type(tokens)
+    else:
+        found = TypeExpr(_scalar(tokens, "a type"), start)
+    question = tokens.take_punct("?")
+    if question is None:
+        return found
+    return found._replace(nullable=True, span=start.to(question.span))
+
+
+def _scalar(tokens: SchemaStream, expected: str) -> Scalar:
+    word = tokens.current
+    if word.kind is TokenKind.TYPE and word.text in SCALAR_NAMES:
+        return Scalar(tokens.advance().text)
+    foreign = _FOREIGN_TYPE_HINTS.get(word.text.lower())
+    if foreign is not None:
+        tokens.unexpected(expected, hint=foreign)
+    return tokens.unexpected(expected, words=_TYPE_WORDS)
+
+
+def _list_type(tokens: SchemaStream) -> TypeExpr:
+    start = tokens.advance().span
+    if tokens.at_punct("[") or tokens.at_word("enum") or tokens.current.text == Scalar.VECTOR:
+        tokens.unexpected(
+            "a scalar type as the item of a list",
+            hint="there are no lists of lists, enums or vectors",
+        )
+    scalar = _scalar(tokens, "a scalar type as the item of a list")
+    if tokens.at_punct("?"):
+        tokens.unexpected("`]`", hint=f"items are never null; a list that may be is `[{scalar}]?`")
+    end = tokens.expect_punct("]", "after the item type").span
+    return TypeExpr(scalar, start.to(end), is_list=True)
+
+
+def _vector_type(tokens: SchemaStream) -> TypeExpr:
+    start = tokens.advance().span
+    tokens.expect_punct("(", "after `Vector`")
+    dimension = tokens.integer("the dimension of the vector")
+    end = tokens.expect_punct(")", "after the dimension").span
+    return TypeExpr(Scalar.VECTOR, start.to(end), dimension=dimension)
+
+
+def _enum_type(tokens: SchemaStream) -> TypeExpr:
+    start = tokens.advance().span
+    tokens.expect_punct("(", "after `enum`")
+    values = [_enum_value(tokens)]
+    while tokens.take_punct(","):
+        values.append(_enum_value(tokens))
+    end = tokens.expect_punct(")", "after the enum values").span
+    return TypeExpr(Scalar.STRING, start.to(end), enum_values=tuple(values))
+
+
+def _enum_value(tokens: SchemaStream) -> Name:
+    found = tokens.rescan(_ENUM_VALUE)
+    if found is None:
+        hint = None
+        if tokens.at_kind(TokenKind.STRING):
+            hint = "enum values are written without quotes"
+        tokens.unexpected("an enum value", hint=hint)
+    return Name(found.text, found.span)
+
+
+# --- constraints and annotations ------------------------------------------------------------------
+
+
+CONSTRAINT_NAMES = (*COLUMNS_KINDS, "range", "check")
+"""Followed by `(`, these open a body constraint wherever they stand inside a body."""
+
+_HEADER_CONSTRAINTS = {
+    ("node", False): "is only supported on node properties or as body constraint",
+    ("node", True): "is only supported as body constraint",
+    ("edge", False): "is not supported on edges",
+    ("edge", True): "constraint is not supported on edges",
+}
+"""What is said about a constraint in the header of a type; `True` for `@range` and `@check`."""
+
+_MISSING_VALUE = {
+    "embed": "requires a source property name",
+    "rename_from": "requires exactly one non-empty positional value",
+    "description": "requires a non-empty value",
+    "instruction": "requires a non-empty value",
+    "default": "requires a literal value",
+}
+"""What the annotations with a meaning say when their parentheses hold no positional value."""
+
+
+def at_constraint(tokens: SchemaStream) -> bool:
+    """At `@key(` and the like: a body constraint, even on the line of a property."""
+    word, opening = tokens.peek(1), tokens.peek(2)
+    return (
+        tokens.at_punct("@")
+        and word.text in CONSTRAINT_NAMES
+        and opening.kind is TokenKind.PUNCT
+        and opening.text == "("
+    )
+
+
+def parse_constraint(tokens: SchemaStream) -> ConstraintDecl:
+    """A constraint of a body, from its `@` on."""
+    start = tokens.advance().span
+    name = tokens.current
+    if name.text not in CONSTRAINT_NAMES:
+        tokens.unexpected(
+            "a constraint: `@key`, `@unique`, `@index`, `@range` or `@check`",
+            hint="annotations of a property follow its type; those of a node or edge "
+            "stand before its `{`",
+        )
+    tokens.advance()
+    opening = tokens.take_punct("(")
+    if name.text == "range":
+        return _range(tokens, start, opening)
+    if name.text == "check":
+        return _check(tokens, start, opening)
+    kind = next(kind for kind in COLUMNS_KINDS if kind == name.text)
+    return _columns(tokens, kind, start, opening)
+
+
+def _columns(
+    tokens: SchemaStream, kind: ColumnsKind, start: Span, opening: Token | None
+) -> ColumnsDecl:
+    columns: list[Name] = []
+    more = opening is not None
+    while more and tokens.at_kind(TokenKind.WORD):
+        columns.append(tokens.name())
+        more = tokens.take_punct(",") is not None
+    if more or opening is None:
+        tokens.reject(
+            f"expected property name in constraint @{kind}, found {tokens.current.describe()}",
+            hint=f"write `@{kind}(first, second)`",
+        )
+    end = tokens.expect_punct(")", f"after the columns of `@{kind}`").span
+    return ColumnsDecl(kind, tuple(columns), start.to(end))
+
+
+def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> RangeDecl:
+    minimum = maximum = None
+    named = opening is not None and tokens.at_kind(TokenKind.WORD)
+    name = tokens.name() if named else None
+    if name is not None and tokens.take_punct(","):
+        minimum = tokens.number()
+        if minimum is not None or tokens.at_punct(".."):
+            tokens.expect_punct("..", "after the lower bound of `@range`")
+            maximum = tokens.number()
+    if name is None or (minimum is None and maximum is None):
+        tokens.reject(
+            f"@range requires property name and bounds, found {tokens.current.describe()}",
+            hint="write `@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`",
+        )
+    if tokens.at_punct("*"):
+        tokens.unexpected("a number or `)`", hint=NO_BOUND_HINT)
+    end = tokens.expect_punct(")", "after the bounds of `@range`").span
+    return RangeDecl(name, minimum, maximum, start.to(end))
+
+
+def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> CheckDecl:
+    pattern = None
+    named = opening is not None and tokens.at_kind(TokenKind.WORD)
+    name = tokens.name() if named else None
+    if name is not None and tokens.take_punct(",") and tokens.at_kind(TokenKind.STRING):
+        pattern = tokens.literal()
+    if name is None or pattern is None:
+        tokens.reject(
+            f"@check requires property name and pattern, found {tokens.current.describe()}",
+            hint='write `@check(code, "^[A-Z]+$")`',
+        )
+    end = tokens.expect_punct(")", "after the pattern of `@check`").span
+    return CheckDecl(name, pattern, start.to(end))
+
+
+def parse_type_annotations(
+    tokens: SchemaStream, kind: Literal["node", "edge"], owner: Name
+) -> tuple[AnnotationExpr, ...]:
+    """Annotations in the header of a node or edge; constraints do not belong there."""
+    found: list[AnnotationExpr] = []
+    while tokens.at_punct("@"):
+        word = tokens.peek()
+        span = tokens.current.span.to(word.span)
+        if word.text in (*CONSTRAINT_NAMES, "embed"):
+            place = _HEADER_CONSTRAINTS[kind, word.text in ("range", "check")]
+            tokens.reject(f"@{word.text} {place} ({kind} {owner.text})", at=span)
+        if word.text == "card":
+            _misplaced_card(tokens, span)
+        found.append(_annotation(tokens))
+    return tuple(found)
+
+
+def parse_property_annotation(tokens: SchemaStream) -> AnnotationExpr:
+    """An annotation behind the type of a property, from its `@` on."""
+    word = tokens.peek()
+    span = tokens.current.span.to(word.span)
+    if word.text == "range":
+        tokens.reject(
+            "@range requires property name and bounds",
+            at=span,
+            hint="write it as a constraint of the body: `@range(age, 0..150)`",
+        )
+    if word.text == "check":
+        tokens.reject(
+            "@check requires property name and pattern",
+            at=span,
+            hint='write it as a constraint of the body: `@check(code, "^[A-Z]+$")`',
+        )
+    if word.text == "card":
+        _misplaced_card(tokens, span)
+    return _annotation(tokens)
+
+
+def _misplaced_card(tokens: SchemaStream, span: Span) -> NoReturn:
+    tokens.reject(
+        "@card is only supported on edges, directly after the target type",
+        at=span,
+        hint="write `edge Owns: Person -> Car @card(0..4)`",
+    )
+
+
+def _annotation(tokens: SchemaStream) -> AnnotationExpr:
+    at = tokens.advance().span
+    word = tokens.expect_kind(TokenKind.WORD, "the name of an annotation", "after `@`")
+    name = Name(word.text, at.to(word.span))
+    if not tokens.take_punct("("):
+        return AnnotationExpr(name, None, (), name.span)
+    value = _annotation_value(tokens, name)
+    options: dict[str, OptionExpr] = {}
+    while tokens.take_punct(","):
+        option = _option(tokens, name)
+        if option.name.text in options:
+            tokens.reject(
+                f"@{name.text} repeats the option '{option.name.text}'", at=option.name.span
+            )
+        options[option.name.text] = option
+    end = tokens.expect_punct(")", f"after the arguments of `@{name.text}`").span
+    return AnnotationExpr(name, value, tuple(options.values()), name.span.to(end))
+
+
+def _annotation_value(tokens: SchemaStream, annotation: Name) -> LiteralExpr:
+    """The positional argument: a literal or an identifier."""
+    missing = tokens.at_punct(")") or (tokens.at_kind(TokenKind.WORD) and tokens.peek().text == "=")
+    if missing and annotation.text in _MISSING_VALUE:
+        tokens.reject(f"@{annotation.text} {_MISSING_VALUE[annotation.text]}")
+    literal = tokens.literal(signed=annotation.text == "default")
+    if literal is not None:
+        return literal
+    if tokens.at_kind(TokenKind.WORD):
+        word = tokens.advance()
+        return LiteralExpr(word.text, word.text, word.span, is_identifier=True)
+    hint = None
+    if tokens.at_kind(TokenKind.TYPE):
+        hint = f'write it as a string: `"{tokens.current.text}"`'
+    return tokens.unexpected(f"a value for `@{annotation.text}`", hint=hint)
+
+
+def _option(tokens: SchemaStream, annotation: Name) -> OptionExpr:
+    what = f"an option of `@{annotation.text}`, as in `name=value`"
+    word = tokens.expect_kind(TokenKind.WORD, what)
+    name = Name(word.text, word.span)
+    tokens.expect_punct("=", f"after option `{name.text}`")
+    value = tokens.literal()
+    if value is None:
+        tokens.unexpected(f"a literal as the value of option `{name.text}`")
+    return OptionExpr(name, value)

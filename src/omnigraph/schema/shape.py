@@ -1,29 +1,50 @@
-"""The shape of a schema: its canonical meaning, with no identity and no trace of its spelling.
+"""The shape of a schema, and the accepted IR: a shape with the ids of its declarations.
 
-Two texts with the same shape mean the same schema. Everything is sorted and free of repetitions;
-comments, order and `@rename_from` are gone, and a bare `@index` on a property is the same as
-`@index(property)` in the body.
+A shape is the canonical meaning of a text. Everything is sorted and free of repetitions; comments,
+order and `@rename_from` are left out, and a bare `@index` on a property is the same as
+`@index(property)` in the body. Two texts with the same shape mean the same schema.
+
+Ids outlive names: a rename changes the shape and keeps the ids, and a dropped declaration that
+comes back under its old name gets new ones. Types, properties and table incarnations share one
+counter, so no number is used twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
+from omnigraph.errors import SchemaContractError
+from omnigraph.model.ids import is_ulid
 from omnigraph.model.types import ValueType
 from omnigraph.schema.admission import AdmittedSchema
-from omnigraph.schema.admission.annotations import annotation_named, embed_of
-from omnigraph.schema.admission.constraints import column_constraints, columns_of, range_of
-from omnigraph.schema.admission.defaults import converted_default
-from omnigraph.schema.admission.effective import (
+from omnigraph.schema.ast import COLUMNS_KINDS, AnnotationExpr, CheckDecl, ColumnsKind, RangeDecl
+from omnigraph.schema.catalog import (
+    Annotation,
+    Cardinality,
+    Check,
+    Embed,
+    LiteralValue,
+    Range,
+    TypeKind,
+    annotation_key,
+)
+from omnigraph.schema.effective import (
     EffectiveEdge,
     EffectiveNode,
     EffectiveProperty,
     Properties,
     as_annotation,
 )
-from omnigraph.schema.ast import COLUMNS_KINDS, AnnotationExpr, CheckDecl, ColumnsKind, RangeDecl
-from omnigraph.schema.canonical import annotation_key
-from omnigraph.schema.catalog import Annotation, Cardinality, Check, Embed, LiteralValue, Range
+from omnigraph.schema.rules import (
+    annotation_named,
+    column_constraints,
+    columns_of,
+    converted_default,
+    embed_of,
+    range_of,
+)
 
 _TYPED_ANNOTATIONS = frozenset({*COLUMNS_KINDS, "embed", "default", "rename_from"})
 """Annotations with a place of their own in the shape, or none at all."""
@@ -191,3 +212,66 @@ def _constraints(owner: EffectiveNode | EffectiveEdge) -> tuple[ConstraintShape,
         elif isinstance(rule, CheckDecl):
             found.add(Check(rule.property.text, str(rule.pattern.value)))
     return tuple(sorted(found, key=constraint_key))
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+IR_VERSION = 2
+IDENTITY_ID_MAX = 2**64 - 1
+"""Ids are unsigned 64-bit numbers; the largest is never handed out."""
+
+OFFLINE_DOMAIN = "0" * 26
+"""Stands for "no graph": ids of this domain must not be persisted."""
+
+TYPE_KINDS: tuple[TypeKind, ...] = get_args(TypeKind)
+"""In the order ids are handed out and plans are written."""
+
+TypeRef = tuple[TypeKind, str]
+"""A type by kind and name; a node and an edge may share a name."""
+PropertyRef = tuple[TypeKind, str, str]
+"""A property by the kind and name of its owner, and its own name."""
+TypeShape = InterfaceShape | NodeShape | EdgeShape
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIds:
+    """The ids of one schema, by the names its shape uses."""
+
+    types: Mapping[TypeRef, int]
+    properties: Mapping[PropertyRef, int]
+    incarnations: Mapping[TypeRef, int]
+    """Of tables, so of nodes and edges; an interface has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIR:
+    """One accepted schema: what it means, and which ids its declarations carry.
+
+    Whether two of them are the same is told by `encoding.ir_hash`: `==` takes `@x(1)` and
+    `@x(true)` for equal, as Python does.
+    """
+
+    domain: str
+    """ULID of the root whose ids these are; equal ids of two domains have nothing in common."""
+    next_identity_id: int
+    shape: SchemaShape
+    ids: SchemaIds
+
+
+def types_of(shape: SchemaShape) -> dict[TypeRef, TypeShape]:
+    """All types of a shape: interfaces, nodes, edges, each in byte order of name."""
+    found: dict[TypeRef, TypeShape] = {("interface", s.name): s for s in shape.interfaces}
+    found.update({("node", node.name): node for node in shape.nodes})
+    found.update({("edge", edge.name): edge for edge in shape.edges})
+    return found
+
+
+def checked_domain(domain: str) -> str:
+    """The domain itself, if it is a ULID in its canonical spelling."""
+    if not is_ulid(domain):
+        raise SchemaContractError(
+            f"'{domain[:40]}' is not a schema identity domain",
+            hint="a domain is a ULID: 26 upper-case characters, minted when a graph is created",
+        )
+    return domain

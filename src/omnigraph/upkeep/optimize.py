@@ -26,9 +26,8 @@ from omnigraph.model.upkeep import (
     OptimizeReceipt,
     PendingIndex,
 )
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage.compaction import fragment_count
 from omnigraph.storage.datasets import latest_version
 from omnigraph.storage.indexes import missing_indexes, why_not_buildable

@@ -28,9 +28,8 @@ from omnigraph.model.upkeep import (
     command_on,
 )
 from omnigraph.model.upkeep import KEEP_RECOMMENDED as KEPT
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.schema.index_intent import declared_indexes
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
 from omnigraph.storage.reader import SnapshotReader

@@ -33,7 +33,7 @@ class Match:
                 return self._where(step.predicates, ({**solution, step.variable: r} for r in rows))
             case plan.Expand():
                 return self._where(step.predicates, self._expand(step, solution))
-            case plan.Filter():
+            case plan.FilterRows():
                 return self._where(step.predicates, [solution])
             case plan.Exclude():
                 return [] if self.solutions(step.pattern, solution) else [solution]

@@ -88,7 +88,7 @@ def _expressions(read: plan.ReadPlan) -> Iterator[ex.Expression]:
 def _conditions(pattern: plan.Pattern) -> Iterator[ex.Expression]:
     for step in pattern.steps:
         match step:
-            case plan.Scan() | plan.Expand() | plan.Filter():
+            case plan.Scan() | plan.Expand() | plan.FilterRows():
                 yield from step.predicates
             case plan.Exclude() | plan.Extend():
                 yield from _conditions(step.pattern)

@@ -78,7 +78,7 @@ class Row:
                 return self.outputs[node.name]
             case ex.RoundToF32():
                 return _to_single(self.value(node.operand))
-            case ex.Arithmetic():
+            case ex.ArithmeticValue():
                 return _arithmetic(node, self.value(node.left), self.value(node.right))
             case ex.ScalarCall():
                 return _call(node, [self.value(argument) for argument in node.arguments])
@@ -126,7 +126,7 @@ def _to_single(value: Any) -> Any:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def _arithmetic(node: ex.Arithmetic, left: Any, right: Any) -> Any:
+def _arithmetic(node: ex.ArithmeticValue, left: Any, right: Any) -> Any:
     if _any_null(left, right) or (node.operator == "/" and right == 0):
         return None
     if node.type.scalar is Scalar.F64:

@@ -38,10 +38,10 @@ from omnigraph.commit.writer import interrupted
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import Conflict, OmnigraphError, RecoveryRequired
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.schema.catalog import table_schema
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, build_contract
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.steps import DropProperty, DropType
-from omnigraph.schema.table_schema import table_schema
 from omnigraph.storage.compaction import rewrite_everything
 from omnigraph.storage.datasets import (
     DatasetRef,

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.values import property_value
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.past_reader import TableToday

@@ -12,11 +12,10 @@ from functools import partial
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.effects.side_by_side import side_by_side
 from omnigraph.errors import SchemaContractError
-from omnigraph.schema.canonical import sha256_of
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, sha256_of
+from omnigraph.schema.compile import project
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
-from omnigraph.schema.decoding import read_ir
-from omnigraph.schema.projection import project
+from omnigraph.schema.encoding import read_ir
 from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX, past_schema_name
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity

@@ -22,7 +22,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind
 from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.query.evaluate.comparison import equal_members
+from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import EdgeType, NodeType
 
 EXEMPT = -1

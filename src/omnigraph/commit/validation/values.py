@@ -18,7 +18,7 @@ from omnigraph.model.floats import round_to_f32
 from omnigraph.model.merging import ConflictKind
 from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.query.evaluate.comparison import compare
+from omnigraph.query.kernels import compare
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, Range
 
 _F64 = ValueType(Scalar.F64)

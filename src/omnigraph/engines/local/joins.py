@@ -21,7 +21,7 @@ def join_keys(scan: PreparedStep, following: PreparedStep | None) -> Keys | None
     """The equalities by which a scan can be joined to the rows before it, if there are any."""
     if not isinstance(scan.step, plan.Scan) or following is None:
         return None
-    if not isinstance(following.step, plan.Filter):
+    if not isinstance(following.step, plan.FilterRows):
         return None
     variable = scan.step.variable
     keys = []

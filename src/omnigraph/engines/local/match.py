@@ -81,7 +81,7 @@ class Matcher:
                 return self._scan(one, step, frame, needed)
             case plan.Expand() as step:
                 return self._expand(step, frame, needed)
-            case plan.Filter() as step:
+            case plan.FilterRows() as step:
                 return self._where(step.predicates, frame, needed), "filter"
             case plan.Exclude():
                 mask = self._has_solution(one.patterns[0], frame)
@@ -129,7 +129,7 @@ class Matcher:
     ) -> Frame:
         """A scan and the equalities after it, by value instead of by pair."""
         assert isinstance(one.step, plan.Scan)
-        assert isinstance(following.step, plan.Filter)
+        assert isinstance(following.step, plan.FilterRows)
         slots, _ = scanned(self.session, one)
         new = Frame(len(slots), {one.step.variable: slots})
         left_values = FrameValues(self.session, frame)

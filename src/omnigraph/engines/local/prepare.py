@@ -283,9 +283,9 @@ class _Preparation:
             case plan.Expand():
                 predicates = tuple(map(self.rewritten, step.predicates))
                 return PreparedStep(replace(step, predicates=predicates), needed)
-            case plan.Filter():
+            case plan.FilterRows():
                 predicates = tuple(map(self.rewritten, step.predicates))
-                return PreparedStep(plan.Filter(predicates), needed)
+                return PreparedStep(plan.FilterRows(predicates), needed)
             case plan.Exclude():
                 return PreparedStep(step, needed, (self._pattern(step.pattern, frozenset()),))
             case plan.Exists():
@@ -304,7 +304,7 @@ class _Preparation:
                     read.add(step.target)
                 for predicate in step.predicates:
                     read |= self._reads(predicate)
-            case plan.Scan() | plan.Filter():
+            case plan.Scan() | plan.FilterRows():
                 for predicate in step.predicates:
                     read |= self._reads(predicate)
             case plan.Exclude() | plan.Exists() | plan.Extend():

@@ -12,7 +12,7 @@ from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
-from omnigraph.query.evaluate.comparison import Datum
+from omnigraph.query.kernels import Datum
 
 Floats = npt.NDArray[np.float64]
 

@@ -48,8 +48,7 @@ from omnigraph.model.text_columns import ids_from_texts, parsed_texts, values_fr
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
 from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
-from omnigraph.schema.catalog import EdgeType, NodeType, Property
-from omnigraph.schema.table_schema import table_schema
+from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
 
 _MEMBERS = {SRC: "from", DST: "to"}
 """What the columns of endpoints are called in records."""

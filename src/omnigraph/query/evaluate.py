@@ -1,9 +1,25 @@
-"""The walk over an expression tree."""
+"""Expressions over columns: what a typed expression is worth, for all rows at once.
+
+Everything that looks at one row at a time is computed here: comparisons, tests, arithmetic and
+scalar functions. Text search, ranking and aggregates need more than a row; an engine computes them
+and hands the outcome in as a column.
+
+The rules, beyond what the language says:
+
+- A predicate is two-valued: where a comparison has no answer because of a null, it is false.
+- Floats follow IEEE 754: a NaN is unequal to everything, itself included, so only `!=` holds for
+  it; the two zeros are equal; a sum or a product too large is an infinity.
+- Integers are exact. A result that does not fit I64 is an error, never a wrapped number.
+- `lower` and `upper` are the full case mapping of Unicode: `ß` becomes `SS`.
+- `round` goes by the digits a reader sees: 2.675 to two places is 2.68, although the float nearest
+  to 2.675 lies a little below it. Halves go away from zero.
+- A value that is the same for all rows may be a scalar; a caller with rows to filter asks `holds`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
@@ -16,10 +32,18 @@ from omnigraph.model.arrow import TIMESTAMP, arrow_type
 from omnigraph.model.temporal import to_utc_ms
 from omnigraph.model.types import ValueType
 from omnigraph.query import expressions as ex
-from omnigraph.query.evaluate.arithmetic import arithmetic
-from omnigraph.query.evaluate.comparison import Datum, compare
-from omnigraph.query.evaluate.containment import list_contains, text_contains, text_starts_with
-from omnigraph.query.evaluate.functions import call
+from omnigraph.query.ast import ScalarFunction
+from omnigraph.query.kernels import (
+    Datum,
+    absolute,
+    arithmetic,
+    compare,
+    list_contains,
+    rounded,
+    text_contains,
+    text_starts_with,
+    to_numeric,
+)
 
 ColumnExpression: TypeAlias = (
     ex.PropertyValue | ex.EntityId | ex.OutputValue | ex.PathNodes | ex.PathLength
@@ -108,7 +132,7 @@ class _Evaluation:
                 return self.columns(node)
             case ex.RoundToF32():
                 return pc.cast(self.value(node.operand), arrow_type(node.type), safe=False)
-            case ex.Arithmetic():
+            case ex.ArithmeticValue():
                 left, right = self.value(node.left), self.value(node.right)
                 return arithmetic(node.operator, left, right, node.type)
             case ex.ScalarCall():
@@ -141,3 +165,94 @@ class _Evaluation:
 
 def _scalar(value: object, type: ValueType) -> pa.Scalar:
     return pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(type))
+
+
+# --- scalar functions -----------------------------------------------------------------------------
+
+
+def call(function: ScalarFunction, arguments: Sequence[Datum], result: ValueType) -> Datum:
+    """The value of a scalar function; null for a null argument, except in `coalesce`."""
+    first = arguments[0]
+    match function:
+        case "lower":
+            return _map_case(first, pc.ascii_lower, str.lower)
+        case "upper":
+            return _map_case(first, pc.ascii_upper, str.upper)
+        case "length":
+            return _length(first)
+        case "abs":
+            return absolute(first, result)
+        case "round":
+            return rounded(first, arguments[1].as_py() if len(arguments) > 1 else 0, result)
+        case "date_part":
+            return date_part(first.as_py(), arguments[1])
+        case "coalesce":
+            return _coalesce(arguments, result)
+
+
+def _map_case(
+    texts: Datum, ascii_kernel: Callable[[Datum], Datum], convert: Callable[[str], str]
+) -> Datum:
+    """Arrow maps ASCII fast, and the rest one character to one, which is not what Unicode says."""
+    if isinstance(texts, pa.Scalar):
+        return pa.scalar(convert(texts.as_py()) if texts.is_valid else None, pa.string())
+    is_other = pc.invert(pc.string_is_ascii(texts))
+    if not pc.any(is_other).as_py():
+        return ascii_kernel(texts)
+    if isinstance(texts, pa.ChunkedArray):
+        texts, is_other = texts.combine_chunks(), is_other.combine_chunks()
+    is_other = is_other.fill_null(False)
+    converted = [convert(text) for text in texts.filter(is_other).to_pylist()]
+    return pc.replace_with_mask(ascii_kernel(texts), is_other, pa.array(converted, pa.string()))
+
+
+def _length(operand: Datum) -> Datum:
+    """Characters (code points) of a text, elements of a list."""
+    is_text = pa.types.is_string(operand.type) or pa.types.is_large_string(operand.type)
+    counted = pc.utf8_length(operand) if is_text else pc.list_value_length(operand)
+    return pc.cast(counted, pa.int64())
+
+
+def _coalesce(arguments: Sequence[Datum], result: ValueType) -> Datum:
+    chosen: Datum | None = None
+    for argument in arguments:
+        if chosen is not None:
+            # Only a value that is used has to fit the type of the result.
+            unused = pa.scalar(None, argument.type)
+            argument = pc.if_else(pc.is_null(chosen), argument, unused)  # noqa: PLW2901
+        if result.is_numeric:
+            converted = to_numeric(argument, result)
+        else:
+            converted = pc.cast(argument, arrow_type(result))
+        chosen = converted if chosen is None else pc.coalesce(chosen, converted)
+    if chosen is None:
+        raise InternalError("coalesce without arguments")
+    return chosen
+
+
+_DATE_PARTS: dict[str, Callable[[Datum], Datum]] = {
+    "year": pc.year,
+    "quarter": pc.quarter,
+    "month": pc.month,
+    "week": pc.iso_week,
+    "day": pc.day,
+    "weekday": lambda moments: pc.day_of_week(moments, count_from_zero=False, week_start=1),
+    "day_of_year": pc.day_of_year,
+    "hour": pc.hour,
+    "minute": pc.minute,
+    "second": pc.second,
+    "millisecond": pc.millisecond,
+}
+
+
+def date_part(part: str, moments: Datum) -> Datum:
+    """A field of a Date or DateTime, in UTC; weeks are ISO 8601 weeks, weekdays 1 to 7 from Monday.
+
+    >>> import datetime as dt
+    >>> date_part("week", pa.scalar(dt.date(2027, 1, 3))).as_py()
+    53
+    """
+    if pa.types.is_timestamp(moments.type):
+        # Without a zone Arrow needs no zone database, which small systems do not have.
+        moments = pc.cast(pc.cast(moments, pa.int64()), pa.timestamp("ms"))
+    return pc.cast(_DATE_PARTS[part](moments), pa.int64())

@@ -6,22 +6,18 @@ those that matter: around operands that bind less tightly.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import assert_never
 
-from omnigraph.model.temporal import format_date, format_datetime
 from omnigraph.query import ast
-
-_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+from omnigraph.query.explain import show_constant
 
 
 def print_expression(expression: ast.Expression) -> str:
     """One expression, on one line."""
     match expression:
         case ast.Literal():
-            return _constant(expression.value)
+            return show_constant(expression.value)
         case ast.ListLiteral():
             return f"[{_comma_separated(expression.items)}]"
         case ast.NullLiteral():
@@ -77,27 +73,3 @@ def _arithmetic_operand(operand: ast.Expression, at_least: int) -> str:
     text = print_expression(operand)
     loose = isinstance(operand, ast.Arithmetic) and _TIGHTNESS[operand.operator] < at_least
     return f"({text})" if loose else text
-
-
-def _constant(value: str | float | bool | dt.date) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return print_string(value)
-        case int():
-            return str(value)
-        case float():
-            digits = format(Decimal(repr(value)), "f")
-            return digits if "." in digits else f"{digits}.0"
-        case dt.datetime():
-            return f'datetime("{format_datetime(value)}")'
-        case dt.date():
-            return f'date("{format_date(value)}")'
-        case _:
-            assert_never(value)
-
-
-def print_string(text: str) -> str:
-    """A string in quotes."""
-    return f'"{text.translate(_ESCAPES)}"'

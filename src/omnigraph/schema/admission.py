@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.errors import CompileError
-from omnigraph.schema.admission.annotations import (
+from omnigraph.schema.ast import SchemaDocument
+from omnigraph.schema.effective import EffectiveSchema, Report, check_names, expand
+from omnigraph.schema.rules import (
+    check_default_form,
+    check_default_uses,
+    check_edge_constraints,
     check_embed,
+    check_node_constraints,
     check_property_annotations,
     check_type_annotations,
 )
-from omnigraph.schema.admission.constraints import check_edge_constraints, check_node_constraints
-from omnigraph.schema.admission.defaults import check_default_form, check_default_uses
-from omnigraph.schema.admission.effective import EffectiveSchema, expand
-from omnigraph.schema.admission.names import check_names
-from omnigraph.schema.admission.report import Report
-from omnigraph.schema.ast import SchemaDocument
 from omnigraph.syntax.source import Source
 
 __all__ = ["AdmittedSchema", "admit", "find_problems"]

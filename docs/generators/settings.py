@@ -15,8 +15,8 @@ from omnigraph.cli import addressing, operator_config, tokens
 from omnigraph.commit import change_set, leases, write_path, writer
 from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config, patience
-from omnigraph.engines.local import budget
-from omnigraph.engines.local.settings import TraversalSettings
+from omnigraph.engines.local import rows
+from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import engine
 from omnigraph.pipeline.spark import class_archive, session
 from omnigraph.server import admission, auth
@@ -134,9 +134,9 @@ SECTIONS = (
         "They change how fast an answer comes, never the answer.",
         (
             Setting(
-                budget.VARIABLE,
+                rows.CACHE_BYTES_VARIABLE,
                 "memory for tables that stay open between queries",
-                f"1/{budget.DEFAULT_SHARE} of the machine's or the container's",
+                f"1/{rows.CACHE_SHARE} of the machine's or the container's",
             ),
             Setting(
                 "OMNIGRAPH_TRAVERSAL_MODE",

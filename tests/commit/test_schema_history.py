@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.engines.local.settings import Mode
+from omnigraph.engines.local.tables import Mode
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
 from tests.engines.local.graphs import with_engine
 

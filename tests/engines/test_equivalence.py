@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import omnigraph as og
 from omnigraph.engines.local import last_hop
-from omnigraph.engines.local.text.analyser import tokens
+from omnigraph.engines.local.text_index import tokens
 from omnigraph.model.result import Result
 from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan

@@ -1,12 +1,11 @@
-"""What an engine is: it runs a typed plan over one pinned snapshot and gives Arrow rows.
+"""The contract of an engine: it runs a typed plan over one pinned snapshot and returns Arrow rows.
 
-All engines give the same rows for the same plan, parameters and snapshot, in the same order where
-the query asks for one. What differs is where the work happens.
+All engines return the same rows for the same plan, parameters and snapshot, in the same order where
+the query asks for one.
 
-What an engine returns has one column per item of ``plan.columns``, named after it and in that
-order. A value has the Arrow type of its model type, a list is an Arrow list, a vector a fixed-size
-list of floats, and `$x.*` a struct of the entity's columns, null where an optional match found
-nothing. Zero rows still have their columns.
+A result has one column per item of ``plan.columns``, in that order. A value has the Arrow type of
+its model type, a list is an Arrow list, a vector a fixed-size list of floats, and `$x.*` a struct
+of the entity's columns, null where an optional match found nothing. Zero rows still have columns.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Embed: TypeAlias = Callable[[Nearest, str], Sequence[float]]
 
 @dataclass(slots=True)
 class StepReport:
-    """What one step of a plan really did, for `--explain`."""
+    """How one step of a plan ran, for `--explain`."""
 
     step: str
     strategy: str
@@ -38,7 +37,7 @@ class StepReport:
 
 @dataclass(slots=True)
 class Trace:
-    """The reports of one execution, in the order the steps ran."""
+    """The step reports of one execution, in order."""
 
     steps: list[StepReport] = field(default_factory=list)
 
@@ -52,7 +51,7 @@ class Execution:
     """Bound parameters by name, in the form of `model.values`; a missing `?` parameter is None."""
     reader: SnapshotReader
     now: dt.datetime
-    """The one instant that `now()` means."""
+    """The value of `now()`."""
     embed: Embed
     trace: Trace | None = None
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import omnigraph as og
 from omnigraph.engines.local.engine import LocalEngine
-from omnigraph.engines.local.settings import Mode, TraversalSettings
+from omnigraph.engines.local.tables import Mode, TraversalSettings
 from omnigraph.storage.reader import SnapshotReader
 
 SCHEMA = """

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import budget as budget_module
-from omnigraph.engines.local.budget import VARIABLE, MemoryBudget, configured_limit
-from omnigraph.engines.local.settings import Mode
-from omnigraph.engines.local.tables import GraphMemory
+from omnigraph.engines.local import rows as budget_module
+from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget, configured_limit
+from omnigraph.engines.local.tables import GraphMemory, Mode
 from tests.engines.local.graphs import (
     city,
     knows,
@@ -105,17 +104,17 @@ def test_what_grows_is_counted_anew_and_not_forgotten():
 
 
 def test_the_limit_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(VARIABLE, "12345")
+    monkeypatch.setenv(CACHE_BYTES_VARIABLE, "12345")
     assert configured_limit() == 12345
     for nonsense in ("", "0", "-1", "much"):
-        monkeypatch.setenv(VARIABLE, nonsense)
+        monkeypatch.setenv(CACHE_BYTES_VARIABLE, nonsense)
         assert configured_limit() > 2**20
 
 
 def test_the_limit_is_a_share_of_what_a_container_may_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(CACHE_BYTES_VARIABLE, raising=False)
     newer, older = tmp_path / "memory.max", tmp_path / "limit_in_bytes"
     monkeypatch.setattr(budget_module, "CONTAINER_LIMITS", (newer, older))
     machine = configured_limit()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.codes import Coded, codes_of
+from omnigraph.engines.local.grouping import Coded, codes_of
 from tests.engines.local.columns import KINDS, LISTS, columns
 from tests.engines.local.examples import EXAMPLES
 from tests.support.reference.order import identity

@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engines.local import tables
 from omnigraph.engines.local.engine import LocalEngine
-from omnigraph.engines.local.settings import Mode, TraversalSettings
+from omnigraph.engines.local.tables import Mode, TraversalSettings
 from tests.engines.local.graphs import knows, load, new_graph, person, with_engine, write
 
 PEOPLE, DEGREE = 20, 5

@@ -11,10 +11,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engines.local import edges as edges_module
-from omnigraph.engines.local.budget import MemoryBudget
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.rows import RowView, TableRows
+from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import city, knows, lives, load, new_graph, person, reader_of, write
 from tests.engines.local.multigraphs import DIRECTIONS, Direction, slots_of
@@ -94,7 +93,7 @@ def assert_gives(
         assert found.tolist() == wanted_pairs
 
 
-def view_of(table: TableRows, reader: SnapshotReader, key: str) -> RowView:
+def view_of(table: TableVersions, reader: SnapshotReader, key: str) -> RowView:
     entry = reader.snapshot.table(key)
     return table.view(entry.ref, entry.version, reader.handle(key))
 
@@ -108,12 +107,12 @@ def test_cached_edges_give_the_rows_of_every_version(
     monkeypatch.setattr(edges_module, "CHANGED_SHARE_MAX", share)
     people = IdSpace()
     spaces = (people, people if key == "edge:Knows" else IdSpace())
-    rows = TableRows(MemoryBudget(10**9))
+    rows = TableVersions(MemoryBudget(10**9))
     readers = versions(graph)
     for reader in [*readers, *readers[::-1]]:
         edges = CachedEdges(view_of(rows, reader, key), *spaces)
         assert_gives(edges, spaces, stored(reader, key), key)
-        fresh = CachedEdges(view_of(TableRows(MemoryBudget(10**9)), reader, key), *spaces)
+        fresh = CachedEdges(view_of(TableVersions(MemoryBudget(10**9)), reader, key), *spaces)
         for direction in ("out", "in"):
             one, other = edges.adjacency(direction), fresh.adjacency(direction)
             assert one.neighbours.tolist() == other.neighbours.tolist()
@@ -125,7 +124,7 @@ def test_what_is_forgotten_while_it_is_needed_is_sorted_anew(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ):
     people = IdSpace()
-    rows = TableRows(MemoryBudget(10**9))
+    rows = TableVersions(MemoryBudget(10**9))
     CachedEdges(view_of(rows, reader_of(graph), "edge:Knows"), people, people).adjacency("out")
     load(graph, knows("p0", "p7"))
     real, lost = RowView.earlier_with, []
@@ -160,7 +159,7 @@ def test_edges_have_the_same_values_however_they_are_read(graph: og.Graph, direc
     people = IdSpace()
     slots = people.intern(pa.array(PEOPLE))
     cached = CachedEdges(
-        view_of(TableRows(MemoryBudget(10**9)), reader, "edge:Knows"), people, people
+        view_of(TableVersions(MemoryBudget(10**9)), reader, "edge:Knows"), people, people
     )
     fetched = FetchedEdges(reader, "edge:Knows", people, people, COLUMNS)
     found = []

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.fusion import K_DEFAULT, fused
+from omnigraph.engines.local.ranking import K_DEFAULT, fused
 
 
 def run(first: list[int], second: list[int], k: int = K_DEFAULT) -> tuple[list[int], list[float]]:

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engines.local.codes import Grouping
-from omnigraph.engines.local.grouping import _column, _total
-from omnigraph.engines.local.values import Floats, FrameValues
+from omnigraph.engines.local.bindings import BindingValues, Floats
+from omnigraph.engines.local.grouping import Grouping, _column, _total
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
@@ -41,7 +40,7 @@ class OneColumn:
         return self.values
 
     def floats(self, expression: ex.Expression) -> Floats | None:
-        return FrameValues.floats(cast(FrameValues, self), expression)
+        return BindingValues.floats(cast(BindingValues, self), expression)
 
 
 def aggregate(
@@ -58,7 +57,7 @@ def aggregate(
     sizes = np.bincount(numbers, minlength=count)
     firsts = np.zeros(count, np.int64)
     groups = Grouping(numbers, firsts, sizes)
-    made = _column(value, _total(value, cast(FrameValues, OneColumn(column)), groups, None))
+    made = _column(value, _total(value, cast(BindingValues, OneColumn(column)), groups, None))
     assert made.type == arrow_type(type)
     found: list[Any] = made.to_pylist()
     return found

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import ids
-from omnigraph.engines.local.hashing import Hashes, StringHash
-from omnigraph.engines.local.ids import ABSENT, IdSpace
+from omnigraph.engines.local.ids import ABSENT, Hashes, IdSpace, StringHash
 from tests.engines.local.examples import EXAMPLES, FEW
 
 names = st.text(alphabet="ab€𝄞", max_size=4)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local.settings import Mode
+from omnigraph.engines.local.tables import Mode
 from tests.engines.local.graphs import with_engine
 
 SCHEMA = """

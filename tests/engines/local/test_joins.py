@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.joins import matched_rows
+from omnigraph.engines.local.match import matched_rows
 from tests.engines.local.columns import KINDS, columns
 from tests.engines.local.examples import EXAMPLES
 

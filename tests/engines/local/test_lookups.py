@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.lookups import ValueIndex, can_index
+from omnigraph.engines.local.scan import ValueIndex, can_index
 from tests.engines.local.columns import KINDS, LISTS, Kind, columns
 from tests.engines.local.examples import EXAMPLES
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import ordering
+from omnigraph.engines.local import ranking
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.ordering import TieBreaker, ordered_rows, ranked_candidates
+from omnigraph.engines.local.ranking import TieBreaker, ordered_rows, ranked_candidates
 from tests.engines.local.columns import FLOATS, KINDS, LISTS, columns
 from tests.engines.local.examples import EXAMPLES
 from tests.support.reference.order import compare
@@ -27,7 +27,7 @@ EVERY = {**KINDS, **LISTS}
 def pruning(request: pytest.FixtureRequest) -> Iterator[None]:
     """Small columns as well as large ones are pruned, or none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordering, "_PRUNE_MIN", request.param)
+        patch.setattr(ranking, "_PRUNE_MIN", request.param)
         yield
 
 

@@ -15,10 +15,9 @@ import omnigraph as og
 from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.io_counters import measure
 from omnigraph.engines.local import rows as rows_module
-from omnigraph.engines.local.budget import MemoryBudget
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.nodes import slots_of_ids
-from omnigraph.engines.local.rows import RowView, TableRows
+from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import knows, load, new_graph, person, reader_of, write
 
@@ -28,7 +27,7 @@ TAGS = pa.list_(pa.field("item", pa.string()))
 PLENTY = 10**9
 
 
-def view_of(table: TableRows, reader: SnapshotReader, key: str = PERSON) -> RowView:
+def view_of(table: TableVersions, reader: SnapshotReader, key: str = PERSON) -> RowView:
     entry = reader.snapshot.table(key)
     return table.view(entry.ref, entry.version, reader.handle(key))
 
@@ -66,8 +65,8 @@ def graph(tmp_path: Path) -> og.Graph:
 
 
 @pytest.fixture
-def table() -> TableRows:
-    return TableRows(MemoryBudget(PLENTY))
+def table() -> TableVersions:
+    return TableVersions(MemoryBudget(PLENTY))
 
 
 # --- random histories -----------------------------------------------------------------------------
@@ -129,14 +128,14 @@ def test_columns_and_masks_are_what_lance_scans_whatever_was_written(
     monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
     monkeypatch.setattr(rows_module, "_VIEWS_MAX", views_max)
     history = History(graph, random.Random(seed))
-    warm = {key: TableRows(MemoryBudget(PLENTY)) for key in (PERSON, KNOWS)}
+    warm = {key: TableVersions(MemoryBudget(PLENTY)) for key in (PERSON, KNOWS)}
     for _ in range(10):
         history.step()
         for key, table in warm.items():
             reader = history.readers[-1]
             assert_shows_what_lance_scans(view_of(table, reader, key), reader, key)
     # Older versions, looked at again after all that came later, and by somebody who never saw them.
-    fresh = TableRows(MemoryBudget(PLENTY))
+    fresh = TableVersions(MemoryBudget(PLENTY))
     for reader in history.readers[::-3]:
         assert_shows_what_lance_scans(view_of(warm[PERSON], reader), reader)
         assert_shows_what_lance_scans(view_of(fresh, reader), reader)
@@ -145,14 +144,14 @@ def test_columns_and_masks_are_what_lance_scans_whatever_was_written(
 @pytest.mark.parametrize("seed", range(2))
 def test_slots_follow_their_ids_through_all_versions(graph: og.Graph, seed: int):
     history = History(graph, random.Random(100 + seed))
-    table, space = TableRows(MemoryBudget(PLENTY)), IdSpace()
+    table, space = TableVersions(MemoryBudget(PLENTY)), IdSpace()
     for _ in range(8):
         history.step()
     for reader in history.readers + history.readers[::-2]:
         assert_slots_follow_ids(table, space, reader)
 
 
-def assert_slots_follow_ids(table: TableRows, space: IdSpace, reader: SnapshotReader) -> None:
+def assert_slots_follow_ids(table: TableVersions, space: IdSpace, reader: SnapshotReader) -> None:
     view = view_of(table, reader)
     slots = view.derived(("id", space.serial), slots_of_ids(space))
     ids = view.column("id", pa.string()).to_pylist()
@@ -164,13 +163,13 @@ def test_an_id_that_was_deleted_and_is_back_has_one_slot(graph: og.Graph):
     write(graph, 'update Person set { age: 50 } where name = "a1"')
     write(graph, 'delete Person where name = "a2"')
     load(graph, person("a2"))
-    assert_slots_follow_ids(TableRows(MemoryBudget(PLENTY)), IdSpace(), reader_of(graph))
+    assert_slots_follow_ids(TableVersions(MemoryBudget(PLENTY)), IdSpace(), reader_of(graph))
 
 
 # --- what is read ---------------------------------------------------------------------------------
 
 
-def test_a_column_is_read_once(graph: og.Graph, table: TableRows):
+def test_a_column_is_read_once(graph: og.Graph, table: TableVersions):
     view = view_of(table, reader_of(graph))
     assert scans(lambda: view.column("age", pa.int32())) == 1
     assert scans(lambda: view.column("age", pa.int32())) == 0
@@ -178,7 +177,7 @@ def test_a_column_is_read_once(graph: og.Graph, table: TableRows):
     assert again is view
 
 
-def test_only_new_fragments_are_read(graph: og.Graph, table: TableRows):
+def test_only_new_fragments_are_read(graph: og.Graph, table: TableVersions):
     old = view_of(table, reader_of(graph))
     old.column("age", pa.int32())
     load(graph, person("b0", age=50), person("b1"))
@@ -194,7 +193,7 @@ def test_only_new_fragments_are_read(graph: og.Graph, table: TableRows):
     assert pa.array(column).to_pylist() == [0, 1, 2, 3, 4, 5, 50, None]
 
 
-def test_a_delete_reads_no_column_again(graph: og.Graph, table: TableRows):
+def test_a_delete_reads_no_column_again(graph: og.Graph, table: TableVersions):
     view_of(table, reader_of(graph)).column("age", pa.int32())
     write(graph, 'delete Person where name = "a3"')
     reader = reader_of(graph)
@@ -207,7 +206,7 @@ def test_a_delete_reads_no_column_again(graph: og.Graph, table: TableRows):
 
 
 def test_deletions_are_read_once_for_all_versions_that_share_them(
-    graph: og.Graph, table: TableRows
+    graph: og.Graph, table: TableVersions
 ):
     write(graph, 'delete Person where name = "a3"')
     view_of(table, reader_of(graph))
@@ -217,7 +216,7 @@ def test_deletions_are_read_once_for_all_versions_that_share_them(
     assert scans(lambda: view_of(table, reader)) == 0
 
 
-def test_a_branch_reads_nothing_that_main_has_read(graph: og.Graph, table: TableRows):
+def test_a_branch_reads_nothing_that_main_has_read(graph: og.Graph, table: TableVersions):
     view_of(table, reader_of(graph)).column("bio", pa.string())
     graph.create_branch("side")
     write(graph, 'delete Person where name = "a0"', branch="side")
@@ -227,7 +226,7 @@ def test_a_branch_reads_nothing_that_main_has_read(graph: og.Graph, table: Table
 
 
 def test_an_older_version_reads_nothing_that_a_newer_one_has_read(
-    graph: og.Graph, table: TableRows
+    graph: og.Graph, table: TableVersions
 ):
     before = reader_of(graph)
     load(graph, person("b0", age=7))
@@ -237,13 +236,13 @@ def test_an_older_version_reads_nothing_that_a_newer_one_has_read(
     assert shown(old, "age", pa.int32()) == list(range(6))
 
 
-def test_a_property_that_a_version_does_not_have_is_null(graph: og.Graph, table: TableRows):
+def test_a_property_that_a_version_does_not_have_is_null(graph: og.Graph, table: TableVersions):
     view = view_of(table, reader_of(graph))
     column = view.column("added_later", pa.float64())
     assert (column.type, column.to_pylist()) == (pa.float64(), [None] * 6)
 
 
-def test_an_empty_table_has_typed_columns(tmp_path: Path, table: TableRows):
+def test_an_empty_table_has_typed_columns(tmp_path: Path, table: TableVersions):
     view = view_of(table, reader_of(new_graph(tmp_path / "empty")))
     assert (view.count, view.layout.size, view.live) == (0, 0, None)
     assert view.column("age", pa.int32()).type == pa.int32()
@@ -272,7 +271,9 @@ def words_of(view: RowView) -> Words:
     return view.keep_growing("words", grow)
 
 
-def test_what_grows_is_the_same_as_what_is_built_from_scratch(graph: og.Graph, table: TableRows):
+def test_what_grows_is_the_same_as_what_is_built_from_scratch(
+    graph: og.Graph, table: TableVersions
+):
     readers = [reader_of(graph)]
     for at in range(3):
         load(graph, person(f"b{at}", bio=f"b {at}"))
@@ -280,11 +281,11 @@ def test_what_grows_is_the_same_as_what_is_built_from_scratch(graph: og.Graph, t
     found = [words_of(view_of(table, reader)) for reader in readers]
     assert [each.pieces for each in found] == [1, 2, 3, 4]
     for reader, each in zip(readers, found, strict=True):
-        fresh = words_of(view_of(TableRows(MemoryBudget(PLENTY)), reader))
+        fresh = words_of(view_of(TableVersions(MemoryBudget(PLENTY)), reader))
         assert (fresh.values, fresh.pieces) == (each.values, 1)
 
 
-def test_what_grows_goes_on_from_the_longest_beginning(graph: og.Graph, table: TableRows):
+def test_what_grows_goes_on_from_the_longest_beginning(graph: og.Graph, table: TableVersions):
     first = reader_of(graph)
     load(graph, person("b", bio="b"))
     second = reader_of(graph)
@@ -300,11 +301,11 @@ def test_what_grows_goes_on_from_the_longest_beginning(graph: og.Graph, table: T
 
 
 def test_what_is_forgotten_while_it_is_grown_is_made_anew(
-    graph: og.Graph, table: TableRows, monkeypatch: pytest.MonkeyPatch
+    graph: og.Graph, table: TableVersions, monkeypatch: pytest.MonkeyPatch
 ):
     words_of(view_of(table, reader_of(graph)))
     load(graph, person("b", bio="b"))
-    real = TableRows.longest_beginning
+    real = TableVersions.longest_beginning
 
     def forgotten(self, layout, key):
         found = real(self, layout, key)
@@ -312,13 +313,13 @@ def test_what_is_forgotten_while_it_is_grown_is_made_anew(
         found.made.clear()  # another table needed the memory just now
         return found
 
-    monkeypatch.setattr(TableRows, "longest_beginning", forgotten)
+    monkeypatch.setattr(TableVersions, "longest_beginning", forgotten)
     view = view_of(table, reader_of(graph))
     assert words_of(view).values == view.column("bio", pa.string()).to_pylist()
 
 
 def test_things_made_for_files_are_shared_by_versions_and_those_for_rows_are_not(
-    graph: og.Graph, table: TableRows
+    graph: og.Graph, table: TableVersions
 ):
     before = view_of(table, reader_of(graph))
     write(graph, 'delete Person where name = "a0"')
@@ -331,7 +332,7 @@ def test_things_made_for_files_are_shared_by_versions_and_those_for_rows_are_not
     assert before.keep("rows", lambda: Words(["again"])) is mine
 
 
-def test_asking_is_remembered_by_files(graph: og.Graph, table: TableRows):
+def test_asking_is_remembered_by_files(graph: og.Graph, table: TableVersions):
     layout = view_of(table, reader_of(graph)).layout
     assert not layout.asked_before("x")
     assert layout.asked_before("x")

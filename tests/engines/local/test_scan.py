@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import lookups
+from omnigraph.engines.local import scan
 from omnigraph.errors import InputError
 from tests.engines.local.graphs import knows, load, new_graph, person, rows, with_engine, write
 
@@ -88,7 +88,7 @@ def test_an_index_of_values_finds_what_comparing_every_row_does(
 ):
     text = f"query q({head} return {{ $p.name as n }} order {{ n }} }}"
     wanted = with_engine(people)[0].query(text, params).to_pylist()
-    monkeypatch.setattr(lookups, "ROWS_WORTH_AN_INDEX", 1)
+    monkeypatch.setattr(scan, "ROWS_WORTH_AN_INDEX", 1)
     for memory_limit in (None, 1):
         handle, _ = with_engine(people, memory_limit=memory_limit)
         for _ in range(3):  # asked the first time, no index is made
@@ -98,7 +98,7 @@ def test_an_index_of_values_finds_what_comparing_every_row_does(
 def test_an_index_is_made_when_a_column_is_asked_for_the_second_time(
     people: og.Graph, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lookups, "ROWS_WORTH_AN_INDEX", 1)
+    monkeypatch.setattr(scan, "ROWS_WORTH_AN_INDEX", 1)
     handle, _ = with_engine(people)
     text = 'query q() { match { $p: Person { bio: "odd" } } return { $p.name } }'
     strategies = []

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.query import MatchQuery
 
-from omnigraph.engines.local.text.analyser import _MARK, AnalysedColumn, analysed, tokens
+from omnigraph.engines.local.text_index import _MARK, AnalysedColumn, analysed, tokens
 
 STEMS = ["run", "box", "generous", "happy", "nation", "argue", "hope", "studi", "fall", "relate"]
 SUFFIXES = [

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.text.analyser import tokens
-from omnigraph.engines.local.text.postings import Mask, TextIndex
+from omnigraph.engines.local.text_index import Mask, TextIndex, tokens
 from omnigraph.errors import InputError
 
 WORDS = ["cat", "cats", "cart", "dog", "the", "running", "ran", "été", "日本", "a1", "caterpillar"]

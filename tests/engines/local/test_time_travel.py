@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
-from omnigraph.engines.local.settings import Mode
+from omnigraph.engines.local.tables import Mode
 from omnigraph.errors import NotFound
 from tests.engines.local.graphs import (
     city,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local.settings import Mode
+from omnigraph.engines.local.tables import Mode
 from tests.engines.local.graphs import (
     city,
     knows,

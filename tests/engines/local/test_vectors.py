@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import vector_heads, vectors
+from omnigraph.engines.local import vectors
 from omnigraph.engines.local.vectors import Mask, Positions, VectorColumn, smallest
 from omnigraph.errors import InputError
 
@@ -38,7 +38,7 @@ def shortlists_from_the_first_row_on() -> Iterator[None]:
         patch.setattr(vectors, "_HEADS_ROWS_MIN", 0)
         patch.setattr(vectors, "_HEADS_PROBE", 6)
         patch.setattr(vectors, "_HEADS_SHARE_MAX", 1)
-        patch.setattr(vector_heads, "_WIDTH_MIN", 3)
+        patch.setattr(vectors, "_WIDTH_MIN", 3)
         yield
 
 
@@ -151,7 +151,7 @@ def test_beginnings_rule_out_most_vectors_of_clusters() -> None:
     rows += np.float32(0.5) * random.standard_normal(rows.shape, dtype=np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_HEADS_PROBE", 256)
-        patch.setattr(vector_heads, "_WIDTH_MIN", 32)
+        patch.setattr(vectors, "_WIDTH_MIN", 32)
         column = VectorColumn.of(
             pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
         )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.engines.local.engine import LocalEngine
-from omnigraph.engines.local.settings import Mode
+from omnigraph.engines.local.tables import Mode
 from omnigraph.query.compile import compile_query
 from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema

@@ -1,26 +1,30 @@
-"""Edges as sorted arrays: who is next to whom, by slot.
+"""Sorted adjacency, and the searches over it: breadth-first search and shortest paths.
 
-`Adjacency` is a compressed sparse row matrix without weights. Neighbours of a node lie together and
-ascend, so sets, membership and merges are cheap. Parallel edges stay: whether there are any is
-known, so that the usual graph pays nothing for them.
+`Adjacency` is a compressed sparse row matrix without weights. The neighbours of a node are
+contiguous and ascending, so sets, membership and merges are cheap. Parallel edges are kept; a flag
+tells whether there are any, so that graphs without them skip the deduplication.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.errors import InputError
+
+# --- sorted adjacency -----------------------------------------------------------------------------
+
 
 Key = TypeVar("Key", bound=np.generic)
 _CHUNK = 1 << 21
 _MANY_PAIRS = 8
-"""So many times more pairs than edges, and it is the edges that are looked up."""
+"""With this many times more pairs than edges, edges are searched among the pairs."""
 
 Ends: TypeAlias = tuple[Slots, Slots]
 """The sources and the targets of some edges."""
@@ -29,7 +33,7 @@ Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 ROWS_MAX = 250_000_000
-"""Rows a step may make; each takes four bytes and more for every variable still read."""
+"""Most rows a step may produce; each takes at least four bytes per variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Adjacency:
         return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
 
     def between_types(self) -> Adjacency:
-        """The same where the two ends are of different types: equal slots are no loops."""
+        """The same for ends of different types, where equal slots are no loops."""
         return replace(self, has_loops=False)
 
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
@@ -91,7 +95,7 @@ class Adjacency:
             if found is not None:
                 return found
         found = np.zeros(len(sources), np.bool_)
-        # Few nodes have an edge of a rare type; the others are told apart by one byte each.
+        # Few nodes have an edge of a rare type; a byte mask skips the others.
         known = len(self.pointers) - 1
         beyond = bool(len(sources)) and int(sources.max()) > known
         some = np.flatnonzero(
@@ -104,12 +108,12 @@ class Adjacency:
         return found
 
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
-        """Many pairs and few edges: look for the edges among the pairs, if those are in order."""
+        """For many pairs and few edges: search the edges among the pairs, if those are sorted."""
         starts = sources[1:] != sources[:-1]
         in_order = (sources[1:] >= sources[:-1]).all()
         if not in_order or not (starts | (targets[1:] >= targets[:-1])).all():
             return None
-        # The pairs of each source that has edges, as one more adjacency to search in.
+        # Treat the pairs of each source that has edges as an adjacency to search in.
         firsts = np.append(0, np.flatnonzero(starts) + 1)
         ends = np.append(firsts[1:], len(sources))
         owners = sources[firsts]
@@ -127,9 +131,9 @@ class Adjacency:
         return found
 
     def changed(self, added: Ends, removed: Ends, nodes: int) -> Adjacency:
-        """The adjacency after some edges came and others, each stored here, went.
+        """The adjacency after edges were added and others, each stored here, removed.
 
-        Costs little more than a copy: what is in order stays in order.
+        Costs little more than a copy, because nothing is sorted again.
         """
         pointers = np.full(nodes + 1, self.pointers[-1])
         pointers[: len(self.pointers)] = self.pointers
@@ -138,7 +142,7 @@ class Adjacency:
             keys = _sorted_keys(*removed)
             sources, targets = _high_half(keys), _low_half(keys)
             places, _ = after._places(sources, targets)
-            # Of parallel edges each one that goes takes another of the equal entries with it.
+            # Each removed parallel edge removes another one of its equal entries.
             starts = np.searchsorted(keys, keys)
             kept = np.ones(len(after.neighbours), np.bool_)
             kept[places + np.arange(len(keys)) - starts] = False
@@ -219,7 +223,7 @@ class EdgeRows:
 
 
 def allow_rows(count: int) -> None:
-    """Refuse to hold more rows than a machine can, while it still answers."""
+    """Raise `InputError` before a step allocates more rows than fit into memory."""
     if count > ROWS_MAX:
         raise InputError(
             f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
@@ -230,7 +234,7 @@ def allow_rows(count: int) -> None:
 def _lower_bounds(values: Slots, begin: Counts, ends: Counts, wanted: Slots) -> Counts:
     """Where each wanted value is, or would be, in its range of ascending values.
 
-    A binary search for all of them in step, of which fewer and fewer are undecided.
+    One binary search for all of them; each round continues with the undecided ones.
     """
     places = begin.copy()
     open_ = np.flatnonzero(begin < ends)
@@ -248,7 +252,7 @@ def _lower_bounds(values: Slots, begin: Counts, ends: Counts, wanted: Slots) -> 
 
 
 def _is_run(slots: Slots) -> bool:
-    """Whether the slots follow each other without a gap, so that their neighbours lie together."""
+    """Whether the slots are consecutive, so that their neighbours are contiguous."""
     if not len(slots) or int(slots[-1]) - int(slots[0]) != len(slots) - 1:
         return False
     return bool((slots[1:] > slots[:-1]).all())
@@ -263,7 +267,7 @@ def spread(begin: Counts, counts: Counts) -> Counts:
 
 
 def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The distinct keys in order; sorts in place. numpy's own is many times slower on integers."""
+    """The distinct keys in order; sorts in place. Much faster than `np.unique` on integers."""
     keys.sort()
     if len(keys) < 2:
         return keys
@@ -297,7 +301,7 @@ def _low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
 
 
 def _shrunk_to_low_half(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-    """The same as `_low_half`, in the memory of the keys, which nobody may use any more."""
+    """The same as `_low_half`, reusing the memory of the keys, which become invalid."""
     if not keys.flags.owndata:
         return _low_half(keys)
     count = len(keys)
@@ -315,6 +319,256 @@ def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]
     pointers = np.zeros(nodes + 1, np.int64)
     owners = keys.view("<u4").reshape(-1, 2)[:, 1]
     for start in range(0, len(owners), _CHUNK):
-        # A piece at a time: counting makes a copy twice the size.
+        # In chunks: `bincount` makes a copy of twice the size.
         pointers[1:] += np.bincount(owners[start : start + _CHUNK], minlength=nodes)
     return np.cumsum(pointers, out=pointers)
+
+
+# --- breadth-first search -------------------------------------------------------------------------
+
+
+_DENSE_SHARE = 8
+"""A frontier of this share of all nodes is kept as a mask instead of a sorted list."""
+
+_SPARSE_SHARE = 64
+"""Up to this share of all nodes, visited nodes are a list; a mask costs memory for all nodes."""
+
+Rows = npt.NDArray[np.integer]
+
+
+class Neighbours(Protocol):
+    """A source of neighbours: sorted adjacency or index lookups."""
+
+    @property
+    def has_parallels(self) -> bool:
+        """Whether a pair may come more than once."""
+        ...
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether a node may be its own neighbour."""
+        ...
+
+    @property
+    def node_count(self) -> int:
+        """More than every slot that `gather` has returned so far."""
+        ...
+
+    def gather(self, slots: Slots) -> tuple[Slots, Counts]:
+        """All neighbours of each slot, ascending, one slot after the other; how many each has."""
+        ...
+
+
+def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> tuple[Rows, Slots]:
+    """The destinations of every source: its place in ``sources``, and the destination's slot.
+
+    Each pair comes once. A hop yields a *set* of destinations per source: a node is reported at its
+    shortest distance only, the source is not reported through a cycle, and a stored self-loop
+    reports its node one hop after that node was reached, without searching it again.
+    """
+    if maximum < minimum or not len(sources):
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    if maximum == 1:
+        return _one_hop(neighbours, sources)
+    if len(sources) == 1:
+        found = _from_one(neighbours, int(sources[0]), minimum, maximum)
+        return np.zeros(len(found), np.int64), found
+    distinct = sorted_distinct(sources.copy())
+    keys = _from_many(neighbours, distinct, minimum, maximum)
+    if len(distinct) == len(sources) and (distinct == sources).all():
+        return keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+    # Several rows start at one node: each gets its destinations.
+    begin = np.searchsorted(keys, np.arange(len(distinct) + 1) << 32)
+    place = np.searchsorted(distinct, sources)
+    counts = begin[place + 1] - begin[place]
+    before = np.cumsum(counts) - counts
+    taken = np.repeat(begin[place] - before, counts) + np.arange(int(counts.sum()))
+    return np.repeat(np.arange(len(sources)), counts), (keys[taken] & 0xFFFFFFFF).astype(np.int32)
+
+
+def reaches(
+    neighbours: Neighbours, sources: Slots, targets: Slots, minimum: int, maximum: int
+) -> npt.NDArray[np.bool_]:
+    """For each pair, whether the target is among the destinations of the source."""
+    distinct = sorted_distinct(sources.copy())
+    found_rows, found = reach(neighbours, distinct, minimum, maximum)
+    keys = np.sort((found_rows.astype(np.int64) << 32) | found)
+    wanted = (np.searchsorted(distinct, sources) << 32) | targets
+    if not len(keys):
+        return np.zeros(len(sources), np.bool_)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    hit: npt.NDArray[np.bool_] = keys[at] == wanted
+    return hit
+
+
+def _one_hop(neighbours: Neighbours, sources: Slots) -> tuple[Rows, Slots]:
+    found, counts = neighbours.gather(sources)
+    rows = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
+    if neighbours.has_parallels and len(found) > 1:
+        first = np.ones(len(found), np.bool_)
+        first[1:] = (found[1:] != found[:-1]) | (rows[1:] != rows[:-1])
+        if not first.all():
+            return rows[first], found[first]
+    return rows, found
+
+
+def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -> Slots:
+    frontier = np.array([source], np.int32)
+    seen = _Seen(frontier)
+    emitted: list[Slots] = []
+    for hop in range(1, maximum + 1):
+        found, counts = neighbours.gather(frontier)
+        if neighbours.has_loops and hop >= minimum:
+            emitted.append(found[found == np.repeat(frontier, counts)])
+        fresh = seen.add(found, neighbours.node_count)
+        if hop >= minimum:
+            emitted.append(fresh)
+        if not len(fresh):
+            break
+        frontier = fresh
+    if not emitted:
+        return np.zeros(0, np.int32)
+    together = np.concatenate(emitted)
+    return sorted_distinct(together) if neighbours.has_loops else together
+
+
+class _Seen:
+    """The visited nodes of a search: a sorted list while they are few, then a mask of all nodes."""
+
+    def __init__(self, first: Slots) -> None:
+        self._few: Slots = first
+        self._map: npt.NDArray[np.bool_] | None = None
+
+    def add(self, found: Slots, node_count: int) -> Slots:
+        """Those of ``found`` that were not met before, each once, ascending."""
+        if self._map is None and (len(self._few) + len(found)) * _SPARSE_SHARE < node_count:
+            fresh: Slots = sorted_distinct(found.copy())
+            place = self._few.searchsorted(fresh)
+            place[place == len(self._few)] = 0
+            fresh = fresh[self._few[place] != fresh]
+            self._few = np.concatenate([self._few, fresh])
+            self._few.sort()
+            return fresh
+        seen = self._map_of(node_count)
+        if len(found) * _DENSE_SHARE > len(seen):
+            reached = np.zeros(len(seen), np.bool_)
+            reached[found] = True
+            reached &= ~seen
+            fresh = np.flatnonzero(reached).astype(np.int32)
+        else:
+            fresh = sorted_distinct(found[~seen[found]])
+        seen[fresh] = True
+        return fresh
+
+    def _map_of(self, node_count: int) -> npt.NDArray[np.bool_]:
+        """The mask, grown to cover ids interned since."""
+        known = self._map
+        if known is None or node_count > len(known):
+            size = max(node_count, int(self._few[-1]) + 1)
+            self._map = np.zeros(size, np.bool_)
+            if known is None:
+                self._map[self._few] = True
+            else:
+                self._map[: len(known)] = known
+        assert self._map is not None
+        return self._map
+
+
+def _from_many(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> Keys:
+    """Sorted keys of source place and destination."""
+    place = np.arange(len(sources))
+    frontier = sources
+    seen = (place << 32) | frontier
+    emitted: list[Keys] = []
+    for hop in range(1, maximum + 1):
+        found, counts = neighbours.gather(frontier)
+        keys = (np.repeat(place, counts) << 32) | found
+        if neighbours.has_loops and hop >= minimum:
+            emitted.append(keys[found == np.repeat(frontier, counts)])
+        keys = sorted_distinct(keys)
+        at = np.searchsorted(seen, keys)
+        at[at == len(seen)] = 0
+        keys = keys[seen[at] != keys]
+        if hop >= minimum:
+            emitted.append(keys)
+        if not len(keys):
+            break
+        if hop < maximum:
+            seen = np.concatenate([seen, keys])
+            seen.sort()
+            place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+    if not emitted:
+        return np.zeros(0, np.int64)
+    return sorted_distinct(np.concatenate(emitted))
+
+
+# --- shortest paths -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class PathStore:
+    """The paths found by a query; a path variable is bound to an index into it."""
+
+    _nodes: list[list[str]] = field(default_factory=list)
+
+    def add(self, nodes: list[str]) -> int:
+        """Remember a path."""
+        self._nodes.append(nodes)
+        return len(self._nodes) - 1
+
+    def nodes(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
+        """The ids along each path, both ends included."""
+        found = [None if number < 0 else self._nodes[number] for number in numbers.tolist()]
+        return pa.array(found, pa.list_(pa.field("item", pa.string())))
+
+    def lengths(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
+        """The number of hops of each path."""
+        found = [
+            None if number < 0 else len(self._nodes[number]) - 1 for number in numbers.tolist()
+        ]
+        return pa.array(found, pa.int64())
+
+
+def paths_from(
+    neighbours: Neighbours,
+    spaces: tuple[IdSpace, IdSpace],
+    source: int,
+    minimum: int,
+    maximum: int,
+) -> dict[int, list[str]]:
+    """The destinations of one source, each with the ids along one shortest path.
+
+    Among several shortest paths it is the one whose nodes, read from the target backwards, have the
+    smallest ids.
+    """
+    source_space, target_space = spaces
+    start = source_space.string(source)
+    if source_space is not target_space:
+        # A hop between two types has exactly one level.
+        targets, _ = neighbours.gather(np.array([source], np.int32))
+        return {target: [start, target_space.string(target)] for target in targets.tolist()}
+    ways: dict[int, list[str]] = {source: [start]}
+    found: dict[int, list[str]] = {}
+    level = [source]
+    for hop in range(1, maximum + 1):
+        frontier: Slots = np.array(level, np.int32)
+        targets, counts = neighbours.gather(frontier)
+        came_from: dict[int, int] = {}
+        for origin, target in zip(
+            np.repeat(frontier, counts).tolist(), targets.tolist(), strict=True
+        ):
+            if origin == target:
+                if hop >= minimum and target not in found:
+                    found[target] = [*ways[target], ways[target][-1]]
+            elif target not in ways:
+                best = came_from.setdefault(target, origin)
+                if ways[origin][-1] < ways[best][-1]:
+                    came_from[target] = origin
+        for target, origin in came_from.items():
+            ways[target] = [*ways[origin], target_space.string(target)]
+            if hop >= minimum:
+                found[target] = ways[target]
+        level = list(came_from)
+        if not level:
+            break
+    return found

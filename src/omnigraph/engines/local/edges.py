@@ -19,12 +19,12 @@ from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
     EdgeRows,
+    Neighbours,
     sorted_distinct,
     spread,
 )
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.nodes import single, slots_of_ends, taken
-from omnigraph.engines.local.reach import Neighbours
 from omnigraph.engines.local.rows import Mask, Positions, RowView
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.storage.reader import SnapshotReader

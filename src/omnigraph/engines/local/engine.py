@@ -1,18 +1,35 @@
-"""The embedded engine: runs a plan in this process."""
+"""The embedded engine: runs a plan in this process.
+
+Matching gives solutions; this module turns them into the result: rank, group, `having`, `distinct`,
+order, limit, project.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
-from omnigraph.engines.base import Execution
-from omnigraph.engines.local.budget import MemoryBudget, configured_limit
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.engines.base import Execution, StepReport
+from omnigraph.engines.local.bindings import BindingTable, BindingValues
+from omnigraph.engines.local.grouping import codes_of
+from omnigraph.engines.local.last_hop import groups_of
+from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
-from omnigraph.engines.local.session import Session
-from omnigraph.engines.local.settings import TraversalSettings
-from omnigraph.engines.local.tables import GraphMemory, SnapshotTables
-from omnigraph.engines.local.tail import answer
+from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
+from omnigraph.engines.local.rows import MemoryBudget, configured_limit
+from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
+from omnigraph.errors import InputError
+from omnigraph.model.arrow import arrow_type
 from omnigraph.model.result_json import ResultColumns
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.plan import ReadPlan
 
 _PREPARED_MAX = 512
@@ -49,14 +66,273 @@ class LocalEngine:
         return answer(session)
 
     def _prepare(self, compiled: ReadPlan) -> PreparedRead:
-        """What was worked out for this very plan object, or now."""
+        """The prepared form of a plan, cached by the identity of the plan object."""
         known = self._prepared.get(id(compiled))
         if known is not None:
             return known[1]
         prepared = prepare(compiled)
         with self._lock:
-            # The plan is kept with it, so that its id stays taken.
+            # The plan is stored too: while it lives, no other plan can have its `id`.
             self._prepared[id(compiled)] = (compiled, prepared)
             if len(self._prepared) > _PREPARED_MAX:
                 self._prepared.popitem(last=False)
         return prepared
+
+
+# --- answer ---------------------------------------------------------------------------------------
+
+
+def answer(session: Session) -> ResultColumns:
+    """The rows a query returns."""
+    by = session.prepared.group_by
+    solutions = match(session) if by is None else groups_of(session, by)
+    trace = session.run.trace
+    began = time.perf_counter()
+    if isinstance(solutions, BindingTable):
+        rows = _row_answer(session, solutions)
+    else:
+        rows = _grouped_answer(session, *solutions)
+    if trace is not None:
+        seconds = time.perf_counter() - began
+        trace.steps.append(
+            StepReport("ResultColumns", _tail_strategy(session), rows.row_count, seconds)
+        )
+    return rows
+
+
+def _tail_strategy(session: Session) -> str:
+    """The stages after matching, in order, for `--explain`."""
+    compiled = session.prepared.compiled
+    done = []
+    if compiled.rank is not None:
+        kinds = {ex.Nearest: "exact distances", ex.Bm25: "word statistics", ex.Rrf: "fused ranks"}
+        done.append(f"rank by {kinds[type(compiled.rank.score)]}")
+    done += ["group"] if compiled.group_by is not None else []
+    done += ["distinct"] if compiled.distinct else []
+    done += ["order"] if compiled.order else []
+    return ", ".join([*done, "project"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The range of ordered rows that `offset` and `limit` select."""
+
+    start: int
+    stop: int | None
+
+    @classmethod
+    def of(cls, session: Session) -> _Cut:
+        run = session.run
+        limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
+        ranked_by = None if run.plan.rank is None else run.plan.rank.score
+        if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
+            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
+        return cls(start, None if limit is None else start + limit)
+
+    def takes_part_of(self, count: int) -> bool:
+        """Whether the range leaves out some of ``count`` rows."""
+        return self.start > 0 or (self.stop is not None and self.stop < count)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class _RowColumns(BindingValues):
+    """Values of rows, output columns included: `having` and `distinct` read those by name."""
+
+    def __init__(
+        self, session: Session, frame: BindingTable, scores: dict[str, pa.Array] | None = None
+    ) -> None:
+        super().__init__(session, frame, scores)
+        self._columns = {column.name: column for column in session.prepared.columns}
+
+    def output(self, column: plan.Column) -> pa.Array:
+        """One column of the answer."""
+        if isinstance(column.expression, ex.EntityObject):
+            return entity_objects(self, column.expression)
+        return self.column(column.expression)
+
+    def by_name(self, name: str) -> pa.Array:
+        """An output column as keys see it: an entity stands for its id."""
+        expression = self._columns[name].expression
+        if not isinstance(expression, ex.EntityObject):
+            return self.column(expression)
+        if expression.kind == "node":
+            return self(ex.EntityId(expression.variable))
+        return self.session.edge_values(
+            expression.variable, "id", pa.string(), self.frame.bound[expression.variable]
+        )
+
+    def _searched(self, name: str) -> pa.Array:
+        return self.by_name(name) if name in self._columns else super()._searched(name)
+
+
+def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
+    prepared = session.prepared
+    compiled = prepared.compiled
+    cut = _Cut.of(session)
+    scores: dict[str, pa.Array] = {}
+    ranks: npt.NDArray[np.int64] | None = None
+    if compiled.rank is not None:
+        # Every ranked candidate has a row, so `stop` candidates suffice unless rows are dropped
+        # after ranking.
+        stop = None if compiled.distinct or prepared.having else cut.stop
+        ranked = rank(session, frame, compiled.rank.score, compiled.rank.best_first, stop)
+        frame, ranks = ranked.frame, ranked.ranks
+        scores = _score_columns(session, ranked)
+    values = _RowColumns(session, frame, scores)
+    if prepared.having:
+        mask = values.mask(prepared.having)
+        if mask is not None:
+            frame, scores, ranks = _filtered(frame, scores, ranks, np.flatnonzero(mask))
+            values = _RowColumns(session, frame, scores)
+    if compiled.distinct:
+        # Duplicates are removed before ordering; of ranked rows the best one stays.
+        arrival = np.arange(frame.count) if ranks is None else np.argsort(ranks, kind="stable")
+        frame, scores, ranks = _filtered(frame, scores, ranks, arrival)
+        values = _RowColumns(session, frame, scores)
+        if frame.count:
+            coded = codes_of([values.by_name(column.name) for column in prepared.columns])
+            first = np.sort(coded.grouped().first)
+            frame, scores, ranks = _filtered(frame, scores, ranks, first)
+            values = _RowColumns(session, frame, scores)
+    keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
+    keys += [(values.column(key.expression), key.descending) for key in prepared.order]
+    if keys or cut.takes_part_of(frame.count):
+        rows = ordered_rows(keys, _ties(session, values), frame.count, cut.stop)[cut.start :]
+        chosen, scores, _ = _filtered(frame, scores, None, rows)
+        values = _RowColumns(session, chosen, scores)
+    return _columns(compiled, [values.output(column) for column in prepared.columns])
+
+
+def _score_columns(session: Session, ranked: RankedRows) -> dict[str, pa.Array]:
+    """The scores of the ranking call, by the name under which expressions read them."""
+    assert session.prepared.compiled.rank is not None
+    score = session.prepared.compiled.rank.score
+    return {name: ranked.scores for name, call in session.prepared.calls.items() if call == score}
+
+
+def _filtered(
+    frame: BindingTable,
+    scores: dict[str, pa.Array],
+    ranks: npt.NDArray[np.int64] | None,
+    rows: Rows,
+) -> tuple[BindingTable, dict[str, pa.Array], npt.NDArray[np.int64] | None]:
+    taken = pa.array(rows)
+    return (
+        frame.take(rows),
+        {name: column.take(taken) for name, column in scores.items()},
+        None if ranks is None else ranks[rows],
+    )
+
+
+def _ties(session: Session, values: _RowColumns) -> list[TieBreaker]:
+    """Ids of the bound entities in name order, or the output columns of distinct rows."""
+    if session.prepared.compiled.distinct:
+        return [_named_column(values, tie.name) for tie in session.prepared.compiled.tie_breakers]
+    return [_entity_ids(session, values.frame, entity) for entity in session.prepared.ties]
+
+
+def _named_column(values: _RowColumns, name: str) -> TieBreaker:
+    return lambda rows: values.by_name(name).take(pa.array(rows))
+
+
+def _entity_ids(session: Session, frame: BindingTable, entity: plan.BoundVariable) -> TieBreaker:
+    def ids(rows: Rows) -> pa.Array:
+        bound = frame.bound[entity.name][rows]
+        if entity.kind == "node":
+            return session.tables.space(entity.type_name).strings(bound)
+        if not len(bound):
+            return pa.array([], pa.string())
+        return session.edge_values(entity.name, "id", pa.string(), bound)
+
+    return ids
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _GroupColumns:
+    """Columns of grouped rows, then output columns, by name."""
+
+    session: Session
+    count: int
+    named: dict[str, pa.Array]
+    outputs: dict[str, pa.Array] = field(default_factory=dict)
+
+    def column(self, expression: ex.Expression) -> pa.Array:
+        return _Named(self.session, self).column(expression)
+
+    def taken(self, rows: Rows) -> _GroupColumns:
+        indices = pa.array(rows)
+        return _GroupColumns(
+            self.session,
+            len(rows),
+            {name: column.take(indices) for name, column in self.named.items()},
+            {name: column.take(indices) for name, column in self.outputs.items()},
+        )
+
+
+class _Named(BindingValues):
+    """Evaluates expressions over grouped columns, which are read by name."""
+
+    def __init__(self, session: Session, columns: _GroupColumns) -> None:
+        super().__init__(session, BindingTable(columns.count, {}))
+        self._columns = columns
+
+    def _read(self, leaf: ColumnExpression) -> pa.Array:
+        assert isinstance(leaf, ex.OutputValue)
+        known = self._columns.outputs.get(leaf.name)
+        return self._columns.named[leaf.name] if known is None else known
+
+
+def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> ResultColumns:
+    prepared = session.prepared
+    rows = _GroupColumns(session, count, named)
+    outputs = {
+        column.name: rows.column(column.expression)
+        for column in prepared.columns
+        if not isinstance(column.expression, ex.EntityObject)
+    }
+    rows = _GroupColumns(session, count, named, outputs)
+    if prepared.having:
+        mask = _Named(session, rows).mask(prepared.having)
+        if mask is not None:
+            rows = rows.taken(np.flatnonzero(mask))
+    if prepared.compiled.distinct and rows.count:
+        coded = codes_of([rows.outputs[column.name] for column in prepared.columns])
+        rows = rows.taken(np.sort(coded.grouped().first))
+    cut = _Cut.of(session)
+    keys: list[Key] = [(rows.column(key.expression), key.descending) for key in prepared.order]
+    ties = [_group_column(rows, tie) for tie in prepared.compiled.tie_breakers]
+    order = ordered_rows(keys, ties, rows.count, cut.stop)[cut.start :]
+    chosen = rows.taken(order)
+    return _columns(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
+
+
+def _group_column(columns: _GroupColumns, tie: ex.OutputValue) -> TieBreaker:
+    return lambda rows: columns.column(tie).take(pa.array(rows))
+
+
+# --- output ---------------------------------------------------------------------------------------
+
+
+def entity_objects(values: BindingValues, entity: ex.EntityObject) -> pa.Array:
+    """`$x.*` for every row; null where nothing is bound."""
+    leaves = [
+        ex.PropertyValue(entity.variable, entity.kind, entity.type_name, name, type)
+        for name, type in entity.columns
+    ]
+    fields = [pa.field(name, arrow_type(type)) for name, type in entity.columns]
+    bound = values.frame.bound.get(entity.variable)
+    missing = None
+    if bound is not None and len(bound) and int(bound.min()) < 0:
+        missing = pa.array(bound < 0)
+    return pa.StructArray.from_arrays(
+        [values(leaf) for leaf in leaves], fields=fields, mask=missing
+    )
+
+
+def _columns(compiled: plan.ReadPlan, arrays: list[pa.Array]) -> ResultColumns:
+    return ResultColumns([column.name for column in compiled.columns], arrays, len(arrays[0]))

@@ -11,13 +11,123 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.codes import Coded, Grouping, codes_of
+from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.nodes import CachedNodes
-from omnigraph.engines.local.values import Floats, FrameValues
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+
+# --- codes ----------------------------------------------------------------------------------------
+
+
+Codes = npt.NDArray[np.integer]
+
+_DENSE_FACTOR = 4
+"""Up to this many codes per row, groups are counted instead of sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Rows in groups, numbered without gaps."""
+
+    group: Codes
+    """The group of each row."""
+    first: Codes
+    """The first row of each group."""
+    sizes: npt.NDArray[np.int64]
+    """The rows of each group."""
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A code per row; equal rows have equal codes. Null is a value like any other."""
+
+    codes: Codes
+    count: int
+    """More than every code."""
+
+    def grouped(self) -> Grouping:
+        """Rows of equal codes as groups."""
+        if self.count > _DENSE_FACTOR * len(self.codes) + 1024:
+            _, first, inverse, sizes = np.unique(
+                self.codes, return_index=True, return_inverse=True, return_counts=True
+            )
+            return Grouping(inverse, first, sizes)
+        # `bincount` would convert to this type on every call.
+        group: Codes = self.codes.astype(np.intp, copy=False)
+        counts = np.bincount(group, minlength=self.count)
+        used = np.flatnonzero(counts)
+        if len(used) and int(used[-1]) >= len(used):
+            number = np.zeros(self.count, np.int64)
+            number[used] = np.arange(len(used))
+            group = number.take(group)
+        return Grouping(group, self._first_rows(used), counts[used])
+
+    def _first_rows(self, used: Codes) -> Codes:
+        """The first row of each of these codes, which all occur."""
+        first = np.full(self.count, -1, np.int64)
+        begin, step = 0, 1024
+        # Few groups all begin early, so the first rows usually suffice.
+        while (first[used] < 0).any():
+            part = self.codes[begin : begin + step]
+            # Written backwards, so that the first row of each code stays.
+            fresh = part[::-1]
+            rows = np.arange(begin + len(part) - 1, begin - 1, -1)
+            unknown = first[fresh] < 0
+            first[fresh[unknown]] = rows[unknown]
+            begin, step = begin + step, step * 4
+        return first[used]
+
+
+def codes_of(columns: Sequence[pa.Array | Coded]) -> Coded:
+    """Codes of the rows of several columns together."""
+    result: Coded | None = None
+    for column in columns:
+        one = column if isinstance(column, Coded) else _coded(column)
+        if result is None:
+            result = one
+            continue
+        if result.count * one.count >= 2**62:
+            grouping = result.grouped()
+            result = Coded(grouping.group, grouping.count)
+        codes = result.codes.astype(np.int64) * one.count + one.codes
+        result = Coded(codes, result.count * one.count)
+    assert result is not None
+    return result
+
+
+def _coded(column: pa.Array) -> Coded:
+    type = column.type
+    if pa.types.is_nested(type):
+        return _coded_objects(column)
+    if pa.types.is_floating(type):
+        # The two zeros are one value, and so are all that are not a number.
+        column = pc.add(column, pa.scalar(0.0, type))
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return Coded(encoded.indices.to_numpy(), max(len(encoded.dictionary), 1))
+
+
+def _coded_objects(column: pa.Array) -> Coded:
+    known: dict[str, int] = {}
+    codes = [known.setdefault(_spelled(value), len(known)) for value in column.to_pylist()]
+    return Coded(np.array(codes, np.int64), max(len(known), 1))
+
+
+def _spelled(value: list[object] | None) -> str:
+    """A text that equal lists share; the two zeros are one value here too."""
+    if value is None:
+        return ""
+    return repr([item + 0.0 if isinstance(item, float) else item for item in value])
+
+
+# --- groups and aggregates ------------------------------------------------------------------------
+
 
 Groups = npt.NDArray[np.integer]
 Times = npt.NDArray[np.int64]
@@ -25,7 +135,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the solutions in groups: the values of the items, and what is known of aggregates."""
+    """Groups of some of the solutions: the values of the items, and partial aggregates."""
 
     count: int
     items: dict[str, pa.Array]
@@ -48,17 +158,17 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GroupValues:
     """One value for each group: its least, its greatest, or all of them as a list."""
 
     values: pa.Array
 
 
-Total: TypeAlias = Sizes | Sums | Found
+Total: TypeAlias = Sizes | Sums | GroupValues
 
 
 def part_of(
-    values: FrameValues,
+    values: BindingValues,
     by: plan.GroupBy,
     *,
     times: Times | None = None,
@@ -115,11 +225,13 @@ def _merged_total(value: ex.AggregateValue, totals: list[Total], groups: Groupin
                 groups.group, np.concatenate([one.sums for one in several]), groups.count
             )
             return Sums(sums, _added([one.counts for one in several], groups))
-        case Found():
-            column = pa.concat_arrays([one.values for one in totals if isinstance(one, Found)])
+        case GroupValues():
+            column = pa.concat_arrays(
+                [one.values for one in totals if isinstance(one, GroupValues)]
+            )
             valid = column.is_valid()
             group = groups.group[valid.to_numpy(zero_copy_only=False)]
-            return Found(_extremes(value.function, column.filter(valid), group, groups.count))
+            return GroupValues(_extremes(value.function, column.filter(valid), group, groups.count))
 
 
 def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray[np.int64]:
@@ -129,7 +241,7 @@ def _added(counts: list[npt.NDArray[np.int64]], groups: Grouping) -> npt.NDArray
 def _added_floats(
     group: Groups, numbers: npt.NDArray[np.float64], count: int
 ) -> npt.NDArray[np.float64]:
-    # Of no values at all, numpy makes integers.
+    # `bincount` of no values gives integers.
     return np.bincount(group, numbers, count).astype(np.float64, copy=False)
 
 
@@ -139,7 +251,7 @@ def _counted(group: Groups, times: Times | None, count: int) -> npt.NDArray[np.i
     return found if times is None else found.astype(np.int64)
 
 
-def _groups(values: FrameValues, by: plan.GroupBy, rows_in_all: int) -> Grouping:
+def _groups(values: BindingValues, by: plan.GroupBy, rows_in_all: int) -> Grouping:
     count = values.frame.count
     if not by.items:
         # Without group items there is one group, also of no rows.
@@ -148,8 +260,8 @@ def _groups(values: FrameValues, by: plan.GroupBy, rows_in_all: int) -> Grouping
     return codes_of([_codes(values, item, rows_in_all) for _, item in by.items]).grouped()
 
 
-def _codes(values: FrameValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
-    """Codes of an item; those of a node's text or id come from integers that are there already."""
+def _codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.Array | Coded:
+    """Codes of an item; ids and texts of nodes use codes that are cached."""
     if isinstance(item, ex.EntityId) and values.frame.count:
         codes = values.slots(item.variable).astype(np.int64) + 1
         return Coded(codes, int(codes.max()) + 1)
@@ -167,7 +279,7 @@ class _ColumnCodes:
     """Codes of the texts of a property; the last entry stands for no node."""
 
     codes: npt.NDArray[np.unsignedinteger]
-    """As narrow as they can be: reading them in no order is what takes the time."""
+    """In the narrowest type, because random reads dominate."""
     count: int
 
     @property
@@ -184,7 +296,7 @@ class _ColumnCodes:
 
 
 def _codes_by_slot(nodes: CachedNodes, property: str) -> _ColumnCodes:
-    """Codes of a property by slot, so that no row has to be looked up first."""
+    """Codes of a property by slot, which saves looking up rows."""
     by_row = nodes.view.keep_with_files(
         ("codes", property), lambda: _ColumnCodes.of(nodes.view.column(property, pa.string()))
     )
@@ -197,9 +309,9 @@ def _codes_by_slot(nodes: CachedNodes, property: str) -> _ColumnCodes:
 
 
 def _total(
-    value: ex.AggregateValue, values: FrameValues, groups: Grouping, times: Times | None
+    value: ex.AggregateValue, values: BindingValues, groups: Grouping, times: Times | None
 ) -> Total:
-    """What the rows of each group come to."""
+    """The partial aggregate of each group."""
     if value.argument is None:
         return Sizes(groups.sizes if times is None else _counted(groups.group, times, groups.count))
     group = groups.group
@@ -214,7 +326,7 @@ def _total(
         group, times = group[mask], None if times is None else times[mask]
         column = column.filter(valid)
     if value.distinct:
-        # Of equal values in one group the first stands for all, however often it comes.
+        # One row per distinct value of a group.
         first = codes_of([Coded(group, groups.count), column]).grouped().first
         group, column, times = group[first], column.take(pa.array(first)), None
     match value.function:
@@ -224,9 +336,9 @@ def _total(
             numbers = column.to_numpy(zero_copy_only=False).astype(np.float64)
             return _summed(numbers, group, times, groups)
         case "min" | "max":
-            return Found(_extremes(value.function, column, group, groups.count))
+            return GroupValues(_extremes(value.function, column, group, groups.count))
         case "collect":
-            return Found(_lists(column, group, groups.count, arrow_type(value.type)))
+            return GroupValues(_lists(column, group, groups.count, arrow_type(value.type)))
 
 
 def _summed(numbers: Floats, group: Groups, times: Times | None, groups: Grouping) -> Sums:
@@ -256,7 +368,7 @@ def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
             if value.function == "avg":
                 sums = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
             return pa.array(sums, pa.float64(), mask=counts == 0)
-        case Found():
+        case GroupValues():
             return total.values
 
 

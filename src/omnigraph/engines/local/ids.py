@@ -1,19 +1,20 @@
-"""Ids as small integers: every node id a query meets gets a *slot*, and keeps it.
+"""Node ids as small integers: every id a query reads gets a *slot* and keeps it.
 
 Slots belong to a node type, not to a version of its table: adjacency, bindings and joins are arrays
-of slots, and none of them has to be touched when a row is updated or a table compacted. Slots are
-given out in the order ids are met and never taken back.
+of slots, and stay valid when a row is updated or a table compacted. Slots are assigned in the order
+ids are read and never reused.
 
-A space has two parts. The base is an open-addressing table over 64-bit hashes, built with numpy and
-never changed, which many threads may search at once. The tail is a dictionary of the ids met since;
-it is folded into a new base when it has grown. Two different ids with one hash would be taken for
-each other; among the ids of a base that is checked, and the hash replaced. An id that is looked up
-and is not there meets one by accident with a chance of about 1 in 10^13 per million stored.
+A space has two parts. The base is an immutable open-addressing table over 64-bit hashes, built with
+numpy, which many threads may search at once. The tail is a dictionary of the ids added since; it is
+merged into a new base when it has grown. The hashes of a base are checked to be distinct, and
+computed with another key if they are not. Looking up an id that is not stored finds another one by
+a hash collision with a chance of about 1 in 10^13 per million stored.
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 from dataclasses import dataclass, field
 
@@ -22,16 +23,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.hashing import Hashes, StringHash
+# --- slots ----------------------------------------------------------------------------------------
+
 
 Slots = npt.NDArray[np.int32]
 
 ABSENT = -1
-"""The slot of nothing: an id that is not there, an optional match that was not found."""
+"""The slot of an id that is not stored, or of an optional match that found nothing."""
 
 _TAIL_MIN = 4_096
 _TAIL_SHARE = 8
-"""The tail is folded in when it holds this part of the base."""
+"""The tail is merged when it holds this share of the base."""
 
 _SERIALS = itertools.count()
 
@@ -100,7 +102,7 @@ def _has_repeats(hashes: Hashes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What readers look at; replaced as a whole when the tail is folded in."""
+    """The state readers use; replaced as a whole when the tail is merged."""
 
     base: _Base
     tail: dict[str, int] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class IdSpace:
 
     def __init__(self) -> None:
         self.serial = next(_SERIALS)
-        """Tells spaces apart, also those that are gone."""
+        """Unique among all spaces of the process, also those that were dropped."""
         self._lock = threading.Lock()
         self._state = _State(_Base(NO_STRINGS))
 
@@ -133,13 +135,13 @@ class IdSpace:
         return state.tail.get(text, ABSENT) if found < 0 else found
 
     def find(self, texts: pa.Array) -> Slots:
-        """The slots of some ids, `ABSENT` for those never met."""
+        """The slots of some ids, `ABSENT` for unknown ones."""
         return _find(self._state, texts)
 
     def intern(self, texts: pa.Array, *, distinct: bool = False) -> Slots:
-        """The slots of some ids; those never met get new ones.
+        """The slots of some ids; unknown ids get new slots.
 
-        ``distinct`` promises that no id comes twice, which saves a pass over a whole table.
+        ``distinct`` promises that no id is repeated, which saves a pass over a whole table.
         """
         slots = _find(self._state, texts)
         if not (slots < 0).any():
@@ -186,7 +188,7 @@ class IdSpace:
                 state.tail[text] = len(base) + len(state.added) - 1
             return
         parts = [base, pa.array(state.added, pa.string()), new]
-        # The pieces of a scan would otherwise keep their whole batches in memory.
+        # Casting copies: slices would keep the whole batches of a scan in memory.
         self._state = _State(_Base(pa.concat_arrays([p.cast(pa.string()) for p in parts])))
 
 
@@ -199,3 +201,107 @@ def _find(state: _State, texts: pa.Array) -> Slots:
             known = [get(text, ABSENT) for text in texts.take(pa.array(missed)).to_pylist()]
             slots[missed] = known
     return slots
+
+
+# --- hashing --------------------------------------------------------------------------------------
+
+
+Hashes = npt.NDArray[np.uint64]
+
+_MASK = 2**64 - 1
+_WORD = 8
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_FINISHER = 0xD6E8FEB86659FD93
+_SHIFT = 29
+_LAST_SHIFT = 32
+
+
+class StringHash:
+    """A fast keyed hash of strings: many at once with numpy, or one in plain Python.
+
+    Hashing an Arrow column reads its bytes eight at a time; the Python form serves a single id
+    without the fixed cost of a dozen numpy calls. The key is random per process, so that ids cannot
+    be chosen to collide. Hashes never leave the process.
+    """
+
+    def __init__(self, key: int | None = None) -> None:
+        self.key = secrets.randbits(64) | 1 if key is None else key
+
+    def one(self, text: str) -> int:
+        """The hash of a single string."""
+        data = text.encode()
+        value = (self.key ^ (len(data) * _FINISHER)) & _MASK
+        for at in range(0, len(data), _WORD):
+            value ^= int.from_bytes(data[at : at + _WORD], "little")
+            value = (value * _MULTIPLIER) & _MASK
+            value ^= value >> _SHIFT
+        value = (value * _FINISHER) & _MASK
+        return value ^ (value >> _LAST_SHIFT)
+
+    def many(self, texts: pa.Array) -> Hashes:
+        """The hashes of a string array without nulls."""
+        starts, lengths, data = _bytes_of(texts)
+        multiplier = np.uint64(_MULTIPLIER)
+        finisher = np.uint64(_FINISHER)
+        values = np.uint64(self.key) ^ (lengths.astype(np.uint64) * finisher)
+        longest = int(lengths.max(initial=0))
+        uniform = bool(len(lengths)) and int(lengths.min()) == longest
+        words = _uniform_words(starts, longest, data) if uniform else None
+        # Most ids of a column have one length; the others are gathered word by word, and each
+        # round looks only at the strings that still have bytes left.
+        padded = None if uniform else np.concatenate([data, np.zeros(_WORD, np.uint8)])
+        for at in range(0, longest, _WORD):
+            if words is not None:
+                values ^= words[:, at // _WORD]
+                values *= multiplier
+                values ^= values >> np.uint64(_SHIFT)
+                continue
+            assert padded is not None
+            left = np.flatnonzero(lengths > at)
+            part = values[left] ^ _gathered_words(padded, starts[left] + at, lengths[left] - at)
+            part *= multiplier
+            part ^= part >> np.uint64(_SHIFT)
+            values[left] = part
+        values *= finisher
+        values ^= values >> np.uint64(_LAST_SHIFT)
+        return values
+
+
+def _bytes_of(
+    texts: pa.Array,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Where each string begins, how long it is, and the bytes of all of them."""
+    wide = pa.types.is_large_string(texts.type)
+    _, offsets_buffer, data_buffer = texts.buffers()
+    if offsets_buffer is None or len(texts) == 0:
+        empty = np.zeros(0, np.int64)
+        return empty, empty, np.zeros(0, np.uint8)
+    offsets = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)
+    offsets = offsets[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    data = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    begins = (offsets[:-1] - first).astype(np.int64)
+    return begins, np.diff(offsets), data[first:last]
+
+
+def _uniform_words(
+    starts: npt.NDArray[np.int64], length: int, data: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint64]:
+    """Strings of one length as rows of 64-bit words, the last one padded with zeros."""
+    width = -(-length // _WORD) * _WORD
+    rows = data.reshape(len(starts), length) if length else data.reshape(len(starts), 0)
+    if width != length:
+        wider = np.zeros((len(starts), width), np.uint8)
+        wider[:, :length] = rows
+        rows = wider
+    return np.ascontiguousarray(rows).view("<u8")
+
+
+def _gathered_words(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], left: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """The next word of each string, bytes beyond its end as zeros."""
+    windows = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
+    words: npt.NDArray[np.uint64] = windows[starts]
+    spare = (np.maximum(_WORD - left, 0) * 8).astype(np.uint64)
+    return (words << spare) >> spare

@@ -1,10 +1,9 @@
-"""Grouping solutions without holding all of them.
+"""Groups solutions without materialising the last hop.
 
-Most aggregates are about the far end of a last hop: how many a node knows, by city, by age. That
-hop is the one with the most rows, and none of them is part of the answer. So it is not followed at
-all where only the number of destinations matters, and otherwise followed for some rows at a time,
-each block grouped on its own. Blocks fit into the processor's cache, and memory stays bounded
-however many solutions there are.
+Most aggregates are about the destinations of the last hop, which has the most rows, none of them
+part of the result. Where only the number of destinations matters it is taken from the degrees;
+otherwise the hop is expanded in blocks that fit into the processor cache, each grouped on its own,
+so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.adjacency import Adjacency, Counts
+from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
 from omnigraph.engines.local.edges import CachedEdges, Direction
-from omnigraph.engines.local.frame import Bound, Frame, Rows
 from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
-from omnigraph.engines.local.match import Matcher
+from omnigraph.engines.local.match import PatternMatcher
 from omnigraph.engines.local.prepare import LastHop
-from omnigraph.engines.local.session import Session
-from omnigraph.engines.local.values import Floats, FrameValues
+from omnigraph.engines.local.tables import Session
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
@@ -38,23 +36,23 @@ _OPPOSITE: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both
 
 def groups_of(session: Session, by: plan.GroupBy) -> tuple[dict[str, pa.Array], int]:
     """The columns of the grouped solutions by name, and how many groups there are."""
-    matcher = Matcher(session)
+    matcher = PatternMatcher(session)
     last = session.prepared.last_hop
     if last is None:
-        frame = matcher.run(session.prepared.pattern, Frame.unit())
-        return united([part_of(FrameValues(session, frame), by)], by)
-    frame = matcher.run(last.before, Frame.unit())
+        frame = matcher.run(session.prepared.pattern, BindingTable.unit())
+        return united([part_of(BindingValues(session, frame), by)], by)
+    frame = matcher.run(last.before, BindingTable.unit())
     return united(_Hop(session, matcher, last, by).parts(frame), by)
 
 
 @dataclass(slots=True)
 class _Hop:
     session: Session
-    matcher: Matcher
+    matcher: PatternMatcher
     last: LastHop
     by: plan.GroupBy
 
-    def parts(self, frame: Frame) -> list[Part]:
+    def parts(self, frame: BindingTable) -> list[Part]:
         """The groups of all rows that the last hop extends, in one part or more."""
         adjacency = self._adjacency(frame)
         if adjacency is not None:
@@ -67,9 +65,9 @@ class _Hop:
             if int(degrees.sum()) > BLOCK_ROWS:
                 return self._in_blocks(adjacency, frame, degrees)
         whole = self.matcher.run(self.last.rest, frame)
-        return [part_of(FrameValues(self.session, whole), self.by)]
+        return [part_of(BindingValues(self.session, whole), self.by)]
 
-    def _adjacency(self, frame: Frame) -> Adjacency | None:
+    def _adjacency(self, frame: BindingTable) -> Adjacency | None:
         """The edges of the hop, if they are in memory."""
         if not frame.count:
             return None
@@ -87,7 +85,7 @@ class _Hop:
     # --- counting ---------------------------------------------------------------------------------
 
     def _times(self, adjacency: Adjacency, sources: Slots) -> Counts | None:
-        """How many destinations each row has; None if following the hop is the way to find out."""
+        """How many destinations each row has; None if the hop has to be expanded to know."""
         if not self._all_count(adjacency):
             return None
         degrees = adjacency.degrees(sources)
@@ -101,13 +99,13 @@ class _Hop:
         excluded = edges.adjacency(unless.direction if ahead else _OPPOSITE[unless.direction])
         if excluded.has_parallels or excluded.degrees(sources).sum() > degrees.sum():
             return None
-        # Fewer edges exclude than are followed: those that do both are looked for from their side.
+        # There are fewer excluding edges than followed ones: intersect from the excluding side.
         found, counts = excluded.gather(sources)
         rows = np.repeat(np.arange(len(sources)), counts)
         both = adjacency.contains(sources[rows], found)
         return degrees - np.bincount(rows[both], minlength=len(sources))
 
-    def _counted(self, frame: Frame, times: Counts) -> Part:
+    def _counted(self, frame: BindingTable, times: Counts) -> Part:
         trace = self.session.run.trace
         if trace is not None:
             steps = [explain_step(one.step) for one in self.last.rest.steps]
@@ -116,12 +114,12 @@ class _Hop:
             ]
             trace.steps += reports
         some = times > 0
-        values = FrameValues(self.session, frame.filter(some))
+        values = BindingValues(self.session, frame.filter(some))
         return part_of(values, self.by, times=times[some])
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def _in_blocks(self, adjacency: Adjacency, frame: Frame, degrees: Counts) -> list[Part]:
+    def _in_blocks(self, adjacency: Adjacency, frame: BindingTable, degrees: Counts) -> list[Part]:
         ends = np.cumsum(degrees)
         in_all = int(ends[-1])
         cuts = np.searchsorted(ends, np.arange(BLOCK_ROWS, in_all, BLOCK_ROWS))
@@ -136,7 +134,7 @@ class _Hop:
             values = (
                 self._runs(adjacency, block, ends[start:stop] - (ends[start] - degrees[start]))
                 if as_runs
-                else FrameValues(self.session, self.matcher.run(self.last.rest, block))
+                else BindingValues(self.session, self.matcher.run(self.last.rest, block))
             )
             parts.append(part_of(values, self.by, rows_in_all=in_all))
             if trace is not None and as_runs:
@@ -147,10 +145,10 @@ class _Hop:
             trace.steps[mark:] = _folded(trace.steps[mark:], len(parts))
         return parts
 
-    def _runs(self, adjacency: Adjacency, block: Frame, ends: Counts) -> FrameValues:
+    def _runs(self, adjacency: Adjacency, block: BindingTable, ends: Counts) -> BindingValues:
         step = self.last.step
         found, counts = adjacency.gather(block.bound[step.source])
-        return _Runs(FrameValues(self.session, block), counts, ends, step.target, found)
+        return _Runs(BindingValues(self.session, block), counts, ends, step.target, found)
 
 
 def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
@@ -167,16 +165,16 @@ def _folded(reports: list[StepReport], blocks: int) -> list[StepReport]:
     ]
 
 
-class _Runs(FrameValues):
-    """Rows of which each is a row before the hop with one of its destinations.
+class _Runs(BindingValues):
+    """Rows after the hop: each is a row before the hop with one of its destinations.
 
-    What is known before the hop is read once per row there and then repeated.
+    Values from before the hop are read once per such row and repeated.
     """
 
     def __init__(
-        self, before: FrameValues, counts: Counts, ends: Counts, target: str, found: Slots
+        self, before: BindingValues, counts: Counts, ends: Counts, target: str, found: Slots
     ) -> None:
-        super().__init__(before.session, Frame(len(found), {target: found}))
+        super().__init__(before.session, BindingTable(len(found), {target: found}))
         self._before = before
         self._counts = counts
         self._ends = ends
@@ -187,11 +185,11 @@ class _Runs(FrameValues):
             return super().slots(variable)
         return np.repeat(self._before.slots(variable), self._counts)
 
-    def taken(self, rows: Rows) -> FrameValues:
+    def taken(self, rows: Rows) -> BindingValues:
         origins = np.searchsorted(self._ends, rows, side="right")
         found = self.frame.bound[self._target].take(rows)
         taken = self._before.frame.take(origins).binding(self._target, found)
-        return FrameValues(self.session, taken)
+        return BindingValues(self.session, taken)
 
     def floats(self, column: ex.Expression) -> Floats | None:
         if self._target in ex.variables_of(column):

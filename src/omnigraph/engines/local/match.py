@@ -1,4 +1,4 @@
-"""Running a pattern: from one empty row to all solutions."""
+"""Runs a pattern: from one empty row to all solutions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import allow_rows
+from omnigraph.engines.local.adjacency import (
+    Neighbours,
+    allow_rows,
+    paths_from,
+    reach,
+    reaches,
+    spread,
+)
+from omnigraph.engines.local.bindings import BindingTable, BindingValues, Rows, joined
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
-from omnigraph.engines.local.frame import Frame, Rows, joined
+from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
-from omnigraph.engines.local.joins import join_keys, matched_rows
 from omnigraph.engines.local.nodes import NodeTable
-from omnigraph.engines.local.paths import paths_from
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
-from omnigraph.engines.local.reach import Neighbours, reach, reaches
 from omnigraph.engines.local.scan import masked_nodes, scanned
-from omnigraph.engines.local.session import Session
-from omnigraph.engines.local.values import FrameValues
+from omnigraph.engines.local.tables import Session
+from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.explain import explain_step
@@ -30,20 +36,20 @@ _TAG = "#row"
 """The variable that remembers which outer row an inner solution extends."""
 
 
-def match(session: Session) -> Frame:
+def match(session: Session) -> BindingTable:
     """All solutions of the plan's pattern, with the variables its tail reads."""
-    return Matcher(session).run(session.prepared.pattern, Frame.unit())
+    return PatternMatcher(session).run(session.prepared.pattern, BindingTable.unit())
 
 
 @dataclass(slots=True)
-class Matcher:
-    """Steps over frames."""
+class PatternMatcher:
+    """Runs steps over binding tables."""
 
     session: Session
 
     def run(
-        self, pattern: PreparedPattern, frame: Frame, keep: frozenset[str] = frozenset()
-    ) -> Frame:
+        self, pattern: PreparedPattern, frame: BindingTable, keep: frozenset[str] = frozenset()
+    ) -> BindingTable:
         """The solutions that extend the rows of ``frame``; ``keep`` names columns to carry on."""
         trace = self.session.run.trace
         steps = pattern.steps
@@ -58,7 +64,7 @@ class Matcher:
             following = steps[at + 1] if at + 1 < len(steps) else None
             join = join_keys(one, following) if not frame.is_unit else None
             if join is not None and following is not None:
-                # A scan whose rows are then compared with bound ones is a join on their values.
+                # A scan followed by equalities with bound values is a hash join.
                 frame, strategy = self._join(one, following, join, frame), "hash join"
                 needed = following.needed
                 at += 2
@@ -71,11 +77,13 @@ class Matcher:
                 report.strategy, report.rows = strategy, frame.count
                 report.seconds = time.perf_counter() - began
             if not frame.count and trace is None:
-                # Nothing can come of nothing: the rest need not run.
+                # Empty table: no later step can produce rows.
                 return _no_rows({*steps[-1].needed, *keep})
         return frame
 
-    def _step(self, one: PreparedStep, frame: Frame, needed: frozenset[str]) -> tuple[Frame, str]:
+    def _step(
+        self, one: PreparedStep, frame: BindingTable, needed: frozenset[str]
+    ) -> tuple[BindingTable, str]:
         match one.step:
             case plan.Scan() as step:
                 return self._scan(one, step, frame, needed)
@@ -98,22 +106,22 @@ class Matcher:
     def _where(
         self,
         predicates: tuple[ex.Expression, ...],
-        frame: Frame,
+        frame: BindingTable,
         needed: frozenset[str] | None = None,
-    ) -> Frame:
+    ) -> BindingTable:
         """The rows for which every predicate is true, with the columns that are ``needed``."""
-        mask = FrameValues(self.session, frame).mask(predicates)
+        mask = BindingValues(self.session, frame).mask(predicates)
         kept = frame if needed is None else frame.only(needed)
         return kept if mask is None else kept.filter(mask)
 
     # --- scans ------------------------------------------------------------------------------------
 
     def _scan(
-        self, one: PreparedStep, step: plan.Scan, frame: Frame, needed: frozenset[str]
-    ) -> tuple[Frame, str]:
+        self, one: PreparedStep, step: plan.Scan, frame: BindingTable, needed: frozenset[str]
+    ) -> tuple[BindingTable, str]:
         slots, strategy = scanned(self.session, one)
         if frame.is_unit:
-            return Frame(len(slots), {step.variable: slots}), strategy
+            return BindingTable(len(slots), {step.variable: slots}), strategy
         allow_rows(frame.count * len(slots))
         crossed = frame.take(np.repeat(np.arange(frame.count), len(slots)))
         if step.variable in needed:
@@ -125,15 +133,15 @@ class Matcher:
         one: PreparedStep,
         following: PreparedStep,
         keys: tuple[tuple[ex.Expression, ex.Expression], ...],
-        frame: Frame,
-    ) -> Frame:
-        """A scan and the equalities after it, by value instead of by pair."""
+        frame: BindingTable,
+    ) -> BindingTable:
+        """A scan and the equalities after it, as a hash join."""
         assert isinstance(one.step, plan.Scan)
         assert isinstance(following.step, plan.FilterRows)
         slots, _ = scanned(self.session, one)
-        new = Frame(len(slots), {one.step.variable: slots})
-        left_values = FrameValues(self.session, frame)
-        right_values = FrameValues(self.session, new)
+        new = BindingTable(len(slots), {one.step.variable: slots})
+        left_values = BindingValues(self.session, frame)
+        right_values = BindingValues(self.session, new)
         left, right = matched_rows(
             [left_values.column(bound) for bound, _ in keys],
             [right_values.column(fresh) for _, fresh in keys],
@@ -143,7 +151,9 @@ class Matcher:
 
     # --- hops -------------------------------------------------------------------------------------
 
-    def _expand(self, step: plan.Expand, frame: Frame, needed: frozenset[str]) -> tuple[Frame, str]:
+    def _expand(
+        self, step: plan.Expand, frame: BindingTable, needed: frozenset[str]
+    ) -> tuple[BindingTable, str]:
         if step.maximum < step.minimum or not frame.count:
             return _no_rows(needed), "nothing"
         frame = self._with_ends(step, frame)
@@ -151,7 +161,7 @@ class Matcher:
         tables = self.session.tables
         edges = tables.edges(step, frame.count)
         strategy = "indexed lookups" if isinstance(edges, FetchedEdges) else "adjacency"
-        # Sorted edges are about all nodes of a type; lookups only about those they meet.
+        # Adjacency covers all nodes of a type; lookups only the ones they reach.
         targets = tables.nodes(step.target_type, whole=isinstance(edges, CachedEdges))
         if step.edge_variable is not None:
             return self._bound_edges(step, frame, edges, targets), strategy
@@ -164,7 +174,7 @@ class Matcher:
         if step.maximum == 1 and not neighbours.has_parallels and not step.predicates:
             found, counts = neighbours.gather(sources)
             if targets.present(found) is None:
-                # Every neighbour counts: rows are repeated, and none has to be looked up again.
+                # Every neighbour exists and is distinct: repeat the rows.
                 expanded = frame.only(needed).repeat(counts)
                 bound = expanded.binding(step.target, found) if step.target in needed else expanded
                 return bound, strategy
@@ -180,7 +190,7 @@ class Matcher:
         return expanded, strategy
 
     def _is_linked(
-        self, step: plan.Expand, frame: Frame, edges: EdgeTable, targets: NodeTable
+        self, step: plan.Expand, frame: BindingTable, edges: EdgeTable, targets: NodeTable
     ) -> npt.NDArray[np.bool_]:
         """For each row, whether its target is among the destinations of its source."""
         sources, wanted = frame.bound[step.source], frame.bound[step.target]
@@ -189,8 +199,8 @@ class Matcher:
         neighbours = self._neighbours(step, edges, targets)
         return reaches(neighbours, sources, wanted, step.minimum, step.maximum)
 
-    def _with_ends(self, step: plan.Expand, frame: Frame) -> Frame:
-        """The rows that have something to start from: no hop leads from what was not found."""
+    def _with_ends(self, step: plan.Expand, frame: BindingTable) -> BindingTable:
+        """The rows whose ends are bound: optional variables may be unbound."""
         ends = [step.source, step.target] if step.target_is_bound else [step.source]
         for name in ends:
             info = self.session.prepared.variables.get(name)
@@ -200,16 +210,16 @@ class Matcher:
 
     def _neighbours(self, step: plan.Expand, edges: EdgeTable, targets: NodeTable) -> Neighbours:
         neighbours = edges.neighbours(step.direction)
-        # A search must not pass through a node that does not exist.
+        # A search of several hops must not pass through deleted nodes.
         return _PresentOnly(neighbours, targets) if step.maximum > 1 else neighbours
 
     def _bound_edges(
         self,
         step: plan.Expand,
-        frame: Frame,
+        frame: BindingTable,
         edges: EdgeTable,
         targets: NodeTable,
-    ) -> Frame:
+    ) -> BindingTable:
         """One row per stored edge."""
         assert step.edge_variable is not None
         self.session.edges_of[step.edge_variable] = edges
@@ -230,10 +240,10 @@ class Matcher:
     def _paths(
         self,
         step: plan.Expand,
-        frame: Frame,
+        frame: BindingTable,
         edges: EdgeTable,
         targets: NodeTable,
-    ) -> Frame:
+    ) -> BindingTable:
         """One shortest path per pair."""
         assert step.path_variable is not None
         neighbours = _PresentOnly(edges.neighbours(step.direction), targets)
@@ -263,14 +273,14 @@ class Matcher:
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def _has_solution(self, pattern: PreparedPattern, frame: Frame) -> npt.NDArray[np.bool_]:
+    def _has_solution(self, pattern: PreparedPattern, frame: BindingTable) -> npt.NDArray[np.bool_]:
         """For each row, whether some solution of the pattern extends it."""
         mask = np.zeros(frame.count, np.bool_)
         if not frame.count:
             return mask
         test = single_test(pattern)
         if test is not None and not self._reads_optional(test):
-            # The inner pattern binds nothing: no need to remember where its rows came from.
+            # The inner pattern binds nothing: test the pairs directly.
             edges = self.session.tables.edges(test, frame.count)
             targets = self.session.tables.nodes(test.target_type)
             return self._is_linked(test, frame, edges, targets)
@@ -287,10 +297,10 @@ class Matcher:
         self,
         pattern: PreparedPattern,
         step: plan.Extend,
-        frame: Frame,
+        frame: BindingTable,
         needed: frozenset[str],
-    ) -> Frame:
-        """Every row with its solutions, or with nothing bound where there is none."""
+    ) -> BindingTable:
+        """Every row with its solutions, or with unbound variables where there is none."""
         tagged = frame.only(pattern.reads).binding(_TAG, np.arange(frame.count, dtype=np.int32))
         inner = self.run(pattern, tagged, frozenset([_TAG]))
         origin = inner.bound[_TAG]
@@ -306,8 +316,8 @@ class Matcher:
         return joined([matched, unmatched])
 
 
-def _no_rows(names: Iterable[str]) -> Frame:
-    return Frame(0, {name: np.zeros(0, np.int32) for name in names})
+def _no_rows(names: Iterable[str]) -> BindingTable:
+    return BindingTable(0, {name: np.zeros(0, np.int32) for name in names})
 
 
 def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots]:
@@ -316,7 +326,7 @@ def _existing(targets: NodeTable, rows: Rows, found: Slots) -> tuple[Rows, Slots
 
 
 class _PresentOnly:
-    """Neighbours without those that no longer exist."""
+    """Neighbours without deleted nodes."""
 
     def __init__(self, neighbours: Neighbours, nodes: NodeTable) -> None:
         self._neighbours = neighbours
@@ -341,3 +351,66 @@ class _PresentOnly:
             return found, counts
         owners = np.repeat(np.arange(len(slots)), counts)[present]
         return found[present], np.bincount(owners, minlength=len(slots))
+
+
+# --- joins by value -------------------------------------------------------------------------------
+
+
+Keys = tuple[tuple[ex.Expression, ex.Expression], ...]
+"""Pairs of a bound expression and one of the scanned variable."""
+
+
+def join_keys(scan: PreparedStep, following: PreparedStep | None) -> Keys | None:
+    """The equalities by which a scan can be joined to the rows before it, if there are any."""
+    if not isinstance(scan.step, plan.Scan) or following is None:
+        return None
+    if not isinstance(following.step, plan.FilterRows):
+        return None
+    variable = scan.step.variable
+    keys = []
+    for predicate in following.step.predicates:
+        if not (isinstance(predicate, ex.Compare) and predicate.operator == "="):
+            continue
+        for bound, fresh in ((predicate.left, predicate.right), (predicate.right, predicate.left)):
+            outside = ex.variables_of(bound)
+            if (
+                ex.variables_of(fresh) == {variable}
+                and outside
+                and variable not in outside
+                and _joinable(bound)
+                and _joinable(fresh)
+                and bound.type.scalar == fresh.type.scalar
+            ):
+                keys.append((bound, fresh))
+    return tuple(keys) or None
+
+
+def _joinable(expression: ex.Expression) -> bool:
+    """Whether equal values have equal codes: stored values other than floats."""
+    kinds = (ex.PropertyValue, ex.EntityId)
+    return (
+        isinstance(expression, kinds)
+        and expression.type.is_plain_scalar
+        and expression.type.scalar not in (Scalar.F32, Scalar.F64)
+    )
+
+
+def matched_rows(
+    left: list[pa.Array], right: list[pa.Array]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The pairs of rows that agree in every column; null agrees with nothing."""
+    size = len(left[0])
+    together = [pa.concat_arrays([one, other]) for one, other in zip(left, right, strict=True)]
+    valid = np.ones(size + len(right[0]), np.bool_)
+    for column in together:
+        if column.null_count:
+            valid &= column.is_valid().to_numpy(zero_copy_only=False)
+    codes = codes_of(together).codes
+    left_codes, right_codes = codes[:size], codes[size:]
+    right_rows = np.flatnonzero(valid[size:])
+    order = right_rows[np.argsort(right_codes[right_rows], kind="stable")]
+    ordered = right_codes[order]
+    left_rows = np.flatnonzero(valid[:size])
+    begin = np.searchsorted(ordered, left_codes[left_rows])
+    counts = np.searchsorted(ordered, left_codes[left_rows], side="right") - begin
+    return np.repeat(left_rows, counts), order[spread(begin, counts)]

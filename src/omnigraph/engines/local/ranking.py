@@ -1,33 +1,174 @@
-"""Ordering candidates by a score, before anything else orders rows."""
+"""Orders rows by sort keys and tie breakers, and candidates by search scores."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.engines.local.adjacency import sorted_distinct
-from omnigraph.engines.local.frame import Frame
-from omnigraph.engines.local.fusion import fused
-from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.bindings import BindingTable
+from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.nodes import CachedNodes
-from omnigraph.engines.local.ordering import Scores, ranked_candidates
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
-from omnigraph.engines.local.session import Session
+from omnigraph.engines.local.tables import Session
 from omnigraph.query import expressions as ex
 
+# --- order of rows --------------------------------------------------------------------------------
+
+
+Rows: TypeAlias = npt.NDArray[np.integer]
+Scores: TypeAlias = npt.NDArray[np.float64]
+Key: TypeAlias = tuple[pa.Array, bool]
+"""Values by row, and whether the largest come first."""
+
+TieBreaker: TypeAlias = Callable[[Rows], pa.Array]
+"""Gives the tie-breaking values of some rows; called only where keys leave ties."""
+
+_PRUNE_MIN = 1_000
+
+
+def ordered_rows(
+    keys: Sequence[Key], ties: Sequence[TieBreaker], count: int, stop: int | None
+) -> Rows:
+    """The rows in order, at most the first ``stop`` of them. Null is smaller than every value."""
+    rows: Rows = np.arange(count)
+    if not keys or not count or stop == 0:
+        return rows[:stop]
+    if stop is not None and count > max(2 * stop, _PRUNE_MIN):
+        rows = _pruned(*keys[0], stop)
+    columns = [key if len(rows) == count else key.take(pa.array(rows)) for key, _ in keys]
+    directions = [descending for _, descending in keys]
+    columns += [tie(rows) for tie in ties]
+    directions += [False] * len(ties)
+    return rows[_sorted(columns, directions)][:stop]
+
+
+def _sorted(columns: list[pa.Array], directions: list[bool]) -> Rows:
+    names = [str(at) for at in range(len(columns))]
+    table = pa.table([_sortable(column) for column in columns], names=names)
+    keys = [
+        (name, "descending", "at_end") if descending else (name, "ascending", "at_start")
+        for name, descending in zip(names, directions, strict=True)
+    ]
+    order: Rows = pc.sort_indices(table, sort_keys=keys).to_numpy()
+    return order
+
+
+def _sortable(column: pa.Array) -> pa.Array:
+    """A column that Arrow can sort; lists become their ranks."""
+    if not pa.types.is_nested(column.type):
+        return column
+    values = column.to_pylist()
+    ranks = {value: rank for rank, value in enumerate(sorted({_comparable(v) for v in values}))}
+    return pa.array([ranks[_comparable(value)] for value in values], pa.int64())
+
+
+def _comparable(value: list[object] | None) -> tuple[tuple[int, object], ...]:
+    """A list as something Python can order: null before all, then null items, NaN, and others."""
+    if value is None:
+        return ()
+    return ((2, 0), *map(_comparable_item, value))
+
+
+def _comparable_item(item: object) -> tuple[int, object]:
+    if item is None:
+        return (0, 0)
+    return (1, 0) if isinstance(item, float) and math.isnan(item) else (2, item)
+
+
+def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
+    """A superset of the first ``stop`` rows, by the first key alone."""
+    numbers = _numbers(column)
+    if numbers is not None:
+        if descending:
+            last = np.partition(numbers, len(numbers) - stop)[len(numbers) - stop]
+            return np.flatnonzero(numbers >= last)
+        last = np.partition(numbers, stop - 1)[stop - 1]
+        return np.flatnonzero(numbers <= last)
+    if pa.types.is_nested(column.type):
+        return np.arange(len(column))
+    key = ("0", "descending", "at_end") if descending else ("0", "ascending", "at_start")
+    chosen = pc.select_k_unstable(pa.table([column], names=["0"]), k=stop, sort_keys=[key])
+    last = column[chosen[len(chosen) - 1].as_py()]
+    if not last.is_valid:
+        return np.arange(len(column))
+    within = (pc.greater_equal if descending else pc.less_equal)(column, last)
+    # Nulls come first when ascending and last when descending.
+    return np.flatnonzero(pc.fill_null(within, not descending).to_numpy(zero_copy_only=False))
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
+    """A column as numbers that order as it does, nulls and NaN lowest; None for other types."""
+    type = column.type
+    if pa.types.is_date32(type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(type):
+        column = column.cast(pa.int64())
+    elif not (pa.types.is_integer(type) or pa.types.is_floating(type)):
+        return None
+    if pa.types.is_floating(column.type):
+        floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return np.where(np.isnan(floats), -np.inf, floats)
+    if column.null_count:
+        lowest = np.iinfo(column.type.to_pandas_dtype()).min
+        column = column.fill_null(pa.scalar(lowest, column.type))
+    numbers: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def ranked_candidates(
+    space: IdSpace, slots: Slots, scores: Scores, *, descending: bool, stop: int | None = None
+) -> Rows:
+    """Candidates from the best to the worst, at most ``stop``; equal scores by id.
+
+    A score that is not a number comes last.
+    """
+    keys = -scores if descending else scores
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    if stop is not None and stop < len(order):
+        # Include all candidates that tie with the last one: ids decide among them.
+        end = int(np.searchsorted(ordered, ordered[stop - 1], side="right")) if stop else 0
+        if stop and np.isnan(ordered[stop - 1]):
+            end = len(order)
+        order, ordered = order[:end], ordered[:end]
+    same = np.zeros(len(order), np.bool_)
+    if len(order) > 1:
+        same[1:] = (ordered[1:] == ordered[:-1]) | (np.isnan(ordered[1:]) & np.isnan(ordered[:-1]))
+        same[:-1] |= same[1:]
+    if same.any():
+        tied = np.flatnonzero(same)
+        ids = space.strings(slots[order[tied]])
+        by_id = _sorted([pa.array(ordered[tied]).fill_null(0), ids], [False, False])
+        if np.isnan(ordered[tied]).any():
+            keyed = np.where(np.isnan(ordered[tied]), np.inf, ordered[tied])
+            by_id = _sorted(
+                [pa.array(keyed), pa.array(np.isnan(ordered[tied])), ids], [False, False, False]
+            )
+        order[tied] = order[tied][by_id]
+    return order[:stop]
+
+
+# --- ranking --------------------------------------------------------------------------------------
+
+
 _MANY_SHARE = 32
-"""More rows than this part of a type's nodes are sorted by marking nodes, not by comparing."""
+"""Rows beyond this share of a type's nodes are deduplicated by a mask instead of by sorting."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
     """The rows whose candidate has a rank, and those ranks, beginning with 0."""
 
-    frame: Frame
+    frame: BindingTable
     ranks: npt.NDArray[np.int64]
     scores: pa.Array
     """The value each row was ordered by."""
@@ -42,7 +183,11 @@ class _Ranking:
 
 
 def rank(
-    session: Session, frame: Frame, score: ex.RankExpression, best_first: bool, stop: int | None
+    session: Session,
+    frame: BindingTable,
+    score: ex.RankExpression,
+    best_first: bool,
+    stop: int | None,
 ) -> RankedRows:
     """Rank the nodes bound to the scored variable; at most ``stop`` candidates are wanted."""
     bound = frame.bound[score.variable]
@@ -66,7 +211,7 @@ def rank(
     if not len(ordered):
         empty = np.zeros(0, np.int64)
         return RankedRows(frame.take(empty), empty, pa.array([], pa.float64()))
-    # Few nodes have a rank and many rows are asked; so the rows are told apart by one byte each.
+    # Few nodes have a rank and there are many rows: a byte mask selects the ranked rows.
     is_ranked = np.zeros(space_size + 1, np.bool_)
     is_ranked[ordered] = True
     kept = np.flatnonzero(is_ranked[bound])
@@ -75,9 +220,9 @@ def rank(
 
 
 def _ascending_places(session: Session, type_name: str, bound: Slots) -> Positions | None:
-    """Where the nodes bound in each row lie, if each follows the one before: so scans leave them.
+    """The row positions of the bound nodes if they ascend, as after a scan; None otherwise.
 
-    They are then distinct, and a node is found among them without marking all of them.
+    Ascending positions are distinct, so a node is found among them by binary search.
     """
     nodes = session.tables.nodes(type_name)
     if not isinstance(nodes, CachedNodes):
@@ -92,7 +237,7 @@ def _candidates(bound: Slots, space_size: int) -> Slots:
     """The nodes bound in some row, each once."""
     if len(bound) * _MANY_SHARE > space_size:
         is_bound = np.zeros(space_size + 1, np.bool_)
-        is_bound[bound] = True  # `ABSENT` marks the last one, which is nobody's
+        is_bound[bound] = True  # `ABSENT` sets the extra last entry
         return np.flatnonzero(is_bound[:-1]).astype(np.int32)
     return sorted_distinct(bound[bound >= 0])
 
@@ -101,7 +246,7 @@ def _candidates(bound: Slots, space_size: int) -> Slots:
 class _Ranker:
     session: Session
     places: Positions | None
-    """Where the candidates lie in a table in memory, if that is known."""
+    """Row positions of the candidates in a cached table, if known."""
 
     def single(
         self,
@@ -161,3 +306,26 @@ class _Ranker:
         else:
             rows, scores = index.scores(query, live, mask)
         return nodes.slots[rows], scores
+
+
+# --- reciprocal rank fusion -----------------------------------------------------------------------
+
+
+K_DEFAULT = 60
+
+
+def fused(first: Positions, second: Positions, k: int) -> tuple[Positions, Scores]:
+    """The rows of two rankings, best first, and their fused scores.
+
+    Each arm lists distinct rows from its best to its worst. A row scores ``1 / (k + rank)`` in each
+    arm that has it, ranks counting from one. Equal scores go to the better rank in the first arm,
+    then in the second, where absent is worst. No two rows share both, so ids need not decide.
+    """
+    rows = sorted_distinct(np.concatenate([first, second]))
+    absent = len(rows) + 1
+    ranks = np.full((2, len(rows)), absent, np.int64)
+    for arm_ranks, arm in zip(ranks, (first, second), strict=True):
+        arm_ranks[np.searchsorted(rows, arm)] = np.arange(1, len(arm) + 1)
+    scores = np.where(ranks < absent, 1.0 / (k + ranks), 0.0).sum(axis=0)
+    order = np.lexsort((ranks[1], ranks[0], -scores))
+    return rows[order], scores[order]

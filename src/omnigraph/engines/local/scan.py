@@ -1,34 +1,45 @@
-"""Finding the nodes of a type that satisfy conditions on them alone."""
+"""Finds the nodes of a type that satisfy the conditions of a scan.
+
+Conditions that storage can check are pushed down, and equalities on cached columns use an index of
+values. Both give candidates: every condition is checked again on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import and_, or_
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from omnigraph.engines.local.frame import Frame
-from omnigraph.engines.local.ids import ABSENT, Slots
-from omnigraph.engines.local.lookups import value_index
+from omnigraph.engines.base import Execution
+from omnigraph.engines.local.adjacency import sorted_distinct, spread
+from omnigraph.engines.local.bindings import BindingTable, BindingValues
+from omnigraph.engines.local.ids import ABSENT, Slots, StringHash
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.prepare import Anchor, PreparedStep
-from omnigraph.engines.local.pushdown import storage_filter
-from omnigraph.engines.local.rows import Positions
-from omnigraph.engines.local.session import Session
-from omnigraph.engines.local.values import FrameValues
+from omnigraph.engines.local.rows import Positions, RowView
+from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.ast import ComparisonOperator
 from omnigraph.query.evaluate import ColumnExpression, scalar_operand, text_operand
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.search import matching_rows, nearest_rows
 
+# --- scans ----------------------------------------------------------------------------------------
+
+
 _WHOLE_SHARE = 2
-"""From this part of a table on, a condition is tested on all of it and looked up afterwards."""
+"""From this share of a table on, a condition is evaluated for the whole table."""
 
 
 def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
@@ -51,7 +62,7 @@ def scanned(session: Session, one: PreparedStep) -> tuple[Slots, str]:
         slots, strategy = _fetched(session, step, nodes, found_by)
     if not predicates:
         return slots, strategy
-    mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(predicates)
+    mask = BindingValues(session, BindingTable(len(slots), {step.variable: slots})).mask(predicates)
     return (slots if mask is None else slots[mask]), strategy
 
 
@@ -62,11 +73,13 @@ def masked_nodes(
     if not step.predicates:
         return None
     if isinstance(nodes, CachedNodes) and len(found) * _WHOLE_SHARE > nodes.view.count:
-        # If a value cannot be computed, it may be of a node that was not found.
+        # A value that cannot be computed may belong to a node that was not found.
         with suppress(InputError):
             whole = _WholeTable(session, nodes, step.target).mask(step.predicates)
             return None if whole is None else whole[nodes.rows(found)]
-    return FrameValues(session, Frame(len(found), {step.target: found})).mask(step.predicates)
+    return BindingValues(session, BindingTable(len(found), {step.target: found})).mask(
+        step.predicates
+    )
 
 
 def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) -> Slots:
@@ -76,7 +89,7 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
         return np.zeros(0, np.int32)
     slot = nodes.space.find_one(wanted)
     if slot == ABSENT:
-        # Ids that nobody has are not remembered: there is no end of them.
+        # Unknown ids are not interned: their number is unbounded.
         return nodes.find(wanted) if isinstance(nodes, FetchedNodes) else np.zeros(0, np.int32)
     slots = np.array([slot], np.int32)
     present = nodes.present(slots)
@@ -86,13 +99,13 @@ def _by_id(session: Session, nodes: NodeTable, entity_id: ex.Expression | None) 
 def _by_value(
     session: Session, nodes: CachedNodes, anchors: tuple[Anchor, ...]
 ) -> Positions | None:
-    """The rows an index of values leaves over; None if there is no index to ask."""
+    """The candidate rows of the best index of values; None if there is none."""
     best: Positions | None = None
     for anchor in anchors:
         value = scalar_operand(anchor.value, session.run.parameters, session.run.now)
         type = value.type.value_type if anchor.several else value.type
         if type != anchor.type:
-            continue  # a float against an integer column, say: the index compares only equals
+            continue  # such as a float against an integer column: codes are of one type
         index = value_index(nodes.view, anchor.property, anchor.type)
         if index is None:
             continue
@@ -114,23 +127,25 @@ def _whole(session: Session, step: plan.Scan, nodes: CachedNodes) -> Slots:
     try:
         mask = _WholeTable(session, nodes, step.variable).mask(step.predicates)
     except InputError:
-        # A value cannot be computed; it may be of a row that is deleted.
+        # A value that cannot be computed may belong to a deleted row: test live rows only.
         slots = nodes.every()
-        mask = FrameValues(session, Frame(len(slots), {step.variable: slots})).mask(step.predicates)
+        mask = BindingValues(session, BindingTable(len(slots), {step.variable: slots})).mask(
+            step.predicates
+        )
         return slots if mask is None else slots[mask]
     if mask is None:
         return nodes.every()
     live = nodes.view.live
-    # Four times as fast as picking by the mask itself.
+    # Four times as fast as indexing by the mask.
     return nodes.slots.take(np.flatnonzero(mask if live is None else mask & live))
 
 
 _Found = Callable[[list[str]], pa.Table | None]
-"""Reads the rows that a search of storage finds, with some columns."""
+"""Reads the rows that a storage search finds, with some columns."""
 
 
 def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
-    """A search that storage can do for a table that is not in memory; None if there is none."""
+    """The search storage can run for a table that is not cached; None if there is none."""
     if session.tables.has_in_memory(step.type_name):
         return None
     prepared = session.prepared
@@ -156,7 +171,7 @@ def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
 def _nearest(
     session: Session, handle: Handle, score: ex.Nearest, stop: int, columns: list[str]
 ) -> pa.Table | None:
-    """A shortlist with the nearest rows; None if it may not hold all that are wanted."""
+    """A shortlist with the nearest rows; None if it may miss some."""
     query = session.search.query_vector(score)
     found = nearest_rows(handle, score.property, query.tolist(), stop, columns)
     return found if found.num_rows >= stop else None
@@ -165,7 +180,7 @@ def _nearest(
 def _fetched(
     session: Session, step: plan.Scan, nodes: FetchedNodes, found_by: _Found | None
 ) -> tuple[Slots, str]:
-    """Rows that storage finds; it may give more than satisfy the conditions, never less."""
+    """Rows that storage finds: at least all that satisfy the conditions."""
     found = None if found_by is None else found_by(nodes.columns)
     if found is not None:
         return nodes.add(found.select(nodes.columns), paid=True), "storage search"
@@ -175,14 +190,173 @@ def _fetched(
     return nodes.add(rows, paid=True), "storage scan"
 
 
-class _WholeTable(FrameValues):
-    """Columns of a type as they lie, deleted rows included, without a row picked out."""
+class _WholeTable(BindingValues):
+    """Whole columns of a type, deleted rows included."""
 
     def __init__(self, session: Session, nodes: CachedNodes, variable: str) -> None:
-        super().__init__(session, Frame(nodes.view.layout.size, {variable: nodes.slots}))
+        super().__init__(session, BindingTable(nodes.view.layout.size, {variable: nodes.slots}))
         self._nodes = nodes
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:
         if isinstance(leaf, ex.PropertyValue) and leaf.property != "id":
             return self._nodes.view.column(leaf.property, arrow_type(leaf.type))
         return super()._read(leaf)
+
+
+# --- filters for storage --------------------------------------------------------------------------
+
+
+_FLIPPED: dict[ComparisonOperator, ComparisonOperator] = {
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+    "=": "=",
+}
+_TESTS = {
+    "=": lambda column, value: column == value,
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+}
+_PUSHED = {Scalar.STRING, Scalar.I32, Scalar.I64, Scalar.DATE, Scalar.DATETIME}
+"""Types whose comparisons mean the same in storage, which cannot filter unsigned numbers."""
+
+
+def storage_filter(predicates: Iterable[ex.Expression], run: Execution) -> pc.Expression | None:
+    """A filter that every wanted row passes; None if no predicate can be pushed down."""
+    parts = [part for predicate in predicates if (part := _filter(predicate, run)) is not None]
+    return reduce(and_, parts) if parts else None
+
+
+def _filter(predicate: ex.Expression, run: Execution) -> pc.Expression | None:
+    match predicate:
+        case ex.Compare():
+            return _comparison(predicate, run)
+        case ex.ListContains(list=members, item=ex.PropertyValue() as column):
+            values = _value(members, run)
+            if values is None or not _can_push(column) or not values.is_valid:
+                return None
+            kept = values.values.drop_null()
+            return pc.field(column.property).isin(kept) if len(kept) else None
+        case ex.Combine(operator="and"):
+            return storage_filter(predicate.operands, run)
+        case ex.Combine(operator="or"):
+            parts = [_filter(operand, run) for operand in predicate.operands]
+            known = [part for part in parts if part is not None]
+            return reduce(or_, known) if len(known) == len(parts) else None
+    return None
+
+
+def _comparison(predicate: ex.Compare, run: Execution) -> pc.Expression | None:
+    operator, left, right = predicate.operator, predicate.left, predicate.right
+    if operator not in _TESTS:
+        return None
+    if isinstance(right, ex.PropertyValue):
+        operator, left, right = _FLIPPED[operator], right, left
+    if not isinstance(left, ex.PropertyValue) or not _can_push(left):
+        return None
+    value = _value(right, run)
+    if value is None or not value.is_valid or value.type != arrow_type(left.type):
+        return None
+    return _TESTS[operator](pc.field(left.property), value)
+
+
+def _can_push(column: ex.PropertyValue) -> bool:
+    return column.type.is_plain_scalar and column.type.scalar in _PUSHED
+
+
+def _value(expression: ex.Expression, run: Execution) -> pa.Scalar | None:
+    """The value of an expression that is the same for all rows."""
+    if ex.variables_of(expression):
+        return None
+    return scalar_operand(expression, run.parameters, run.now)
+
+
+# --- index of values ------------------------------------------------------------------------------
+
+
+ROWS_WORTH_AN_INDEX = 2_000
+"""In smaller tables, comparing the whole column is as fast."""
+
+_HASH = StringHash()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIndex:
+    """Rows sorted by the 64-bit code of their value; several values may share a code."""
+
+    codes: npt.NDArray[np.uint64]
+    rows: Positions
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return int(self.codes.nbytes + self.rows.nbytes)
+
+    @classmethod
+    def build(cls, column: pa.Array) -> ValueIndex:
+        """The index of a column; nulls, which equal nothing, are left out."""
+        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        values = column.drop_null() if column.null_count else column
+        codes = _codes(values)
+        order = np.argsort(codes, kind="stable")
+        return cls(codes[order], present[order].astype(np.int32))
+
+    def rows_with(self, value: pa.Scalar) -> Positions:
+        """The rows that may hold a value, ascending."""
+        if not value.is_valid:
+            return self.rows[:0]
+        code = _code(value)
+        begin, end = np.searchsorted(self.codes, code), np.searchsorted(self.codes, code, "right")
+        return self.rows[begin:end]
+
+    def rows_with_any(self, values: pa.Array) -> Positions:
+        """The rows that may hold one of some values, ascending."""
+        wanted = _codes(values.drop_null())
+        begin = np.searchsorted(self.codes, wanted)
+        counts = np.searchsorted(self.codes, wanted, "right") - begin
+        return sorted_distinct(self.rows[spread(begin, counts)])
+
+
+def can_index(type: pa.DataType) -> bool:
+    """Whether equality on this type is equality of codes."""
+    tests = (
+        pa.types.is_string,
+        pa.types.is_integer,
+        pa.types.is_date32,
+        pa.types.is_timestamp,
+    )
+    return any(test(type) for test in tests)
+
+
+def value_index(view: RowView, name: str, type: pa.DataType) -> ValueIndex | None:
+    """The index of a column; None for small tables and for the first query that could use it."""
+    if view.layout.size < ROWS_WORTH_AN_INDEX or not can_index(type):
+        return None
+    key = ("values", name)
+    if key not in view.layout.made and not view.layout.asked_before(key):
+        return None
+    return view.keep_with_files(key, lambda: ValueIndex.build(view.column(name, type)))
+
+
+def _codes(values: pa.Array) -> npt.NDArray[np.uint64]:
+    if pa.types.is_string(values.type):
+        return _HASH.many(values)
+    return _integers(values).astype(np.int64).view(np.uint64)
+
+
+def _code(value: pa.Scalar) -> np.uint64:
+    if pa.types.is_string(value.type):
+        return np.uint64(_HASH.one(value.as_py()))
+    return np.uint64(_codes(pa.array([value]))[0])
+
+
+def _integers(values: pa.Array) -> npt.NDArray[np.integer]:
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    numbers: npt.NDArray[np.integer] = values.to_numpy(zero_copy_only=False)
+    return numbers

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.nodes import CachedNodes, single
-from omnigraph.engines.local.text.postings import TextIndex
+from omnigraph.engines.local.text_index import TextIndex
 from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import ID, arrow_type
@@ -21,7 +21,7 @@ from omnigraph.query.evaluate import scalar_operand
 from omnigraph.storage.search import has_text_index, matching_rows
 
 if TYPE_CHECKING:
-    from omnigraph.engines.local.session import Session
+    from omnigraph.engines.local.tables import Session
 
 Scores = npt.NDArray[np.float64]
 

@@ -2,26 +2,132 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import pyarrow as pa
 
-from omnigraph.engines.local.budget import MemoryBudget
+from omnigraph.engines.base import Execution
+from omnigraph.engines.local.adjacency import PathStore
 from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
-from omnigraph.engines.local.rows import RowView, TableRows
-from omnigraph.engines.local.settings import TraversalSettings
-from omnigraph.engines.local.warming import Warming
+from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
 from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import TableEntry
+
+if TYPE_CHECKING:
+    from omnigraph.engines.local.search import Search
+
+
+from collections.abc import Callable, Hashable
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+Mode = Literal["auto", "indexed", "csr"]
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TraversalSettings:
+    """How hops are served; every choice gives the same answers."""
+
+    mode: Mode = "auto"
+    """`indexed` looks edges up in storage, `csr` builds adjacency, `auto` takes the cheaper."""
+    indexed_frontier_max: int = 1024
+    """More nodes than this are never looked up one hop at a time, unless it is forced."""
+    indexed_hops_max: int = 6
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TraversalSettings:
+        """The settings in force; a value that cannot be used is reported and the default kept."""
+        mode = environment.get("OMNIGRAPH_TRAVERSAL_MODE", "").strip().lower() or "auto"
+        if mode not in get_args(Mode):
+            LOGGER.warning(
+                "OMNIGRAPH_TRAVERSAL_MODE is %r; it can be %s", mode, ", ".join(get_args(Mode))
+            )
+            mode = "auto"
+        return cls(
+            cast(Mode, mode),
+            _positive(environment, "OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", 1024),
+            _positive(environment, "OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", 6),
+        )
+
+
+def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    LOGGER.warning("%s is %r; it must be a positive number. Using %d.", name, text, default)
+    return default
+
+
+# --- background reads -----------------------------------------------------------------------------
+
+
+class Warming:
+    """One job at a time, in a thread that ends when there is nothing to do.
+
+    A job that fails changes nothing: queries go on by lookups, and say themselves what is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[Hashable, Callable[[], object]] = {}
+        self._asked: set[Hashable] = set()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, key: Hashable, job: Callable[[], object]) -> None:
+        """Do a job when its turn comes, once however many queries ask for it meanwhile."""
+        if key in self._asked:
+            return
+        with self._lock:
+            if key in self._asked:
+                return
+            self._asked.add(key)
+            self._waiting[key] = job
+            if self._thread is None:
+                # A process that wants to end does not wait for it.
+                self._thread = threading.Thread(target=self._work, name="warming", daemon=True)
+                self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until nothing is left to do."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                key, job = self._waiting.popitem()
+            try:
+                job()
+            except Exception:  # whatever it is, a query that needs the table will meet it
+                LOGGER.debug("could not read %s ahead", key, exc_info=True)
+                continue  # it stays asked for: another try would end the same way
+            self._asked.discard(key)
+
+
+# --- cached tables --------------------------------------------------------------------------------
+
 
 TypesByColumn = Mapping[str, pa.DataType]
 
@@ -57,19 +163,19 @@ class GraphMemory:
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget = budget
         self._lock = threading.Lock()
-        self._tables: dict[str, TableRows] = {}
+        self._tables: dict[str, TableVersions] = {}
         self._spaces: dict[str, IdSpace] = {}
         self.warming = Warming()
         self.scanned: dict[tuple[str, str | None, int, str], int] = {}
         """Rows of a version that no index on a column covers."""
         self._spent: dict[str, float] = {}
 
-    def rows(self, location: str) -> TableRows:
+    def rows(self, location: str) -> TableVersions:
         """The versions of a table that are known."""
         known = self._tables.get(location)
         if known is None:
             with self._lock:
-                known = self._tables.setdefault(location, TableRows(self.budget))
+                known = self._tables.setdefault(location, TableVersions(self.budget))
         return known
 
     def space(self, location: str) -> IdSpace:
@@ -297,3 +403,38 @@ def _width(type: pa.DataType) -> int:
     if pa.types.is_list(type):
         return 64
     return 40 if pa.types.is_string(type) else 8
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Session:
+    """The tables of the snapshot, the run's parameters, and what steps leave for later ones."""
+
+    run: Execution
+    prepared: PreparedRead
+    tables: SnapshotTables
+    edges_of: dict[str, EdgeTable] = field(default_factory=dict)
+    """Where the values of an edge variable are read."""
+    paths: PathStore = field(default_factory=PathStore)
+    search: Search = field(init=False)
+
+    def __post_init__(self) -> None:
+        from omnigraph.engines.local.search import Search
+
+        self.search = Search(self)
+
+    def edge_values(
+        self, variable: str, property: str, type: pa.DataType, edges: Positions
+    ) -> pa.Array:
+        """A stored column of the edges a variable is bound to; null where there is none."""
+        table = self.edges_of.get(variable)
+        # The steps of an optional match may end before its edges are ever looked at.
+        return pa.nulls(len(edges), type) if table is None else table.values(property, type, edges)
+
+    def last_row(self) -> int | None:
+        """How many rows, in order, the answer needs; None for all."""
+        compiled = self.prepared.compiled
+        limit = self.run.row_count(compiled.limit)
+        return None if limit is None else limit + (self.run.row_count(compiled.offset) or 0)

@@ -1,10 +1,10 @@
 """Vectors of one property in memory, and the exact nearest among them.
 
-A distance is the sum of squared differences, in double precision, added from the first component to
-the last. The order is part of the definition: who keeps it finds the same number to the last bit.
-Only a shortlist is computed so. It comes from matrix products in single precision whose error is
-bounded: one of the beginnings of all vectors, which is quick and rules out most of them, and one of
-whole vectors for those that are left. No row that could be among the nearest is left out.
+A distance is the sum of squared differences in double precision, added from the first component to
+the last; the order is part of the definition, so that results are reproducible to the last bit.
+Exact distances are computed for a shortlist only. It comes from matrix products in single precision
+with a proven error bound: first of the heads (leading components) of all vectors, which rules out
+most of them, then of whole vectors for the rest. No row that could be among the nearest is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
-from omnigraph.engines.local.vector_heads import HeadBounds, head_width, heads_of
 from omnigraph.errors import InputError
 
 Positions = NDArray[np.int32]
@@ -38,26 +37,26 @@ _GATHER_SHARE_MAX = 1 / 8
 them it is quicker to multiply everything."""
 
 _HEADS_ROWS_MIN = 20_000
-"""From here on beginnings are worth looking at first."""
+"""From this many rows on, heads are used."""
 
 _HEADS_PROBE = 256
-"""Rows that look nearest from their beginnings; how far they are tells who else may be near."""
+"""Rows nearest by their heads; their exact distances bound the others."""
 
 _HEADS_SHARE_MAX = 1 / 8
-"""If a larger share of all rows is left, the look at beginnings was in vain."""
+"""If a larger share of all rows is left, heads did not help."""
 
 _HEADS_PATIENCE = 8
-"""Looks at beginnings that may rule out too little, more than those that do, before no more are
-taken: there are vectors whose beginnings say nothing."""
+"""Surplus of searches in which heads did not help, after which heads are no longer used: some
+vectors differ only in later components."""
 
 _BLOCK_CELLS = 1 << 16
-"""Components turned into doubles at a time, so that they stay in the processor's cache."""
+"""Components converted to doubles at a time, to stay in the processor cache."""
 
 _PRODUCT_CELLS = 1 << 13
-"""Components multiplied in one go; the library for matrices does as many in one thread."""
+"""Components per matrix product; BLAS runs products of this size in one thread."""
 
 _GROWTH = 1.25
-"""Room of an appended matrix, relative to its size: most appends then copy only what is new."""
+"""Capacity of an appended matrix relative to its size, so that most appends copy only new rows."""
 
 
 def smallest(values: Floats, k: int) -> NDArray[np.intp]:
@@ -89,7 +88,7 @@ class VectorColumn:
         known_heads: tuple[Matrix, _Room | None] | None = None,
     ) -> None:
         self.matrix = matrix
-        """One row per position; what stands in the row of a null is undefined."""
+        """One row per position; the row of a null is undefined."""
         self.valid = valid
         """Which positions have a vector."""
         self._squares = squares
@@ -98,8 +97,8 @@ class VectorColumn:
             lengths = np.sqrt(squares)
             self._apart = ~(valid & (lengths <= _LENGTH_MAX))
         self._lengths = np.where(self._apart, 0.0, lengths)
-        # Where the product says nothing: a null is never near (NaN, which compares with nothing),
-        # the others have to be looked at.
+        # Bounds for rows outside the product: nulls are never near (NaN), very long vectors always
+        # go into the shortlist.
         self._apart_bounds = np.where(valid, -np.inf, np.nan)
         self._unusual_count = int(np.count_nonzero(valid & self._apart))
         self._length_max = float(self._lengths.max(initial=0.0))
@@ -191,7 +190,7 @@ class VectorColumn:
     def _shortlist(
         self, target: Floats, k: int, live: Mask | None, candidates: Places | None
     ) -> Places:
-        """Some of the rows asked about, with the nearest ``k`` and their ties among them."""
+        """A subset of the candidates that includes the nearest ``k`` and their ties."""
         if k <= 0:
             return np.zeros(0, np.int32)
         if candidates is not None and len(candidates) == len(self):
@@ -220,8 +219,8 @@ class VectorColumn:
         if not gathered:
             lower = _of_those(lower, live, candidates)
 
-        # At least k rows are no farther than the farthest of any k. So whoever is surely farther
-        # than that cannot be among the nearest; the k that look nearest draw the line closest.
+        # The k rows with the smallest bounds give an upper limit for the k-th distance; rows whose
+        # lower bound exceeds it cannot be among the nearest.
         some = np.argpartition(lower, wanted - 1)[:wanted]
         rows = some if candidates is None else candidates[some]
         upper = bounds.upper(lower[some], self._squares[rows], self._lengths[rows])
@@ -232,7 +231,7 @@ class VectorColumn:
     def _made_heads(
         self, known: tuple[Matrix, _Room | None] | None
     ) -> tuple[Matrix | None, _Room | None]:
-        """The heads of all rows, of which some may be known."""
+        """The heads of all rows; those of the first rows may be given."""
         if len(self) < _HEADS_ROWS_MIN or head_width(self.matrix.shape[1]) is None:
             return None, None
         start = 0 if known is None else len(known[0])
@@ -245,7 +244,7 @@ class VectorColumn:
     def _left_by_heads(
         self, target: Floats, k: int, live: Mask | None, candidates: Places | None
     ) -> Places | None:
-        """The rows asked about that heads do not rule out; None if those are too many."""
+        """The candidates that heads do not rule out; None if those are too many."""
         count = len(self) if candidates is None else len(candidates)
         if self._heads is None or not self._patience or count <= _HEADS_PROBE:
             return None
@@ -259,7 +258,7 @@ class VectorColumn:
         if len(distances) < k:
             return None
         limit = bounds.limit(float(np.partition(distances, k - 1)[k - 1]))
-        # Rows that are too unusual for a head have a bound below everything, and stay.
+        # Very long vectors have a bound of minus infinity, and stay.
         places = np.flatnonzero(lower <= limit)
         if len(places) >= _HEADS_SHARE_MAX * len(self):
             self._patience -= 1
@@ -271,7 +270,7 @@ class VectorColumn:
 def _of_those(
     lower: NDArray[_Float], live: Mask | None, candidates: Places | None
 ) -> NDArray[_Float]:
-    """The bounds of the rows asked about; of all, with NaN for rows that are not in question."""
+    """The bounds of the candidates, or of all rows with NaN for dead ones."""
     if candidates is not None:
         return lower[candidates]
     if live is not None:
@@ -281,7 +280,7 @@ def _of_those(
 
 
 class _Bounds:
-    """What a product in single precision proves about distances.
+    """Bounds of distances from a product in single precision.
 
     With s the squared length of a row x and q the query, the distance is s - 2xq + qq; bounds leave
     out qq, which is the same for all. The error has four sources: rounding in the product, at most
@@ -318,8 +317,8 @@ class _Bounds:
 def _products(matrix: Matrix, factors: Matrix) -> Matrix:
     """The product of each row with the same factors.
 
-    One product of everything is spread over threads, which wait for each other on a busy machine.
-    Products of some rows each are not, and take no longer than memory does.
+    In blocks: BLAS spreads one large product over threads, which wait for each other on a busy
+    machine; small products run in one thread at memory speed.
     """
     step = max(1, _PRODUCT_CELLS // max(len(factors), 1))
     whole = len(matrix) // step * step
@@ -328,12 +327,12 @@ def _products(matrix: Matrix, factors: Matrix) -> Matrix:
 
 
 def _double_error(dimension: int) -> float:
-    """By how much sums of squares may be wrong, relative to the squared lengths that went in."""
+    """The error of sums of squares, relative to the squared lengths."""
     return (4 * dimension + 40) * 2.0**-53
 
 
 class _Room:
-    """Memory that a matrix and its extensions share."""
+    """A buffer that a matrix and its extensions share."""
 
     def __init__(self, rows: Matrix, used: int) -> None:
         self.rows = rows
@@ -341,7 +340,7 @@ class _Room:
         self._lock = Lock()
 
     def claim(self, start: int, end: int) -> bool:
-        """Take some rows, unless another extension of the same matrix has them or there are none.
+        """Reserve rows, unless another extension of the same matrix has them or there are none.
 
         Rows below ``start`` are in use and never written again.
         """
@@ -390,3 +389,76 @@ def _squares(matrix: Matrix) -> Floats:
 def _length(vector: Floats) -> float:
     with np.errstate(all="ignore"):
         return float(np.sqrt(vector @ vector))
+
+
+# --- vector heads ---------------------------------------------------------------------------------
+
+
+_WIDTH_MIN = 32
+_WIDTH_SHARE = 8
+"""A head has this share of the components, at least `_WIDTH_MIN`."""
+
+_EPSILON = 1e-6
+"""Relative safety margin applied before rounding to single precision."""
+
+
+def head_width(dimension: int) -> int | None:
+    """How many numbers the head of a vector has; None if that saves too little."""
+    width = max(_WIDTH_MIN, dimension // _WIDTH_SHARE)
+    return width if 2 * width <= dimension else None
+
+
+def heads_of(matrix: Matrix, squares: Floats, apart: Mask, apart_bounds: Floats) -> Matrix:
+    """The head rows of vectors: leading components, length of the rest, squared length.
+
+    ``squares`` are no larger than the true ones. Rows that are ``apart`` get a bound of their own.
+    """
+    width = head_width(matrix.shape[1])
+    assert width is not None
+    cut = width - 2
+    heads = np.empty((len(matrix), width), np.float32)
+    heads[:, :cut] = matrix[:, :cut]
+    step = max(1, _BLOCK_CELLS // matrix.shape[1])
+    with np.errstate(all="ignore"):
+        for start in range(0, len(matrix), step):
+            tail = matrix[start : start + step, cut:].astype(np.float64)
+            lengths = np.sqrt(np.einsum("ij,ij->i", tail, tail))
+            heads[start : start + step, cut] = lengths * (1 + _EPSILON)
+        heads[:, cut + 1] = squares * (1 - _EPSILON)
+    heads[apart] = 0
+    heads[apart, cut + 1] = apart_bounds[apart]
+    return heads
+
+
+class HeadBounds:
+    """Lower bounds of distances to one query, from heads.
+
+    With x cut into a head and a tail, and s its squared length, the distance to q is at least
+    ``s - 2 head(x)·head(q) - 2 |tail(x)| |tail(q)| + q·q``: the product of two tails is at most
+    that of their lengths. All of it but q·q is one product of the head row of x with factors of q.
+    """
+
+    def __init__(self, target: Floats, width: int, length_max: float) -> None:
+        cut = width - 2
+        head, tail = target[:cut], target[cut:]
+        single = head.astype(np.float32)
+        rounded = float(np.linalg.norm(head - single))
+        length = float(np.linalg.norm(target))
+        self.factors = np.empty(width, np.float32)
+        self.factors[:cut] = single * np.float32(-2)
+        self.factors[cut] = -2 * float(np.linalg.norm(tail)) * (1 + _EPSILON)
+        self.factors[cut + 1] = 1
+        # Rounding in a product of so many terms, whatever the order of additions; rounding of the
+        # query; numbers too small for single precision; rounding in double precision elsewhere.
+        unit = 1.01 * width * 2.0**-24 / (1 - width * 2.0**-24)
+        terms = 2 * length * length_max + length_max * length_max
+        self._margin = (
+            1.01 * (unit * terms + 2 * rounded * length_max)
+            + 16 * width * 2.0**-126
+            + 1e-9 * (length + length_max) ** 2
+        )
+        self._query_square = length * length
+
+    def limit(self, distance: float) -> float:
+        """A row whose product is above this is farther away than ``distance``."""
+        return distance - self._query_square + self._margin

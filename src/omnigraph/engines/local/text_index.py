@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from omnigraph.engines.local.adjacency import sorted_distinct
-from omnigraph.engines.local.text.analyser import analysed, tokens
-from omnigraph.engines.local.text.vocabulary import Vocabulary
+from omnigraph.engines.local.adjacency import sorted_distinct, spread
 from omnigraph.engines.local.vectors import smallest
 from omnigraph.errors import InputError
+from omnigraph.storage.search import analysed_words
+
+# --- postings -------------------------------------------------------------------------------------
+
 
 Positions = NDArray[np.int32]
 Scores = NDArray[np.float64]
@@ -345,3 +348,221 @@ def _offsets(per_token: NDArray[np.int64]) -> NDArray[np.int64]:
 def _narrow(numbers: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:
     """The numbers in the smallest type that holds them; most words stand in a text once."""
     return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
+
+
+# --- vocabulary -----------------------------------------------------------------------------------
+
+
+Codes = NDArray[np.int32]
+
+
+class Vocabulary:
+    """Tokens numbered from zero: shorter ones first, those of one length by code point."""
+
+    def __init__(self, by_length: dict[int, NDArray[np.str_]]) -> None:
+        self._by_length = dict(sorted(by_length.items()))
+        self._first_codes: dict[int, int] = {}
+        size = 0
+        for length, words in self._by_length.items():
+            self._first_codes[length] = size
+            size += len(words)
+        self._size = size
+
+    @staticmethod
+    def of(tokens: Sequence[str]) -> tuple[Vocabulary, Codes]:
+        """A vocabulary of distinct tokens, and the code each of them has in it."""
+        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        by_length: dict[int, NDArray[np.str_]] = {}
+        codes = np.empty(len(tokens), np.int32)
+        first = 0
+        for length in np.flatnonzero(np.bincount(lengths)):
+            places = np.flatnonzero(lengths == length)
+            words = np.array([tokens[place] for place in places.tolist()])
+            order = np.argsort(words)
+            by_length[int(length)] = words[order]
+            codes[places[order]] = np.arange(first, first + len(places))
+            first += len(places)
+        return Vocabulary(by_length), codes
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(words.nbytes for words in self._by_length.values())
+
+    def code(self, token: str) -> int | None:
+        """The code of a token, or None."""
+        words = self._by_length.get(len(token))
+        if words is None:
+            return None
+        place = int(words.searchsorted(token))
+        if place == len(words) or words[place] != token:
+            return None
+        return self._first_codes[len(token)] + place
+
+    def near(self, token: str, edits_max: int) -> Codes:
+        """The codes of the tokens at most so many insertions, deletions and replacements away."""
+        found = [np.zeros(0, np.int32)]
+        for length, words in self._by_length.items():
+            if abs(length - len(token)) > edits_max:
+                continue
+            if edits_max >= max(length, len(token)):
+                close = np.arange(len(words))
+            else:
+                characters = words.view(np.uint32).reshape(len(words), length)
+                close = np.flatnonzero(_distances(token, characters, edits_max) <= edits_max)
+            found.append((close + self._first_codes[length]).astype(np.int32))
+        return np.concatenate(found)
+
+    def merged(self, other: Vocabulary) -> tuple[Vocabulary, Codes, Codes]:
+        """The tokens of both, and for the codes of either the new ones."""
+        by_length = {}
+        for length in self._by_length.keys() | other._by_length.keys():
+            both = [v._by_length[length] for v in (self, other) if length in v._by_length]
+            by_length[length] = sorted_distinct(np.concatenate(both))
+        union = Vocabulary(by_length)
+        return union, union._codes_of(self), union._codes_of(other)
+
+    def _codes_of(self, other: Vocabulary) -> Codes:
+        """The codes of all tokens of ``other``, which must be among these."""
+        codes = np.empty(len(other), np.int32)
+        for length, words in other._by_length.items():
+            first = other._first_codes[length]
+            places = self._by_length[length].searchsorted(words)
+            codes[first : first + len(words)] = places + self._first_codes[length]
+        return codes
+
+
+def _distances(token: str, words: NDArray[np.uint32], edits_max: int) -> NDArray[np.int16]:
+    """Levenshtein distances to words of one length; exact up to ``edits_max``, else above it.
+
+    The usual table, one column per character of the words and one row per character of the token,
+    computed for all words at once. Only a band around its diagonal can hold small distances.
+    """
+    count, length = words.shape
+    columns = np.ascontiguousarray(words.T)
+    far = np.full(count, edits_max + 1, np.int16)
+    above = [np.full(count, min(j, edits_max + 1), np.int16) for j in range(length + 1)]
+    for i, character in enumerate(token, 1):
+        row = [far] * (length + 1)
+        if i <= edits_max:
+            row[0] = np.full(count, i, np.int16)
+        for j in range(max(1, i - edits_max), min(length, i + edits_max) + 1):
+            cell = above[j - 1] + (columns[j - 1] != ord(character))
+            np.minimum(cell, above[j] + 1, out=cell)
+            np.minimum(cell, row[j - 1] + 1, out=cell)
+            row[j] = cell
+        above = row
+    return above[length]
+
+
+# --- analyser -------------------------------------------------------------------------------------
+
+
+class AnalysedColumn(NamedTuple):
+    """The tokens of a column of texts, one entry per occurrence, in the order of the rows."""
+
+    codes: Codes
+    """Which token: a place in the vocabulary."""
+    rows: Codes
+    """Which row of the column it stands in."""
+    vocabulary: list[str]
+    """The distinct tokens."""
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of one text, repetitions included."""
+    return analysed_words(text)
+
+
+def analysed(column: pa.Array) -> AnalysedColumn:
+    """The tokens of every text of a column; null texts have none."""
+    chunks, rows = _chunks(column)
+    encoded = chunks.dictionary_encode()
+    starts, codes, vocabulary = _tokens_of_each(encoded.dictionary.to_pylist())
+    chunk_codes = encoded.indices.to_numpy()
+    per_chunk = np.diff(starts)[chunk_codes]
+    return AnalysedColumn(
+        codes[spread(starts[chunk_codes], per_chunk)], np.repeat(rows, per_chunk), vocabulary
+    )
+
+
+def _byte_table() -> NDArray[np.uint8]:
+    """What to make of each byte of UTF-8: 0 ends a chunk, anything else is part of it."""
+    table = np.zeros(256, np.uint8)
+    for byte in range(128):
+        character = chr(byte)
+        if character.isalnum():
+            table[byte] = ord(character.lower())
+    # A byte outside ASCII is part of a longer character, which may or may not be a letter.
+    table[128:] = np.arange(128, 256)
+    return table
+
+
+_CHUNK_BYTES = _byte_table()
+
+_MARK = 7_305_918_264
+"""A number that few texts contain."""
+
+
+def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
+    """The chunks of all texts, and the row of each.
+
+    A chunk ends at any ASCII character that is no letter or digit, and its ASCII is in lower case.
+    So it is a word, unless it is not ASCII: then it may hold several words, or none.
+    """
+    texts = column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
+    if texts.null_count:
+        # The bytes behind a null are anybody's guess.
+        texts = texts.fill_null("")
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    data = texts.buffers()[2]
+    if not len(texts) or offsets[-1] == offsets[0] or data is None:
+        return pa.array([], pa.large_string()), np.zeros(0, np.int32)
+    row_offsets = offsets - offsets[0]
+    text = _CHUNK_BYTES[np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]]
+    inside = text != 0
+    # A chunk begins where a byte belongs to one and its predecessor, if in the same row, does not,
+    # and ends likewise.
+    apart = np.empty(len(text) + 1, np.bool_)
+    apart[0] = apart[-1] = True
+    np.logical_not(inside[:-1] & inside[1:], out=apart[1:-1])
+    apart[row_offsets] = True
+    begins = np.flatnonzero(apart[:-1] & inside)
+    lengths = np.flatnonzero(apart[1:] & inside) + 1 - begins
+    per_row = np.diff(np.searchsorted(begins, row_offsets))
+    rows = np.repeat(np.arange(len(texts), dtype=np.int32), per_row)
+    # Without the bytes between them, chunks lie end to end: one string array.
+    chunk_offsets = np.zeros(len(begins) + 1, np.int64)
+    np.cumsum(lengths, out=chunk_offsets[1:])
+    chunks = pa.Array.from_buffers(
+        pa.large_string(),
+        len(begins),
+        [None, pa.py_buffer(chunk_offsets), pa.py_buffer(text[inside])],
+    )
+    return chunks, rows
+
+
+def _tokens_of_each(chunks: list[str]) -> tuple[NDArray[np.int64], Codes, list[str]]:
+    """The tokens of every chunk: where each chunk's begin, their codes, and the vocabulary.
+
+    All chunks are analysed as one text, each followed by a mark.
+    """
+    for number in count(_MARK):
+        # Digits pass the analyser unchanged. A mark that is also a word shows up too often: then
+        # the next will do, for there are more numbers than words.
+        mark = str(number)
+        found = analysed_words(f" {mark} ".join([*chunks, ""]))
+        if found.count(mark) == len(chunks):
+            break
+    starts = [0]
+    codes: list[int] = []
+    vocabulary: dict[str, int] = {}
+    for token in found:
+        if token == mark:
+            starts.append(len(codes))
+        else:
+            codes.append(vocabulary.setdefault(token, len(vocabulary)))
+    return np.array(starts, np.int64), np.array(codes, np.int32), list(vocabulary)

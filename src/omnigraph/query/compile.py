@@ -46,9 +46,15 @@ class QueryCompiler:
         self.catalog = catalog
         self._parse = lru_cache(FILES_CACHED_MAX)(self._parse_text)
         self._plan = lru_cache(PLANS_CACHED_MAX)(self._plan_text)
+        self._plan_source = lru_cache(PLANS_CACHED_MAX)(self._plan_checked)
 
     def compile(self, origin: str | bytes | Path | Source, name: str | None = None) -> QueryPlan:
         """The plan of one query; see `compile_query` for the arguments and errors."""
+        if isinstance(origin, str):
+            return self._plan_source(origin, name)  # a known text is not checked again
+        return self._plan_checked(origin, name)
+
+    def _plan_checked(self, origin: str | bytes | Path | Source, name: str | None) -> QueryPlan:
         source = Source.of(origin, QueryParseError)
         return self._plan(source.text, source.path, name)
 

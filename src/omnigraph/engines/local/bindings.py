@@ -99,6 +99,9 @@ def joined(frames: list[BindingTable]) -> BindingTable:
 
 Floats = npt.NDArray[np.float64]
 
+_ID_TYPE = pa.string()
+"""Of the only node column that a prepared plan does not list."""
+
 
 class BindingValues:
     """Evaluates expressions over the rows of a binding table; each leaf is read once."""
@@ -173,7 +176,9 @@ class BindingValues:
         match leaf:
             case ex.PropertyValue(kind="node"):
                 nodes = self.session.tables.nodes(leaf.type_name)
-                return nodes.values(leaf.property, arrow_type(leaf.type), self.slots(leaf.variable))
+                columns = self.session.prepared.node_columns.get(leaf.type_name, {})
+                type = columns.get(leaf.property, _ID_TYPE)
+                return nodes.values(leaf.property, type, self.slots(leaf.variable))
             case ex.PropertyValue():
                 return self.session.edge_values(
                     leaf.variable, leaf.property, arrow_type(leaf.type), self.slots(leaf.variable)

@@ -1,8 +1,8 @@
 """The edges of one type at one snapshot: neighbours by slot, and single edges with their values.
 
-As with nodes there are two ways. `CachedEdges` keeps both ends of every edge as slots and sorts
-them into adjacency on first use. `FetchedEdges` asks Lance for the edges at the nodes a search has
-reached, level by level.
+As with nodes there are two implementations. `CachedEdges` keeps both ends of every edge as slots
+and builds sorted adjacency on first use. `FetchedEdges` reads the edges at the nodes a search has
+reached through Lance's indexes, level by level.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.storage.reader import SnapshotReader
 
 CHANGED_SHARE_MAX = 10
-"""Beyond a tenth of all edges, sorting them anew is cheaper than putting changes in."""
+"""Beyond a tenth of all edges, building adjacency anew is cheaper than applying changes."""
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 
@@ -39,7 +39,7 @@ class EdgeTable(Protocol):
     """One edge type at one snapshot."""
 
     def neighbours(self, direction: Direction) -> Neighbours:
-        """Who is next to whom, looking from a source (`out`), a target (`in`) or either end."""
+        """Neighbours seen from the source (`out`), the target (`in`) or either end."""
         ...
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
@@ -77,7 +77,7 @@ class _CachedNeighbours:
 
 
 class CachedEdges:
-    """Edges whose ends are kept in memory."""
+    """Edges whose ends are cached in memory."""
 
     def __init__(self, view: RowView, sources: IdSpace, targets: IdSpace) -> None:
         self.view = view
@@ -86,12 +86,12 @@ class CachedEdges:
         self._same_type = sources is targets
 
     def neighbours(self, direction: Direction) -> Neighbours:
-        """Who is next to whom."""
+        """Neighbours in a direction."""
         space = self._sources if direction == "in" else self._targets
         return _CachedNeighbours(self.adjacency(direction), space)
 
     def is_sorted(self, direction: Direction) -> bool:
-        """Whether the adjacency of this version is there already."""
+        """Whether the adjacency of this version is built."""
         return self._key(direction) in self.view.made
 
     def adjacency(self, direction: Direction) -> Adjacency:
@@ -143,9 +143,9 @@ class CachedEdges:
         return made if self._same_type else made.between_types()
 
     def _from_earlier(self, direction: Direction) -> Adjacency | None:
-        """The adjacency of another version, with the edges that came and went since if few did."""
+        """The adjacency of an earlier version with the changed edges applied, if they are few."""
         earlier = self.view.earlier_with(self._key(direction))
-        # Memory is given back beside us: what was found a moment ago may be forgotten now.
+        # Another thread may drop the entry between finding and reading it.
         adjacency = None if earlier is None else earlier.made.get(self._key(direction))
         if earlier is None or not isinstance(adjacency, Adjacency):
             return None
@@ -174,7 +174,7 @@ class CachedEdges:
 
 
 class FetchedEdges:
-    """Edges read when a search gets to their nodes."""
+    """Edges read on demand, at the nodes a search reaches."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class FetchedEdges:
         self.fetched = 0
 
     def neighbours(self, direction: Direction) -> Neighbours:
-        """Who is next to whom."""
+        """Neighbours in a direction."""
         return _FetchedNeighbours(self, direction)
 
     def contains(self, direction: Direction, sources: Slots, targets: Slots) -> Mask:
@@ -261,7 +261,7 @@ class _FetchedNeighbours:
 
     has_parallels = True
     has_loops = True
-    """Unknown before looking, so expected."""
+    """Unknown before reading, so assumed."""
 
     @property
     def node_count(self) -> int:
@@ -289,7 +289,7 @@ def merged_ends(
     out: tuple[Positions, Slots, Counts],
     back: tuple[Positions, Slots, Counts],
 ) -> tuple[Positions, Slots, Counts]:
-    """Edges of both orientations at each node; a self-loop, which is in both, once."""
+    """Edges of both orientations at each node, self-loops once."""
     out_edges, out_far, out_counts = out
     back_edges, back_far, back_counts = back
     owner = np.repeat(np.arange(len(slots)), back_counts)

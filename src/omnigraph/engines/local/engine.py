@@ -123,6 +123,8 @@ class _Cut:
     @classmethod
     def of(cls, session: Session) -> _Cut:
         run = session.run
+        if run.plan.limit is None and run.plan.offset is None:
+            return _ALL_ROWS
         limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
         ranked_by = None if run.plan.rank is None else run.plan.rank.score
         if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
@@ -132,6 +134,9 @@ class _Cut:
     def takes_part_of(self, count: int) -> bool:
         """Whether the range leaves out some of ``count`` rows."""
         return self.start > 0 or (self.stop is not None and self.stop < count)
+
+
+_ALL_ROWS = _Cut(0, None)
 
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The nodes of one type at one snapshot, as a query sees them: slots in, values out.
+"""The nodes of one type at one snapshot: existence and property values by slot.
 
-Two ways to have them give the same answers. `CachedNodes` holds whole columns in memory and is what
-a warm graph uses. `FetchedNodes` reads only the rows a query meets, through Lance's indexes, which
-is how the first query of a process and a graph larger than memory are answered.
+There are two implementations with the same results. `CachedNodes` holds whole columns in memory and
+serves warm graphs. `FetchedNodes` reads only the rows a query needs through Lance's indexes, which
+serves the first query of a process and graphs larger than memory.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class NodeTable(Protocol):
 
 
 class RowNumbers:
-    """Where the row of each slot lies, in one version."""
+    """The row position of each slot in one version."""
 
     def __init__(self, rows: Positions, same: bool) -> None:
-        # One more than there are slots: `ABSENT` reads the last entry, which is nobody's.
+        # One extra entry at the end, which `ABSENT` (-1) reads.
         self._rows = rows
         self._same = same
-        """Every slot is its own row: so it is in a table that was written once."""
+        """Whether every slot equals its row, as in a table written once."""
 
     @classmethod
     def build(cls, slots: Slots, positions: Positions, space_size: int) -> RowNumbers:
@@ -68,15 +68,15 @@ class RowNumbers:
     def of(self, slots: Slots, space_size: int) -> Positions:
         """The rows of some slots, `ABSENT` where there is none."""
         if space_size >= len(self._rows):
-            # Ids met since: nodes of other versions, which are not here.
+            # Ids interned since belong to other versions.
             grown = np.full(space_size + 1, ABSENT, np.int32)
             grown[: len(self._rows) - 1] = self._rows[:-1]
-            self._same = False  # first, for those who look at it without waiting
+            self._same = False  # before `_rows`: other threads read without a lock
             self._rows = grown
         if self._same:
             return slots
         if len(slots) == 1:
-            # A slice: numpy lets other threads run while it gathers, which costs more than one row.
+            # A slice, because `take` releases the GIL, which costs more than one row.
             slot = int(slots[0]) % len(self._rows)
             return self._rows[slot : slot + 1]
         return self._rows.take(slots)
@@ -89,8 +89,8 @@ def slots_of_ids(space: IdSpace) -> Load:
         batches = [batch.column(0) for batch in stored_rows(handle, fragments, [ID])]
         if not batches:
             return np.zeros(0, np.int32)
-        # The ids of a version are distinct; those of its deleted rows may come again. All at once:
-        # the space is then built once.
+        # The live ids of a version are distinct; deleted rows may repeat them. All batches are
+        # interned at once, so that the space is built once.
         distinct = all(fragment.deletions is None for fragment in fragments)
         return space.intern(pa.concat_arrays(batches), distinct=distinct)
 
@@ -98,7 +98,7 @@ def slots_of_ids(space: IdSpace) -> Load:
 
 
 def slots_of_ends(space: IdSpace, column: str) -> Load:
-    """A loader of the slots of the nodes at one end of edges, a batch of them at a time."""
+    """A loader of the slots at one end of edges, batch by batch."""
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
         slots = np.empty(sum(fragment.rows for fragment in fragments), np.int32)
@@ -112,7 +112,7 @@ def slots_of_ends(space: IdSpace, column: str) -> Load:
 
 
 class CachedNodes:
-    """Nodes whose columns are kept in memory."""
+    """Nodes whose columns are cached in memory."""
 
     def __init__(self, view: RowView, space: IdSpace) -> None:
         self.view = view
@@ -142,14 +142,14 @@ class CachedNodes:
         return taken(self.view.column(property, type), self.rows(slots))
 
     def every(self) -> Slots:
-        """All nodes, in the order of their slots: so the edges at them lie."""
+        """All nodes in the order of their slots, which is the order of adjacency."""
         if self.view.count == len(self.space):
             return np.arange(len(self.space), dtype=np.int32)
         return self._numbers.slots()
 
 
 class FetchedNodes:
-    """Nodes read when a query meets them, all their needed columns at once."""
+    """Nodes read on demand, with all columns the query needs."""
 
     def __init__(
         self,
@@ -183,13 +183,13 @@ class FetchedNodes:
         return taken(self._column(property, type), rows)
 
     def find(self, node_id: str) -> Slots:
-        """The slot of a node that was not met before; none if it does not exist."""
+        """The slot of a node with an unknown id; none if it does not exist."""
         wanted = pa.array([node_id], pa.string())
         rows = self._reader.rows_where_in(self._key, ID, wanted, self.columns)
         return self.add(rows, paid=True)
 
     def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
-        """Take in rows with their ids and all needed columns; ``paid`` if a scan found them."""
+        """Add rows with their ids and all needed columns; ``paid`` adds their cost."""
         if paid:
             self._spend(table.num_rows)
         slots = self.space.intern(single(table[ID]))
@@ -206,11 +206,11 @@ class FetchedNodes:
 
     @property
     def columns(self) -> list[str]:
-        """What has to be read of every row."""
+        """The columns to read of every row."""
         return [ID, *self._stored]
 
     def _ensured(self, slots: Slots) -> Positions:
-        """The rows of some slots, read if they were not."""
+        """The rows of some slots, read if they are missing."""
         self._grow()
         rows: Positions = self._rows[slots]
         unasked = slots[(rows == _UNASKED) & (slots >= 0)]
@@ -238,13 +238,13 @@ class FetchedNodes:
 
 
 _UNASKED = -2
-"""The row of a slot nobody has looked up yet."""
+"""The row of a slot that was not looked up yet."""
 
 
 def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
     """The values at some rows; null where the row is negative."""
     if len(rows) == 1 and (row := int(rows[0])) >= 0:
-        return column.slice(row, 1)  # a point query copies nothing
+        return column.slice(row, 1)  # no copy for a point query
     if len(rows) and int(rows.min()) < 0:
         return column.take(pa.array(rows, mask=rows < 0))
     return column.take(pa.array(rows))

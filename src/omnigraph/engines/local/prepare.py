@@ -1,8 +1,8 @@
-"""What can be said about a plan before it runs, worked out once and kept with the compiled query.
+"""Analyses a plan once per compiled query, before any run.
 
-A plan is prepared by asking, for each step, which variables anything later still reads, which
-columns of which types are read at all, and by pulling text search and ranking calls out of
-expressions: they need more than a row, so their values are computed apart and read like a column.
+Finds for each step the variables that later steps read, the columns each type is read with, and the
+equalities a scan can start from. Text search and ranking calls need more than one row, so they are
+replaced in expressions by columns that are computed separately.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SearchCall = ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf
 
 @dataclass(frozen=True, slots=True)
 class VariableInfo:
-    """What a variable of the match stands for."""
+    """The kind and type of a variable of the match."""
 
     kind: str
     """`node`, `edge` or `path`."""
@@ -39,9 +39,9 @@ class PreparedStep:
     patterns: tuple[PreparedPattern, ...] = ()
     """The inner patterns of `not`, `any` and `optional`."""
     anchors: tuple[Anchor, ...] = ()
-    """Equalities that pin the scanned nodes down."""
+    """Equalities that an index can look up."""
     residual: tuple[ex.Expression, ...] = ()
-    """What is left to test on the one node whose id a scan knows."""
+    """The predicates left to test when the id of the node is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,23 @@ class PreparedPattern:
 
     steps: tuple[PreparedStep, ...]
     reads: frozenset[str]
-    """Variables bound outside that the pattern looks at."""
+    """Variables bound outside that the pattern reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastHop:
-    """A pattern whose solutions are grouped, divided at its last hop."""
+    """A pattern whose solutions are grouped, split at its last hop."""
 
     before: PreparedPattern
     step: plan.Expand
     after: PreparedPattern
-    """What is tested once the hop was followed."""
+    """The tests after the hop."""
     rest: PreparedPattern
-    """The hop and what is tested after it."""
+    """The hop and the tests after it."""
     is_counted: bool
-    """Whether nothing but the number of destinations is asked for."""
+    """Whether only the number of destinations is needed."""
     unless: plan.Expand | None = None
-    """A link that destinations must not have; then nothing else is tested."""
+    """The only test after the hop: a link that destinations must not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class PreparedRead:
     ties: tuple[plan.BoundVariable, ...]
     """Variables whose ids break ties; none where output columns do, or nothing is ordered."""
     last_hop: LastHop | None
-    """Where a match whose aggregates can be added up is divided."""
+    """The last hop of a match whose aggregates can be merged from parts."""
 
 
 def prepare(compiled: plan.ReadPlan) -> PreparedRead:
-    """The plan with everything worked out that does not depend on data or parameters."""
+    """The plan with everything that does not depend on data or parameters."""
     return _Preparation(compiled).prepared()
 
 
@@ -261,7 +261,7 @@ class _Preparation:
                     self._learn_variables(step.pattern, optional=True)
 
     def _pattern(self, pattern: plan.Pattern, needed: frozenset[str]) -> PreparedPattern:
-        """The steps from the last to the first, so that each knows what is read after it."""
+        """Prepare the steps from last to first, so that each knows what is read after it."""
         prepared: list[PreparedStep] = []
         introduced: set[str] = set()
         for step in reversed(pattern.steps):
@@ -314,7 +314,7 @@ class _Preparation:
 
 
 def _last_hop(pattern: PreparedPattern, by: plan.GroupBy) -> LastHop | None:
-    """The hop with the most rows, if all that comes after it looks at one row at a time."""
+    """The last expanding hop, if everything after it is a test of single rows."""
     if any(entry.value.distinct or entry.value.function == "collect" for entry in by.aggregates):
         return None
     steps = pattern.steps
@@ -350,7 +350,7 @@ def _excluded_link(steps: tuple[PreparedStep, ...], hop: plan.Expand) -> plan.Ex
 
 
 def single_test(pattern: PreparedPattern) -> plan.Expand | None:
-    """The one step of a pattern that only asks whether two bound nodes are linked."""
+    """The step of a pattern that only tests whether two bound nodes are linked."""
     if len(pattern.steps) != 1:
         return None
     step = pattern.steps[0].step
@@ -375,7 +375,7 @@ def _introduced(step: plan.Step) -> frozenset[str]:
 
 
 def _pins(predicate: ex.Expression, entity_id: ex.Expression | None) -> bool:
-    """Whether a predicate says no more than that the node has this id."""
+    """Whether a predicate only states that the node has this id."""
     return (
         entity_id is not None
         and isinstance(predicate, ex.Compare)

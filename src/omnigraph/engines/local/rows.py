@@ -1,8 +1,8 @@
-"""Columns of tables, kept in memory by the fragments they came from.
+"""Columns of tables, cached by the fragments they were read from, within a memory budget.
 
-A row is known by its *position*: its place in the files of a version, deleted rows counted. Two
-versions with the same files have the same layout and share everything that was read; a version that
-adds files reads only those. Which rows of a layout exist is a mask of the version. What a name
+A row is identified by its *position*: its place in the files of a version, deleted rows included.
+Two versions with the same files have the same layout and share everything that was read; a version
+that adds files reads only those. Which rows of a layout exist is a mask of the version. What a name
 means in a file depends on the columns of the version, so those belong to its layout as well.
 """
 
@@ -36,13 +36,13 @@ from omnigraph.storage.stored_columns import SAME, StoredColumns
 
 CACHE_BYTES_VARIABLE = "OMNIGRAPH_CACHE_BYTES"
 CACHE_SHARE = 4
-"""By default a quarter of the memory there is."""
+"""The default budget is this fraction of the memory."""
 
 CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Where the limit of a container is written, by the newer and the older way to set it."""
+"""Memory limits of a container, for cgroup versions 2 and 1."""
 
 
 @dataclass(slots=True)
@@ -52,27 +52,31 @@ class _Kept:
 
 
 class MemoryBudget:
-    """What is kept, least recently used first. Safe to use from many threads."""
+    """An LRU cache of everything the engine keeps. Safe to use from many threads.
+
+    Entries register with their size; beyond the limit the least recently used are dropped. Running
+    queries hold references of their own, so dropping never affects them.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self.queries = 0
-        """How many queries have begun: the clock by which things are old."""
+        """Queries started so far."""
         self._lock = threading.RLock()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
     def keep(self, key: Hashable, nbytes: int, forget: Callable[[], object]) -> None:
-        """Register something that was just made; older things may be forgotten for it."""
+        """Register a new entry; older ones may be dropped for it."""
         with self._lock:
-            # Registered again it is the same thing, made known by two threads: not forgotten.
+            # Two threads may register the same entry.
             known = self._kept.pop(key, None)
             self._kept[key] = _Kept(nbytes, forget)
             self.used += nbytes - (known.nbytes if known is not None else 0)
             self._make_room(key)
 
     def resize(self, key: Hashable, nbytes: int) -> bool:
-        """Say that something has grown, and was used; False if it is not kept."""
+        """Record the new size of an entry and its use; False if it is not kept."""
         with self._lock:
             known = self._kept.get(key)
             if known is None:
@@ -84,14 +88,14 @@ class MemoryBudget:
             return True
 
     def touch(self, keys: Iterable[Hashable]) -> None:
-        """Say that some things were used."""
+        """Record the use of some entries."""
         with self._lock:
             for key in keys:
                 if key in self._kept:
                     self._kept.move_to_end(key)
 
     def _make_room(self, newest: Hashable) -> None:
-        """Forget what is oldest until the rest fits; ``newest`` stays in any case."""
+        """Drop the oldest entries until the rest fits; ``newest`` always stays."""
         while self.used > self.limit and (oldest := next(iter(self._kept))) != newest:
             self._release(oldest)
 
@@ -103,7 +107,7 @@ class MemoryBudget:
 
 
 def configured_limit() -> int:
-    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the memory there is."""
+    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the memory."""
     text = os.environ.get(CACHE_BYTES_VARIABLE, "").strip()
     if text.isdigit() and int(text) > 0:
         return int(text)
@@ -112,7 +116,7 @@ def configured_limit() -> int:
 
 
 def _container_limits() -> Iterator[int]:
-    """What the kernel lets this process have, if it is less than the machine."""
+    """The memory limits of the container, if there are any."""
     for path in CONTAINER_LIMITS:
         with suppress(OSError, ValueError):  # no such file, or the word `max`
             yield int(path.read_text())
@@ -124,11 +128,11 @@ def _container_limits() -> Iterator[int]:
 Positions: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Column: TypeAlias = pa.Array | npt.NDArray[np.int32]
-"""Stored values are Arrow arrays; what the engine derives from them are numpy arrays."""
+"""Stored values are Arrow arrays; derived ones are numpy arrays."""
 
 
 class Sized(Protocol):
-    """Anything that can be kept: it knows its size."""
+    """Anything that can be cached."""
 
     @property
     def nbytes(self) -> int:
@@ -143,14 +147,14 @@ Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
 
 _LARGE_ROWS = 1_000_000
 _VIEWS_MAX = 32
-"""Versions of one table that are remembered."""
+"""Cached versions of one table."""
 
 _TOUCH_EVERY = 64
-"""Queries after which the use of a version is noted again; noting each would cost too much."""
+"""The use of a version is recorded once per this many queries, to keep it cheap."""
 
 
 class Layout:
-    """One list of files: what a position means, and the columns read so far."""
+    """One list of files: the meaning of positions, and the columns read so far."""
 
     def __init__(self, fragments: Sequence[FragmentState]) -> None:
         self.files = tuple(fragment.files for fragment in fragments)
@@ -163,11 +167,11 @@ class Layout:
         self.size = at
         self.columns: dict[Hashable, Column] = {}
         self.made: dict[Hashable, Sized] = {}
-        """What was computed from whole columns: dictionaries, indexes."""
+        """Values computed from whole columns: dictionaries, indexes."""
         self._asked: set[Hashable] = set()
 
     def asked_before(self, key: Hashable) -> bool:
-        """Whether somebody wanted this already: what is wanted twice is worth making."""
+        """Whether this was requested before; what is requested twice is worth building."""
         if key in self._asked:
             return True
         self._asked.add(key)
@@ -194,14 +198,14 @@ class RowView:
         self.count = layout.size if live is None else int(live.sum())
         self.fragments = fragments
         self.made: dict[Hashable, Sized] = {}
-        """What was computed for the rows of this very version: adjacency, row numbers."""
+        """Values computed for the rows of this version: adjacency, row numbers."""
         self._table = table
         self._columns = columns
         self._positions: Positions | None = None
         self._used_at = 0
 
     def note_use(self, budget: MemoryBudget) -> None:
-        """Keep what belongs to this version from being the next to be forgotten."""
+        """Mark the entries of this version as recently used."""
         if budget.queries - self._used_at >= _TOUCH_EVERY:
             self._used_at = budget.queries
             layout = self.layout
@@ -218,7 +222,7 @@ class RowView:
         return self._positions
 
     def exists(self) -> Mask:
-        """Which positions exist, as a mask in any case."""
+        """Which positions exist, always as a mask."""
         return np.ones(self.layout.size, np.bool_) if self.live is None else self.live
 
     def column(self, name: str, type: pa.DataType) -> pa.Array:
@@ -240,12 +244,12 @@ class RowView:
         return self._table.column(self, name, load)
 
     def derived(self, name: Hashable, load: Load) -> npt.NDArray[np.int32]:
-        """A column the engine computes from stored ones, kept and extended like them."""
+        """A column derived from stored ones, cached and extended like them."""
         known = self.layout.columns.get(name)
         return self._table.column(self, name, load) if known is None else known
 
     def keep(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Something computed once for this version."""
+        """A value computed once for this version."""
         known = self.made.get(key)
         return self._table.keep(self.made, key, make) if known is None else cast(Made, known)
 
@@ -254,16 +258,16 @@ class RowView:
         return self._table.closest_view(self.layout, key)
 
     def keep_with_files(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Something computed once for all versions that have these files."""
+        """A value computed once for all versions that have these files."""
         known = self.layout.made.get(key)
         if known is None:
             return self._table.keep(self.layout.made, key, make)
         return cast(Made, known)
 
     def keep_growing(self, key: Hashable, grow: Callable[[Made | None, int], Made]) -> Made:
-        """Something computed once for these files, out of what an earlier layout has of it.
+        """A value computed once for these files by extending that of an earlier layout.
 
-        ``grow`` gets what is known of the first files, or None, and how many rows that covers.
+        ``grow`` gets the value for the first files, or None, and how many rows it covers.
         """
         known = self.layout.made.get(key)
         if known is not None:
@@ -271,7 +275,7 @@ class RowView:
 
         def make() -> Made:
             earlier = self._table.longest_beginning(self.layout, key)
-            # Memory is given back beside us: what was found a moment ago may be forgotten now.
+            # Another thread may drop the entry between finding and reading it.
             start = None if earlier is None else earlier.made.get(key)
             if earlier is None or start is None:
                 return grow(None, 0)
@@ -281,7 +285,7 @@ class RowView:
 
 
 class TableVersions:
-    """The versions of one table that queries have looked at."""
+    """The cached versions of one table."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -293,11 +297,11 @@ class TableVersions:
         )
 
     def known(self, ref: str | None, version: int, columns: StoredColumns = SAME) -> RowView | None:
-        """The view of a version, if it was looked at before."""
+        """The view of a version, if it is cached."""
         return self._views.get((ref, version, columns))
 
     def has_column(self, name: Hashable) -> bool:
-        """Whether some version has this column in memory, so that the next needs little."""
+        """Whether some version has this column in memory."""
         return any(name in layout.columns for layout in tuple(self._layouts.values()))
 
     def view(
@@ -315,7 +319,7 @@ class TableVersions:
             return known
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
-        """A column of a view's layout; only what no other layout has is loaded."""
+        """A column of a view's layout; only fragments no other layout has are loaded."""
         with self._lock:
             layout = view.layout
             known = layout.columns.get(name)
@@ -330,7 +334,7 @@ class TableVersions:
             return known
 
     def keep(self, place: dict[Hashable, Sized], key: Hashable, make: Callable[[], Made]) -> Made:
-        """Make something once, however many threads ask for it, and keep it in ``place``."""
+        """Compute a value once, whichever thread is first, and cache it in ``place``."""
         with self._lock:
             known = place.get(key)
             if known is not None:
@@ -374,7 +378,7 @@ class TableVersions:
                 if fragment.deletions is not None:
                     start, _ = layout.starts[fragment.files]
                     live[start + self._deleted_in(handle, fragment)] = False
-            live.setflags(write=False)  # what is counted for a mask may be remembered
+            live.setflags(write=False)  # text indexes cache statistics per read-only mask
         return RowView(self, handle, fragments, layout, live=live, columns=columns)
 
     def _deleted_in(self, handle: Handle, fragment: FragmentState) -> npt.NDArray[np.int64]:
@@ -388,7 +392,7 @@ class TableVersions:
         return known
 
     def _assembled(self, view: RowView, name: Hashable, load: Load) -> Column:
-        """The column put together from what is known of each fragment and what is not."""
+        """The column, assembled from cached fragments and newly loaded ones."""
         known: dict[tuple[str, ...], Column] = {}
         for other in self._layouts.values():
             column = other.columns.get(name)
@@ -401,7 +405,7 @@ class TableVersions:
         if missing:
             loaded = load(view.handle, missing)
             if len(loaded) >= _LARGE_ROWS:
-                # Arrow keeps what passed through; the next step needs room of its own.
+                # Return the buffers of the scan to the system.
                 pa.default_memory_pool().release_unused()
             if not known:
                 return loaded

@@ -1,4 +1,4 @@
-"""Text search and vector distance for the nodes of a query."""
+"""Evaluates the search calls of a query: text matches, BM25 scores and vector distances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TEXT = pa.string()
 
 
 class Search:
-    """The search calls of one run; what a call asks for is worked out once."""
+    """The search calls of one run; each is evaluated once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,7 +37,7 @@ class Search:
         self._matches: dict[ex.TextMatch, npt.NDArray[np.bool_]] = {}
 
     def values(self, call: ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf, slots: Slots) -> pa.Array:
-        """A search call for each of some nodes, as an expression sees it."""
+        """The values of a search call for some nodes."""
         match call:
             case ex.TextMatch():
                 return pa.array(self.matches(call, slots))
@@ -50,7 +50,7 @@ class Search:
                 raise InternalError("a fused score exists only for rows it has ordered")
 
     def check(self, calls: Iterable[ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf]) -> None:
-        """Refuse arguments no search can use, whether or not there is anything to search."""
+        """Raise `InputError` for invalid arguments, even if there is nothing to search."""
         for call in calls:
             match call:
                 case ex.TextMatch(function="fuzzy"):
@@ -83,7 +83,7 @@ class Search:
         if isinstance(nodes, CachedNodes):
             known = self._matches.get(call)
             if known is None:
-                known = np.zeros(nodes.view.layout.size + 1, np.bool_)  # the last is nobody's
+                known = np.zeros(nodes.view.layout.size + 1, np.bool_)  # the last is for `ABSENT`
                 known[self._matching_rows(call, nodes)] = True
                 self._matches[call] = known
             return known[nodes.rows(slots)]
@@ -93,7 +93,7 @@ class Search:
         return mask
 
     def _matching_rows(self, call: ex.TextMatch, nodes: CachedNodes) -> npt.NDArray[np.int32]:
-        """The rows that match: from the words in memory, or at first from an index in storage."""
+        """The rows that match: from the text index in memory, the first time from storage."""
         key = ("words", call.property)
         layout = nodes.view.layout
         if key in layout.made or layout.asked_before(key) or not self.in_storage(call):
@@ -119,11 +119,11 @@ class Search:
         if query is None:
             return np.zeros(len(slots))
         index = text_index(nodes, call.property)
-        # A node that was not found has the row -1, which no index knows.
+        # Unbound nodes have the row -1, which no index contains.
         return index.score_at(query, nodes.rows(slots), nodes.view.live)
 
     def whole(self, type_name: str) -> CachedNodes:
-        """The nodes of a type with their columns in memory, which word statistics need."""
+        """The cached nodes of a type, which word statistics need."""
         nodes = self._session.tables.nodes(type_name, whole=True)
         if not isinstance(nodes, CachedNodes):
             nodes = self._session.tables.cached_nodes(type_name)
@@ -150,7 +150,7 @@ class Search:
     # --- vectors ----------------------------------------------------------------------------------
 
     def query_vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
-        """The vector a `nearest` call measures from; a text is embedded."""
+        """The query vector of a `nearest` call; a text is embedded."""
         known = self._vectors.get(call)
         if known is None:
             known = self._vectors[call] = self._vector(call)
@@ -180,7 +180,7 @@ class Search:
         return np.asarray(given, np.float32).astype(np.float64)
 
     def _given_vector(self, call: ex.Nearest) -> str | Sequence[float]:
-        """The query as it was given: a text that is still to be embedded, or a vector that fits."""
+        """The query as given: a text to embed, or a vector of the right dimension."""
         where = f"nearest(${call.variable}.{call.property}, …)"
         value = self._constant(call.query)
         if value is None:
@@ -207,7 +207,7 @@ def _vector_type(call: ex.Nearest) -> pa.DataType:
 
 
 def text_index(nodes: CachedNodes, property: str) -> TextIndex:
-    """The words of a text property; a new version only adds its new rows."""
+    """The text index of a property; a new version only adds its new rows."""
     column = nodes.view.column(property, _TEXT)
     return nodes.view.keep_growing(
         ("words", property),

@@ -1,4 +1,8 @@
-"""The tables of a snapshot for one query, out of what the engine keeps between queries."""
+"""The tables of a snapshot for one query: cached in memory, or read by index lookups.
+
+`GraphMemory` is what the engine keeps between queries; `SnapshotTables` decides per query and table
+which way is cheaper. Both ways give the same rows.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +46,17 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TraversalSettings:
-    """How hops are served; every choice gives the same answers."""
+    """How hops are executed; every choice gives the same rows."""
 
     mode: Mode = "auto"
-    """`indexed` looks edges up in storage, `csr` builds adjacency, `auto` takes the cheaper."""
+    """`indexed` uses index lookups, `csr` sorted adjacency, `auto` the cheaper of both."""
     indexed_frontier_max: int = 1024
-    """More nodes than this are never looked up one hop at a time, unless it is forced."""
+    """`auto` uses adjacency for hops from more nodes than this."""
     indexed_hops_max: int = 6
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> TraversalSettings:
-        """The settings in force; a value that cannot be used is reported and the default kept."""
+        """The settings of the environment; an invalid value is logged and the default used."""
         mode = environment.get("OMNIGRAPH_TRAVERSAL_MODE", "").strip().lower() or "auto"
         if mode not in get_args(Mode):
             LOGGER.warning(
@@ -80,9 +84,10 @@ def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 class Warming:
-    """One job at a time, in a thread that ends when there is nothing to do.
+    """Reads tables into memory in a background thread, one at a time.
 
-    A job that fails changes nothing: queries go on by lookups, and say themselves what is wrong.
+    The thread ends when the queue is empty. A job that fails is logged: queries continue with index
+    lookups and raise the error themselves if they meet it.
     """
 
     def __init__(self) -> None:
@@ -92,7 +97,7 @@ class Warming:
         self._thread: threading.Thread | None = None
 
     def ask(self, key: Hashable, job: Callable[[], object]) -> None:
-        """Do a job when its turn comes, once however many queries ask for it meanwhile."""
+        """Queue a job, once per key."""
         if key in self._asked:
             return
         with self._lock:
@@ -101,12 +106,11 @@ class Warming:
             self._asked.add(key)
             self._waiting[key] = job
             if self._thread is None:
-                # A process that wants to end does not wait for it.
                 self._thread = threading.Thread(target=self._work, name="warming", daemon=True)
                 self._thread.start()
 
     def finish(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until the queue is empty."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -120,9 +124,9 @@ class Warming:
                 key, job = self._waiting.popitem()
             try:
                 job()
-            except Exception:  # whatever it is, a query that needs the table will meet it
+            except Exception:  # a query that needs the table raises it
                 LOGGER.debug("could not read %s ahead", key, exc_info=True)
-                continue  # it stays asked for: another try would end the same way
+                continue  # the key stays queued: a retry would fail the same way
             self._asked.discard(key)
 
 
@@ -132,29 +136,29 @@ class Warming:
 TypesByColumn = Mapping[str, pa.DataType]
 
 EDGES_ALWAYS_SORTED = 20_000
-"""Adjacency of this many edges is built in a few milliseconds: not worth a thought."""
+"""Up to this many edges adjacency is built at once; it takes a few milliseconds."""
 
 ROWS_READ_PER_LOOKUP = 5_000
-"""One request to an index costs as much as reading so many rows into memory."""
+"""The cost of one index request, in rows read into memory."""
 
 ROWS_READ_PER_ROW_FOUND = 200
-"""And each row it finds as much as so many."""
+"""The cost of each row an index finds, in rows read into memory."""
 
 WARMING_SHARE = 8
-"""When lookups have cost this part of reading a table, it is read beside the queries."""
+"""When lookups have cost this share of reading a table, it is read in the background."""
 
 SORTING_SHARE = 40
-"""Where another version has most edges in memory, sorting in the others is so much cheaper."""
+"""How much cheaper adjacency is when another version already has most edges in memory."""
 
 NODES_ALWAYS_CACHED = 20_000
 
 _SCANNED_MAX = 1_024
 
 _EDGE_BYTES = 16
-"""Both ends of an edge as slots, and its place in two sorted directions."""
+"""Both ends of an edge as slots, and its entries in two sorted directions."""
 
 _ROW_BYTES = 64
-"""What a row costs besides its columns: id, hash, places."""
+"""Memory of a row besides its columns: id, hash, positions."""
 
 
 class GraphMemory:
@@ -167,11 +171,11 @@ class GraphMemory:
         self._spaces: dict[str, IdSpace] = {}
         self.warming = Warming()
         self.scanned: dict[tuple[str, str | None, int, str], int] = {}
-        """Rows of a version that no index on a column covers."""
+        """Rows not covered by an index, by table version and column."""
         self._spent: dict[str, float] = {}
 
     def rows(self, location: str) -> TableVersions:
-        """The versions of a table that are known."""
+        """The cached versions of a table."""
         known = self._tables.get(location)
         if known is None:
             with self._lock:
@@ -187,20 +191,20 @@ class GraphMemory:
         return known
 
     def spend(self, location: str, requests: int, rows: float) -> None:
-        """Note what lookups in a table have cost, in rows that could have been read instead."""
+        """Add the cost of lookups in a table, in rows that could have been read instead."""
         cost = requests * ROWS_READ_PER_LOOKUP + rows * ROWS_READ_PER_ROW_FOUND
         self._spent[location] = self.spent(location) + cost
 
     def spent(self, location: str) -> float:
-        """What lookups in a table have cost so far.
+        """The cost of lookups in a table so far.
 
-        Once that is what reading the whole table costs, it is read: so a series of queries never
-        pays more than twice what the better choice, made from the start, would have cost.
+        The table is read once that reaches the cost of reading it, so a series of queries never
+        costs more than twice the better choice made from the start.
         """
         return self._spent.get(location, 0.0)
 
-    def settle(self, location: str) -> None:
-        """A table was read: from here on, lookups have to pay for the next time."""
+    def reset_spent(self, location: str) -> None:
+        """Set the cost of lookups back to zero, after the table was read."""
         self._spent.pop(location, None)
 
     def account(self, location: str, space: IdSpace) -> None:
@@ -216,13 +220,13 @@ class GraphMemory:
 
 @dataclass(slots=True)
 class SnapshotTables:
-    """Node and edge tables of one snapshot, each decided once per query."""
+    """Node and edge tables of one snapshot; how each is read is decided once per query."""
 
     memory: GraphMemory
     reader: SnapshotReader
     settings: TraversalSettings
     node_columns: Mapping[str, TypesByColumn]
-    """What the query reads of each node type; rows are fetched with all of it at once."""
+    """The columns the query reads of each node type; lookups read all of them at once."""
     edge_columns: Mapping[str, TypesByColumn]
     _nodes: dict[str, NodeTable] = field(default_factory=dict)
     _spaces: dict[str, IdSpace] = field(default_factory=dict)
@@ -233,7 +237,7 @@ class SnapshotTables:
         return self.reader.snapshot.table(f"node:{type_name}").row_count
 
     def has_in_memory(self, type_name: str) -> bool:
-        """Whether the nodes of a type are, or about to be, looked at in memory."""
+        """Whether the nodes of a type are cached, or will be."""
         if type_name in self._nodes:
             return isinstance(self._nodes[type_name], CachedNodes)
         entry = self._entry("node", type_name)
@@ -243,21 +247,21 @@ class SnapshotTables:
         return rows.has_column((ID, self.space(type_name).serial))
 
     def nodes(self, type_name: str, *, whole: bool = False) -> NodeTable:
-        """The nodes of a type; with ``whole`` all of them are about to be looked at."""
+        """The nodes of a type; ``whole`` if the caller needs all of them."""
         known = self._nodes.get(type_name)
         if known is None:
             known = self._nodes[type_name] = self._choose_nodes(type_name, whole)
         return known
 
     def cached_nodes(self, type_name: str) -> CachedNodes:
-        """The nodes of a type in memory, whether or not that is more than the budget likes."""
+        """The nodes of a type in memory, even beyond the budget."""
         entry = self._entry("node", type_name)
         nodes = CachedNodes(self._view(entry), self.space(type_name))
         self._nodes[type_name] = nodes
         return nodes
 
     def space(self, type_name: str) -> IdSpace:
-        """The slots of a node type, the same ones during the whole query."""
+        """The slots of a node type; the same space during the whole query."""
         known = self._spaces.get(type_name)
         if known is None:
             location = self._entry("node", type_name).location
@@ -265,7 +269,7 @@ class SnapshotTables:
         return known
 
     def edges(self, step: plan.Expand, frontier: int) -> EdgeTable:
-        """The edges for a hop from so many nodes, by the cheaper way."""
+        """The edges for a hop from ``frontier`` nodes, by the cheaper way."""
         ends = (
             (step.target_type, step.source_type)
             if step.direction == "in"
@@ -276,7 +280,7 @@ class SnapshotTables:
             entry = self._entry("edge", step.edge_type)
             edges = CachedEdges(self._view(entry), sources, targets)
             if not edges.is_sorted(step.direction):
-                self.memory.settle(entry.location)
+                self.memory.reset_spent(entry.location)
             return edges
         known = self._fetched_edges.get(step.edge_type)
         if known is None:
@@ -292,7 +296,7 @@ class SnapshotTables:
     def _by_lookup(
         self, step: plan.Expand, sources: IdSpace, targets: IdSpace, frontier: int
     ) -> bool:
-        """Whether edges are looked up in storage instead of sorted into adjacency."""
+        """Whether a hop uses index lookups instead of adjacency."""
         settings = self.settings
         if settings.mode != "auto":
             return settings.mode == "indexed"
@@ -333,7 +337,7 @@ class SnapshotTables:
             for one in nodes:
                 CachedNodes(self._view(one), self.space(one.type_name))
             edges.adjacency(step.direction)
-            self.memory.settle(entry.location)
+            self.memory.reset_spent(entry.location)
 
         self.memory.warming.ask(key, warm)
 
@@ -346,7 +350,7 @@ class SnapshotTables:
             nodes = CachedNodes(self._view(entry), space)
             if not warm:
                 self.memory.account(entry.location, space)
-                self.memory.settle(entry.location)
+                self.memory.reset_spent(entry.location)
             return nodes
         spent = self.memory.spent(entry.location)
         if spent * WARMING_SHARE > entry.row_count and self._fits(entry, columns):
@@ -356,14 +360,14 @@ class SnapshotTables:
         return FetchedNodes(self.reader, entry.table_key, space, columns, spend)
 
     def _worth_caching(self, entry: TableEntry, columns: TypesByColumn, whole: bool) -> bool:
-        """Whether a table that is not in memory yet should be: wanted, and not too large."""
+        """Whether to cache a table: it is needed whole, small or paid for, and fits the budget."""
         small = entry.row_count <= NODES_ALWAYS_CACHED
         paid = self.memory.spent(entry.location) > entry.row_count
         wanted = whole or small or paid or 2 * self._scanned_by_lookup(entry, ID) > entry.row_count
         return wanted and self._fits(entry, columns)
 
     def _scanned_by_lookup(self, entry: TableEntry, column: str) -> int:
-        """The rows a lookup by a column reads one by one, since no index covers them."""
+        """The rows that a lookup by a column has to scan, because no index covers them."""
         key = (entry.location, entry.ref, entry.version, column)
         known = self.memory.scanned.get(key)
         if known is None:
@@ -378,7 +382,7 @@ class SnapshotTables:
         return known
 
     def _fits(self, entry: TableEntry, columns: TypesByColumn) -> bool:
-        """Whether the rows of a table, with some columns, are within the budget."""
+        """Whether the rows of a table with some columns fit the budget."""
         size = entry.row_count * (_ROW_BYTES + sum(map(_width, columns.values())))
         return size <= self.memory.budget.limit
 
@@ -397,7 +401,7 @@ class SnapshotTables:
 
 
 def _width(type: pa.DataType) -> int:
-    """Bytes a value takes, about."""
+    """Approximate bytes of a value."""
     if pa.types.is_fixed_size_list(type):
         return 4 * int(type.list_size)
     if pa.types.is_list(type):
@@ -410,31 +414,35 @@ def _width(type: pa.DataType) -> int:
 
 @dataclass(slots=True)
 class Session:
-    """The tables of the snapshot, the run's parameters, and what steps leave for later ones."""
+    """One run of a prepared plan: its tables and parameters, and state shared by its steps."""
 
     run: Execution
     prepared: PreparedRead
     tables: SnapshotTables
     edges_of: dict[str, EdgeTable] = field(default_factory=dict)
-    """Where the values of an edge variable are read."""
+    """The table of each edge variable."""
     paths: PathStore = field(default_factory=PathStore)
-    search: Search = field(init=False)
+    _search: Search | None = None
 
-    def __post_init__(self) -> None:
-        from omnigraph.engines.local.search import Search
+    @property
+    def search(self) -> Search:
+        """The search calls of the run; created on first use, since most queries have none."""
+        if self._search is None:
+            from omnigraph.engines.local.search import Search
 
-        self.search = Search(self)
+            self._search = Search(self)
+        return self._search
 
     def edge_values(
         self, variable: str, property: str, type: pa.DataType, edges: Positions
     ) -> pa.Array:
         """A stored column of the edges a variable is bound to; null where there is none."""
         table = self.edges_of.get(variable)
-        # The steps of an optional match may end before its edges are ever looked at.
+        # The steps of an optional match may end before its edges are read.
         return pa.nulls(len(edges), type) if table is None else table.values(property, type, edges)
 
     def last_row(self) -> int | None:
-        """How many rows, in order, the answer needs; None for all."""
+        """How many ordered rows the result needs; None for all."""
         compiled = self.prepared.compiled
         limit = self.run.row_count(compiled.limit)
         return None if limit is None else limit + (self.run.row_count(compiled.offset) or 0)

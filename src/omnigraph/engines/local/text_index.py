@@ -1,7 +1,8 @@
-"""Which rows of a text column hold which token, and how well they answer a query.
+"""A text index in memory: analyses columns, matches words, and scores rows with BM25.
 
-An index covers a growing space of row positions, dead rows included: which of them are alive is
-said by a mask with each query, so that one index serves all snapshots of a table.
+An index covers a growing space of row positions, dead rows included; each query passes a mask of
+the live ones, so that one index serves all snapshots of a table. Tokens are those of Lance's own
+analyser, so a search in memory finds what an index in storage finds.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ BM25_K1 = 1.2
 BM25_B = 0.75
 
 _MERGE_RATIO = 4
-"""A segment is merged into its predecessor unless that is so many times larger. Each text is then
-copied, and each query looks into, a number of segments logarithmic in the column."""
+"""A segment is merged into its predecessor unless that is this many times larger, which keeps the
+number of segments logarithmic in the size of the column."""
 
 _DENSE_SHARE = 16
-"""From this fraction of all rows on, an array with a place for each is cheaper than sorting."""
+"""From this fraction of all rows on, a dense array is cheaper than sorting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class _Segment:
     """Which rows have a text."""
 
     def __post_init__(self) -> None:
-        # Answers may be parts of it.
+        # Results may be slices of it.
         self.positions.setflags(write=False)
 
     @property
@@ -82,7 +83,7 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """How much text there is, which BM25 holds the texts with a token against."""
+    """The size of a corpus, for BM25."""
 
     texts: int
     words: int
@@ -90,7 +91,7 @@ class _Extent:
     def scores(
         self, texts_with_token: int, frequencies: NDArray[Any], lengths: NDArray[Any]
     ) -> Scores:
-        """BM25 of texts that hold a token so often and are so long."""
+        """The BM25 scores of texts, given term frequencies and lengths."""
         rarity = np.log1p((self.texts - texts_with_token + 0.5) / (texts_with_token + 0.5))
         relative_lengths = lengths * (self.texts / self.words)
         saturation = BM25_K1 * (1 - BM25_B + BM25_B * relative_lengths)
@@ -99,7 +100,7 @@ class _Extent:
 
 
 class TextIndex:
-    """The words of a text column. Never changes; `extended` makes a longer one."""
+    """The postings of a text column. Immutable; `extended` makes a longer one."""
 
     def __init__(self, segments: tuple[_Segment, ...] = ()) -> None:
         self._segments = segments
@@ -209,7 +210,7 @@ class TextIndex:
         )
 
     def _extent(self, live: Mask | None) -> _Extent:
-        """How much live text there is."""
+        """The number and total length of live texts."""
         known = self._last_extent
         if known is not None and known[0] is live:
             return known[1]
@@ -226,7 +227,7 @@ class TextIndex:
     def _token_scores(
         self, token: str, live: Mask | None, candidates: Mask | None, extent: _Extent
     ) -> Iterator[tuple[Positions, Scores]]:
-        """What one token adds to the scores of the rows that hold it, segment by segment."""
+        """The contribution of one token to the scores of its rows, segment by segment."""
         found: list[tuple[Positions, NDArray[Any], NDArray[Any]]] = []
         texts_with_token = 0
         for segment in self._segments:
@@ -321,7 +322,7 @@ def _merged(older: _Segment, newer: _Segment) -> _Segment:
     frequencies = np.empty(
         offsets[-1], np.promote_types(older.frequencies.dtype, newer.frequencies.dtype)
     )
-    # The rows of a token are those of the older segment, then those of the newer one.
+    # The rows of a token: first those of the older segment, then of the newer one.
     begins = (offsets[:-1], offsets[:-1] + per_token[0])
     for begin, new_codes, segment in zip(begins, codes, (older, newer), strict=True):
         shifts = np.repeat(begin[new_codes] - segment.offsets[:-1], np.diff(segment.offsets))
@@ -357,7 +358,11 @@ Codes = NDArray[np.int32]
 
 
 class Vocabulary:
-    """Tokens numbered from zero: shorter ones first, those of one length by code point."""
+    """Distinct tokens, numbered from zero: by length, then by code point.
+
+    Tokens of one length are a sorted array of fixed width: a lookup is a binary search, and fuzzy
+    search compares columns of characters.
+    """
 
     def __init__(self, by_length: dict[int, NDArray[np.str_]]) -> None:
         self._by_length = dict(sorted(by_length.items()))
@@ -490,7 +495,7 @@ def analysed(column: pa.Array) -> AnalysedColumn:
 
 
 def _byte_table() -> NDArray[np.uint8]:
-    """What to make of each byte of UTF-8: 0 ends a chunk, anything else is part of it."""
+    """Maps each byte of UTF-8 to 0 if it ends a chunk, else to its lower-case form."""
     table = np.zeros(256, np.uint8)
     for byte in range(128):
         character = chr(byte)
@@ -511,11 +516,12 @@ def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
     """The chunks of all texts, and the row of each.
 
     A chunk ends at any ASCII character that is no letter or digit, and its ASCII is in lower case.
-    So it is a word, unless it is not ASCII: then it may hold several words, or none.
+    An ASCII chunk is a word; any other may hold several words, or none. Lance's analyser takes most
+    of a microsecond per word, so it sees each distinct chunk once.
     """
     texts = column if pa.types.is_large_string(column.type) else column.cast(pa.large_string())
     if texts.null_count:
-        # The bytes behind a null are anybody's guess.
+        # The bytes of a null are undefined.
         texts = texts.fill_null("")
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
     data = texts.buffers()[2]
@@ -551,8 +557,8 @@ def _tokens_of_each(chunks: list[str]) -> tuple[NDArray[np.int64], Codes, list[s
     All chunks are analysed as one text, each followed by a mark.
     """
     for number in count(_MARK):
-        # Digits pass the analyser unchanged. A mark that is also a word shows up too often: then
-        # the next will do, for there are more numbers than words.
+        # Digits pass the analyser unchanged. If the mark is also a word of the text it occurs too
+        # often, and the next number is tried.
         mark = str(number)
         found = analysed_words(f" {mark} ".join([*chunks, ""]))
         if found.count(mark) == len(chunks):

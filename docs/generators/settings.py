@@ -14,7 +14,7 @@ from omnigraph.branching import spill
 from omnigraph.cli import addressing, operator_config, tokens
 from omnigraph.commit import change_set, leases, write_path, writer
 from omnigraph.effects import durability, failpoints
-from omnigraph.embedding import config, patience
+from omnigraph.embedding import config
 from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import engine
@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 
 _traversal = TraversalSettings.from_environment({})
-_patience = patience.Patience()
+_retries = config.RetryLimits()
 _spill = spill.SpillLimits()
 _limits = change_set.DEFAULT_LIMITS
 
@@ -208,18 +208,18 @@ SECTIONS = (
             Setting(config.MODEL_VARIABLE, "another model", "the provider's"),
             Setting(config.MOCK_VARIABLE, "`1`: the mock provider, whatever else is set"),
             Setting(
-                patience.TIMEOUT_VARIABLE, "patience with one request", code(_patience.timeout_ms)
+                config.TIMEOUT_VARIABLE, "patience with one request", code(_retries.timeout_ms)
             ),
             Setting(
-                patience.DEADLINE_VARIABLE,
+                config.DEADLINE_VARIABLE,
                 "patience with all of them; `0` for no end",
-                code(_patience.deadline_ms),
+                code(_retries.deadline_ms),
             ),
-            Setting(patience.ATTEMPTS_VARIABLE, "requests in all", code(_patience.attempts)),
+            Setting(config.ATTEMPTS_VARIABLE, "requests in all", code(_retries.attempts)),
             Setting(
-                patience.BACKOFF_VARIABLE,
+                config.BACKOFF_VARIABLE,
                 "the first pause between two, which doubles",
-                code(_patience.backoff_ms),
+                code(_retries.backoff_ms),
             ),
         ),
     ),

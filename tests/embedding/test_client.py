@@ -7,10 +7,8 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from omnigraph.embedding.client import EmbeddingClient
-from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.embedding.mock import mock_vector
-from omnigraph.embedding.patience import Patience
+from omnigraph.embedding.client import EmbeddingClient, mock_vector
+from omnigraph.embedding.config import EmbeddingConfig, RetryLimits
 from omnigraph.errors import EmbeddingError
 from tests.embedding.provider_server import Provider, gemini, hang_up, openai, send
 
@@ -40,12 +38,12 @@ def clock() -> StillClock:
 def client_of(
     provider: Provider,
     clock: StillClock,
-    patience: Patience | None = None,
+    limits: RetryLimits | None = None,
     kind: str = "openai",
     model: str | None = None,
 ) -> EmbeddingClient:
     config = EmbeddingConfig.of(kind, base_url=provider.url, model=model, api_key=KEY)
-    return EmbeddingClient(config, patience, monotonic=clock.monotonic, sleep=clock.sleep)
+    return EmbeddingClient(config, limits, monotonic=clock.monotonic, sleep=clock.sleep)
 
 
 # --- what is sent, and what comes back ------------------------------------------------------------
@@ -198,22 +196,22 @@ def test_c_srch_028_passing_failures_are_tried_again_with_doubling_delays(
 
 def test_c_srch_028_attempts_are_counted_in_all(provider: Provider, clock: StillClock):
     provider.answers = [send(500, b"one"), send(500, b"two")]
-    patience = Patience(attempts=2, backoff_ms=50)
+    limits = RetryLimits(attempts=2, backoff_ms=50)
     with pytest.raises(EmbeddingError, match="after 2 attempts: status 500: two"):
-        client_of(provider, clock, patience).embed("x", 1)
+        client_of(provider, clock, limits).embed("x", 1)
     assert (len(provider.received), clock.slept) == (2, [0.05])
 
 
 def test_c_srch_028_one_attempt_is_never_repeated(provider: Provider, clock: StillClock):
     provider.answers = [send(429, {"error": {"message": "slow down"}})]
     with pytest.raises(EmbeddingError, match="after 1 attempt: status 429: slow down"):
-        client_of(provider, clock, Patience(attempts=1)).embed("x", 1)
+        client_of(provider, clock, RetryLimits(attempts=1)).embed("x", 1)
 
 
 def test_c_srch_028_a_refused_connection_is_tried_again(provider: Provider, clock: StillClock):
     config = EmbeddingConfig.of("openai", base_url="http://127.0.0.1:1/v1", api_key=KEY)
     client = EmbeddingClient(
-        config, Patience(attempts=3), monotonic=clock.monotonic, sleep=clock.sleep
+        config, RetryLimits(attempts=3), monotonic=clock.monotonic, sleep=clock.sleep
     )
     with pytest.raises(EmbeddingError, match=r"after 3 attempts: .*refused"):
         client.embed("x", 1)
@@ -228,9 +226,9 @@ def test_c_srch_028_a_silent_provider_is_a_timeout_and_asked_again(
         hang_up(handler)
 
     provider.answers = [silence, silence]
-    patience = Patience(timeout_ms=20, attempts=2)
+    limits = RetryLimits(timeout_ms=20, attempts=2)
     with pytest.raises(EmbeddingError, match=r"after 2 attempts: no answer in 0.02 s"):
-        client_of(provider, clock, patience).embed("x", 1)
+        client_of(provider, clock, limits).embed("x", 1)
     assert clock.slept == [0.2]
 
 
@@ -248,9 +246,9 @@ def test_c_srch_028_the_deadline_ends_retries_before_a_wait_that_would_pass_it(
     provider: Provider, clock: StillClock
 ):
     provider.answers = [send(503, b"busy")] * 3
-    patience = Patience(attempts=9, backoff_ms=400, deadline_ms=1500)
+    limits = RetryLimits(attempts=9, backoff_ms=400, deadline_ms=1500)
     with pytest.raises(EmbeddingError, match="within 1500 ms: status 503: busy") as caught:
-        client_of(provider, clock, patience).embed("x", 1)
+        client_of(provider, clock, limits).embed("x", 1)
     assert clock.slept == [0.4, 0.8]
     assert "OMNIGRAPH_EMBED_DEADLINE_MS" in str(caught.value.hint)
 
@@ -261,15 +259,15 @@ def test_c_srch_028_the_deadline_shortens_a_request(provider: Provider, clock: S
         hang_up(handler)
 
     provider.answers = [silence]
-    patience = Patience(timeout_ms=3_600_000, deadline_ms=20)
+    limits = RetryLimits(timeout_ms=3_600_000, deadline_ms=20)
     with pytest.raises(EmbeddingError, match=r"within 20 ms: no answer in 0.02 s"):
-        client_of(provider, clock, patience).embed("x", 1)
+        client_of(provider, clock, limits).embed("x", 1)
 
 
 def test_c_srch_028_without_a_deadline_every_attempt_is_made(provider: Provider, clock: StillClock):
     provider.answers = [send(503, b"")] * 3 + [openai([1.0])]
-    patience = Patience(deadline_ms=0, backoff_ms=100_000_000)
-    assert client_of(provider, clock, patience).embed("x", 1) == [1.0]
+    limits = RetryLimits(deadline_ms=0, backoff_ms=100_000_000)
+    assert client_of(provider, clock, limits).embed("x", 1) == [1.0]
     assert clock.slept == [100_000, 200_000, 400_000]
 
 
@@ -286,7 +284,7 @@ def test_a_key_never_appears_in_messages_or_logs(
     with pytest.raises(EmbeddingError, match=r"bad key \*\*\*") as refused:
         client.embed("x", 1)
     with pytest.raises(EmbeddingError) as failed:
-        client_of(provider, clock, Patience(attempts=1)).embed("x", 1)
+        client_of(provider, clock, RetryLimits(attempts=1)).embed("x", 1)
     for error in (refused.value, failed.value):
         assert KEY not in error.render() + repr(error) + str(error.details)
     assert any("asking again" in record.getMessage() for record in caplog.records)

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from omnigraph.embedding.config import EmbeddingConfig, config_from_environment
-from omnigraph.embedding.patience import Patience
+from omnigraph.embedding.config import EmbeddingConfig, RetryLimits, config_from_environment
 from omnigraph.errors import InputError
 
 KEYS = {"OPENROUTER_API_KEY": "sk-router", "OPENAI_API_KEY": "sk-open", "GEMINI_API_KEY": "gem"}
@@ -138,22 +137,24 @@ def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str
 
 
 def test_c_srch_028_patience_comes_from_the_environment():
-    assert Patience.from_environment({}) == Patience(30_000, 60_000, 4, 200)
+    assert RetryLimits.from_environment({}) == RetryLimits(30_000, 60_000, 4, 200)
     said = {
         "OMNIGRAPH_EMBED_TIMEOUT_MS": " 100 ",
         "OMNIGRAPH_EMBED_DEADLINE_MS": "0",
         "OMNIGRAPH_EMBED_RETRY_ATTEMPTS": "1",
         "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": "0",
     }
-    assert Patience.from_environment(said) == Patience(100, 0, 1, 0)
+    assert RetryLimits.from_environment(said) == RetryLimits(100, 0, 1, 0)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "soon", "٣", "9" * 5000])
 def test_c_srch_028_an_unusable_number_means_the_default(text: str):
     names = ("TIMEOUT_MS", "DEADLINE_MS", "RETRY_ATTEMPTS", "RETRY_BACKOFF_MS")
-    assert Patience.from_environment({f"OMNIGRAPH_EMBED_{n}": text for n in names}) == Patience()
+    assert (
+        RetryLimits.from_environment({f"OMNIGRAPH_EMBED_{n}": text for n in names}) == RetryLimits()
+    )
 
 
 def test_c_srch_028_no_time_and_no_attempt_are_unusable():
     said = {"OMNIGRAPH_EMBED_TIMEOUT_MS": "0", "OMNIGRAPH_EMBED_RETRY_ATTEMPTS": "0"}
-    assert Patience.from_environment(said) == Patience()
+    assert RetryLimits.from_environment(said) == RetryLimits()

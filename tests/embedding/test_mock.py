@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.embedding.mock import mock_vector
+from omnigraph.embedding.client import mock_vector
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,8 @@ import threading
 
 import pytest
 
-from omnigraph.embedding.client import EmbeddingClient
-from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.embedding.mock import mock_vector
-from omnigraph.embedding.patience import Patience
-from omnigraph.embedding.queries import QueryEmbedder
+from omnigraph.embedding.client import EmbeddingClient, QueryEmbedder, mock_vector
+from omnigraph.embedding.config import EmbeddingConfig, RetryLimits
 from omnigraph.errors import InputError
 from tests.embedding.provider_server import Provider, gemini, openai
 
@@ -74,11 +71,11 @@ def test_c_srch_026_an_injected_configuration_wins_over_the_environment(provider
 
 def test_the_configuration_is_resolved_once_and_kept():
     environment = dict(MOCK)
-    made: list[Patience] = []
+    made: list[RetryLimits] = []
 
-    def new_client(config: EmbeddingConfig, patience: Patience) -> EmbeddingClient:
-        made.append(patience)
-        return EmbeddingClient(config, patience)
+    def new_client(config: EmbeddingConfig, limits: RetryLimits) -> EmbeddingClient:
+        made.append(limits)
+        return EmbeddingClient(config, limits)
 
     embedder = QueryEmbedder(environment=environment, new_client=new_client)
     together = threading.Barrier(4)
@@ -96,15 +93,15 @@ def test_the_configuration_is_resolved_once_and_kept():
     environment["OMNIGRAPH_EMBED_PROVIDER"] = "nonsense"
     assert embed(embedder) == mock_vector("alpha", 4)
     assert results == [mock_vector("alpha", 4)] * 4
-    assert made == [Patience()]
+    assert made == [RetryLimits()]
 
 
 def test_patience_comes_from_the_environment_also_for_an_injected_configuration():
-    made: list[Patience] = []
+    made: list[RetryLimits] = []
 
-    def new_client(config: EmbeddingConfig, patience: Patience) -> EmbeddingClient:
-        made.append(patience)
-        return EmbeddingClient(config, patience)
+    def new_client(config: EmbeddingConfig, limits: RetryLimits) -> EmbeddingClient:
+        made.append(limits)
+        return EmbeddingClient(config, limits)
 
     embedder = QueryEmbedder(
         EmbeddingConfig.of("mock"),
@@ -112,9 +109,9 @@ def test_patience_comes_from_the_environment_also_for_an_injected_configuration(
         new_client=new_client,
     )
     embed(embedder)
-    assert made == [Patience(timeout_ms=7)]
+    assert made == [RetryLimits(timeout_ms=7)]
 
 
 def test_the_room_loads_no_http_library_before_the_first_request():
-    code = "import sys, omnigraph.embedding.queries; assert 'httpx' not in sys.modules"
+    code = "import sys, omnigraph.embedding.client; assert 'httpx' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

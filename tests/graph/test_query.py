@@ -11,8 +11,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.effects.io_counters import measure
+from omnigraph.embedding.client import mock_vector
 from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.embedding.mock import mock_vector
 from omnigraph.engines.base import Execution, StepReport
 from omnigraph.errors import (
     InputError,

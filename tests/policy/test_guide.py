@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from omnigraph.policy import Action
-from omnigraph.policy.actions import SCOPE_KEYS
+from omnigraph.policy.bundle import SCOPE_KEYS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "policy.md").read_text(encoding="utf-8")
 

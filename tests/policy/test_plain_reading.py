@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.policy import Action, load_policy
-from omnigraph.policy.actions import SCOPE_KEYS
+from omnigraph.policy.bundle import SCOPE_KEYS
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One text, one vector: asking a provider, again if that may help, until patience ends."""
+"""Embeds one text at a time: requests to a provider with retries, and checks of its vectors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.embedding.mock import mock_vector
-from omnigraph.embedding.patience import DEADLINE_VARIABLE, Patience
-from omnigraph.embedding.providers import (
-    EmbeddingRequest,
-    Role,
-    components_of,
-    message_of,
-    request_for,
-    undecodable,
-)
-from omnigraph.embedding.vectors import unit_vector
+from omnigraph.embedding.config import DEADLINE_VARIABLE, EmbeddingConfig, RetryLimits
 from omnigraph.errors import EmbeddingError
 
 if TYPE_CHECKING:
     import httpx
 
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from omnigraph.embedding.config import (
+    MODEL_VARIABLE,
+    config_from_environment,
+)
+from omnigraph.errors import InputError
+from omnigraph.model.floats import round_to_f32
+
 REPLY_BYTES_MAX = 16 << 20
-"""A vector of a hundred thousand components takes a few; more is not an embedding."""
+"""Larger replies are refused; a vector of 100,000 components takes about 2 MB."""
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
@@ -36,32 +40,32 @@ _log = logging.getLogger(__name__)
 
 
 class _TryAgain(Exception):
-    """A failure that may pass: its reason, without any secret."""
+    """A transient failure: its reason, without any secret."""
 
 
 class EmbeddingClient:
     """Embeds texts with one configuration. Safe to share between threads.
 
-    ``monotonic`` and ``sleep`` are the clock, in seconds, so that tests need not wait.
+    ``monotonic`` and ``sleep`` are the clock, in seconds; tests replace them.
     """
 
     def __init__(
         self,
         config: EmbeddingConfig,
-        patience: Patience | None = None,
+        limits: RetryLimits | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.config = config
-        self._patience = patience or Patience()
+        self._limits = limits or RetryLimits()
         self._monotonic = monotonic
         self._sleep = sleep
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()
 
     def embed(self, text: str, dimension: int, role: Role = "query") -> list[float]:
-        """The vector of a text: of this dimension, finite, and one long.
+        """The vector of a text: of this dimension, finite, and of length one.
 
         Raises `EmbeddingError` when the provider refuses, sends something unusable, or does not
         answer in time.
@@ -73,34 +77,34 @@ class EmbeddingClient:
 
     def _reply(self, request: EmbeddingRequest) -> bytes:
         """The body of a successful answer."""
-        patience = self._patience
-        ends = self._monotonic() + patience.deadline_ms / 1000 if patience.deadline_ms else None
-        for attempt in range(1, patience.attempts + 1):
+        limits = self._limits
+        ends = self._monotonic() + limits.deadline_ms / 1000 if limits.deadline_ms else None
+        for attempt in range(1, limits.attempts + 1):
             try:
                 return self._attempt(request, ends)
             except _TryAgain as failure:
                 reason = str(failure)
-            if attempt == patience.attempts:
+            if attempt == limits.attempts:
                 break
-            delay = patience.delay_ms(attempt) / 1000
+            delay = limits.delay_ms(attempt) / 1000
             if ends is not None and self._monotonic() + delay >= ends:
                 raise EmbeddingError(
-                    f"{self._provider} did not answer within {patience.deadline_ms} ms: {reason}",
+                    f"{self._provider} did not answer within {limits.deadline_ms} ms: {reason}",
                     hint=f"try again later, or allow more time with {DEADLINE_VARIABLE}",
                 )
             _log.info("%s: %s; asking again in %g s", self._provider, reason, delay)
             self._sleep(delay)
-        tries = "1 attempt" if patience.attempts == 1 else f"{patience.attempts} attempts"
+        tries = "1 attempt" if limits.attempts == 1 else f"{limits.attempts} attempts"
         raise EmbeddingError(
             f"{self._provider} did not answer after {tries}: {reason}",
             hint="try again later, or check the provider's status and the network",
         )
 
     def _attempt(self, request: EmbeddingRequest, ends: float | None) -> bytes:
-        """One request; raises `_TryAgain` for what may pass, `EmbeddingError` for the rest."""
+        """One request; raises `_TryAgain` for transient failures, `EmbeddingError` for others."""
         import httpx
 
-        seconds = self._patience.timeout_ms / 1000
+        seconds = self._limits.timeout_ms / 1000
         if ends is not None:
             seconds = min(seconds, max(ends - self._monotonic(), 0.001))
         try:
@@ -131,7 +135,7 @@ class EmbeddingClient:
         """Status and body of one answer."""
         import httpx
 
-        # The library's timeout is for each wait, so a body that trickles in is watched as well.
+        # httpx's timeout is per read; this one bounds the whole body.
         ends = self._monotonic() + seconds
         body = bytearray()
         with self._connection().stream(
@@ -163,6 +167,212 @@ class EmbeddingClient:
         return f"the embedding provider `{self.config.provider}`"
 
     def _redacted(self, words: str) -> str:
-        """A text from outside without the key, which providers like to quote."""
+        """A message of the provider with the API key removed."""
         key = self.config.api_key
         return words.replace(key, "***") if key else words
+
+
+# --- requests and replies -------------------------------------------------------------------------
+
+
+Role: TypeAlias = Literal["query", "document"]
+"""Whether a text is a search query or stored text; some models treat them differently."""
+
+_GEMINI_TASKS: dict[Role, str] = {"query": "RETRIEVAL_QUERY", "document": "RETRIEVAL_DOCUMENT"}
+
+_MESSAGE_MAX = 300
+"""Most characters of a provider's message that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A POST request."""
+
+    url: str
+    body: dict[str, Any]
+    headers: dict[str, str] = field(repr=False)
+
+
+def request_for(config: EmbeddingConfig, text: str, dimension: int, role: Role) -> EmbeddingRequest:
+    """The request for one text; OpenAI's format, which many providers use, or Gemini's."""
+    assert config.api_key is not None, "the mock is never asked over a network"
+    if config.provider == "gemini":
+        return EmbeddingRequest(
+            f"{config.base_url}/models/{config.model}:embedContent",
+            {
+                "model": f"models/{config.model}",
+                "content": {"parts": [{"text": text}]},
+                "taskType": _GEMINI_TASKS[role],
+                "outputDimensionality": dimension,
+            },
+            {"x-goog-api-key": config.api_key},
+        )
+    return EmbeddingRequest(
+        f"{config.base_url}/embeddings",
+        {"model": config.model, "input": [text], "dimensions": dimension},
+        {"authorization": f"Bearer {config.api_key}"},
+    )
+
+
+def components_of(config: EmbeddingConfig, reply: bytes) -> list[float]:
+    """The vector in a reply, as it was sent; raises `EmbeddingError` for any other reply."""
+    try:
+        document = json.loads(reply)
+        if config.provider == "gemini":
+            numbers = document["embedding"]["values"]
+        else:
+            (numbers,) = (
+                datum["embedding"]
+                for place, datum in enumerate(document["data"])
+                if datum.get("index", place) == 0
+            )
+        return [_number(each) for each in numbers]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise undecodable(config) from None
+
+
+def undecodable(config: EmbeddingConfig) -> EmbeddingError:
+    """The error for a reply that is not what the provider should send."""
+    return EmbeddingError(
+        f"the embedding provider `{config.provider}` sent a reply that cannot be decoded",
+        hint="check that the base URL and the provider name belong together",
+    )
+
+
+def message_of(reply: bytes) -> str:
+    """The error message in a reply, on one line."""
+    try:
+        said = json.loads(reply)["error"]
+        words = str(said["message"] if isinstance(said, dict) else said)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        words = reply.decode(errors="replace")
+    line = " ".join(words.split())
+    return line if len(line) <= _MESSAGE_MAX else line[:_MESSAGE_MAX] + "…"
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+# --- vectors --------------------------------------------------------------------------------------
+
+
+NORM_MIN = 1.19e-7
+"""A shorter vector has no reliable direction."""
+
+
+def unit_vector(components: Sequence[float], dimension: int) -> list[float]:
+    """The components over their L2 norm, in single precision as vectors are stored.
+
+    Raises `EmbeddingError` for another length than ``dimension``, for components that are not
+    finite, and for a vector without a direction.
+    """
+    if len(components) != dimension:
+        raise EmbeddingError(
+            f"embedding dimension mismatch: expected {dimension}, got {len(components)}",
+            hint="choose a model that can give vectors of the property's dimension",
+        )
+    norm = math.hypot(*components)
+    if not math.isfinite(norm):
+        raise EmbeddingError("embedding is not finite: the provider sent NaN or an infinity")
+    if norm <= NORM_MIN:
+        raise EmbeddingError("embedding has zero norm: the provider sent a vector of zeros")
+    return [round_to_f32(component / norm) for component in components]
+
+
+# --- mock vectors ---------------------------------------------------------------------------------
+
+
+_BITS = 2**64 - 1
+_FNV_OFFSET = 14695981039346656037
+_FNV_PRIME = 1099511628211
+
+
+def mock_vector(text: str, dimension: int) -> list[float]:
+    """A unit vector that depends on the text and the dimension alone.
+
+    Rounds to single precision at every step, so that every platform gives the same bits.
+
+    >>> [round(component, 6) for component in mock_vector("alpha", 4)]
+    [-0.542049, -0.471799, 0.160905, 0.676534]
+    """
+    state = _fnv_1a(text)
+    components = []
+    for _ in range(dimension):
+        state ^= (state << 13) & _BITS
+        state ^= state >> 7
+        state ^= (state << 17) & _BITS
+        components.append(round_to_f32(round_to_f32(float(state) / float(_BITS)) * 2 - 1))
+    norm = round_to_f32(math.sqrt(sum(component * component for component in components)))
+    return [round_to_f32(component / norm) for component in components] if norm else components
+
+
+def _fnv_1a(text: str) -> int:
+    state = _FNV_OFFSET
+    for byte in text.encode():
+        state = ((state ^ byte) * _FNV_PRIME) & _BITS
+    return state
+
+
+# --- texts of queries -----------------------------------------------------------------------------
+
+
+NewClient = Callable[[EmbeddingConfig, RetryLimits], EmbeddingClient]
+
+
+class QueryEmbedder:
+    """Embeds query texts for one open graph. Safe to share between threads.
+
+    The configuration is resolved with the first text, so that a graph queried only by vectors needs
+    no provider and no key. An injected ``config`` takes precedence over the environment.
+    """
+
+    def __init__(
+        self,
+        config: EmbeddingConfig | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        new_client: NewClient = EmbeddingClient,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._new_client = new_client
+        self._client: EmbeddingClient | None = None
+        self._resolving = threading.Lock()
+
+    def embed(
+        self, text: str, *, dimension: int, property_name: str, recorded_model: str | None = None
+    ) -> list[float]:
+        """The vector of a text to search ``property_name`` with, such as `Memo.vec`.
+
+        Raises `InputError`, before anything is sent, when the schema records another model for the
+        property than the one that would embed the text: their vectors cannot be compared.
+        """
+        client = self._resolved()
+        if recorded_model is not None:
+            _require_model(client.config, recorded_model, property_name)
+        return client.embed(text, dimension, "query")
+
+    def _resolved(self) -> EmbeddingClient:
+        with self._resolving:
+            if self._client is None:
+                config = self._config or config_from_environment(self._environment)
+                limits = RetryLimits.from_environment(self._environment)
+                self._client = self._new_client(config, limits)
+            return self._client
+
+
+def _require_model(config: EmbeddingConfig, recorded: str, property_name: str) -> None:
+    if config.model != recorded:
+        ours = f"`{config.model}`" if config.model else "no named model"
+        raise InputError(
+            f"the vectors of {property_name} were made with the model `{recorded}`, "
+            f"but texts are embedded with {ours}",
+            hint=f"set {MODEL_VARIABLE}={recorded}, or pass a vector instead of a text",
+            details={"property": property_name, "recorded": recorded, "embedder": config.model},
+        )

@@ -1,7 +1,7 @@
 """Which provider embeds, with which model, where, and with which key.
 
-There is one configuration for queries and for stored text. A host that has one passes it in;
-otherwise the environment says, and what it does not say has a default.
+There is one configuration for queries and for stored text. A host passes it in; otherwise it comes
+from the environment, with defaults for what is not set.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from omnigraph.errors import InputError
+
+# --- provider -------------------------------------------------------------------------------------
+
 
 ProviderName: TypeAlias = Literal["openai-compatible", "openai", "gemini", "mock"]
 PROVIDER_NAMES: tuple[ProviderName, ...] = get_args(ProviderName)
@@ -32,7 +35,7 @@ class _Defaults:
     base_url: str | None
     model: str
     key_variables: tuple[str, ...]
-    """Where a key is looked for, in this order; none means that no key is needed."""
+    """Environment variables searched for a key, in this order; none if no key is needed."""
 
 
 _DEFAULTS: dict[ProviderName, _Defaults] = {
@@ -70,7 +73,7 @@ class EmbeddingConfig:
         base_url: str | None = None,
         api_key: str | None = None,
     ) -> EmbeddingConfig:
-        """The configuration a host says; raises `InputError` for one that cannot work."""
+        """A checked configuration; raises `InputError` for an invalid one."""
         name = _provider_name(provider.strip())
         model, base_url, api_key = (_trimmed(value) for value in (model, base_url, api_key))
         defaults = _DEFAULTS[name]
@@ -92,32 +95,32 @@ class EmbeddingConfig:
 
 
 def config_from_environment(environment: Mapping[str, str]) -> EmbeddingConfig:
-    """What the variables of the environment say; raises `InputError` for what cannot work."""
-    said = _said(environment, PROVIDER_VARIABLE)
-    provider = _provider_name(said or "openai-compatible")
-    if (_said(environment, MOCK_VARIABLE) or "").lower() in _YES:
-        if said is not None and provider != "mock":
+    """The configuration in the environment; raises `InputError` for an invalid one."""
+    named = _value_of(environment, PROVIDER_VARIABLE)
+    provider = _provider_name(named or "openai-compatible")
+    if (_value_of(environment, MOCK_VARIABLE) or "").lower() in _YES:
+        if named is not None and provider != "mock":
             _log.warning(
                 "%s is set: texts get mock vectors instead of vectors of %s",
                 MOCK_VARIABLE,
                 provider,
             )
         provider = "mock"
-    keys = (_said(environment, name) for name in _DEFAULTS[provider].key_variables)
+    keys = (_value_of(environment, name) for name in _DEFAULTS[provider].key_variables)
     return EmbeddingConfig.of(
         provider,
-        model=_said(environment, MODEL_VARIABLE),
-        base_url=_said(environment, BASE_URL_VARIABLE),
+        model=_value_of(environment, MODEL_VARIABLE),
+        base_url=_value_of(environment, BASE_URL_VARIABLE),
         api_key=next((key for key in keys if key is not None), None),
     )
 
 
-def _said(environment: Mapping[str, str], name: str) -> str | None:
+def _value_of(environment: Mapping[str, str], name: str) -> str | None:
     return _trimmed(environment.get(name))
 
 
 def _trimmed(value: str | None) -> str | None:
-    """A value without space around it; an empty one says nothing."""
+    """A value without surrounding space; None if it is empty."""
     return (value or "").strip() or None
 
 
@@ -139,7 +142,7 @@ def _checked_url(text: str) -> str:
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment:
-        # Not repeated: people put keys into URLs.
+        # The URL is not repeated, because it may contain a key.
         raise InputError(
             "the base URL of the embedding provider is not a plain http(s) URL",
             hint=f"write it like https://host/v1 in {BASE_URL_VARIABLE}",
@@ -148,10 +151,58 @@ def _checked_url(text: str) -> str:
 
 
 def _checked_key(text: str, provider: ProviderName) -> str:
-    # Anything else cannot travel in a header, and the message of the HTTP library would quote it.
+    # httpx refuses such a header with a message that quotes the key.
     if not (text.isascii() and text.isprintable()) or " " in text:
         raise InputError(
             f"the API key for the embedding provider `{provider}` holds characters no key has",
             hint="copy it again, without line breaks and spaces",
         )
     return text
+
+
+# --- timeouts and retries -------------------------------------------------------------------------
+
+
+TIMEOUT_VARIABLE = "OMNIGRAPH_EMBED_TIMEOUT_MS"
+DEADLINE_VARIABLE = "OMNIGRAPH_EMBED_DEADLINE_MS"
+ATTEMPTS_VARIABLE = "OMNIGRAPH_EMBED_RETRY_ATTEMPTS"
+BACKOFF_VARIABLE = "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"
+
+_NUMBER_MAX = 2**31
+"""Larger numbers count as mistakes; 24 days in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """Timeouts and retries of one call."""
+
+    timeout_ms: int = 30_000
+    """For one request."""
+    deadline_ms: int = 60_000
+    """For the whole call with its retries; 0 is none."""
+    attempts: int = 4
+    """Requests in all."""
+    backoff_ms: int = 200
+    """Before the second request; it doubles from there."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> RetryLimits:
+        """The limits in the environment; an invalid number means the default."""
+        default = cls()
+        return cls(
+            _limit(environment, TIMEOUT_VARIABLE, 1, default.timeout_ms),
+            _limit(environment, DEADLINE_VARIABLE, 0, default.deadline_ms),
+            _limit(environment, ATTEMPTS_VARIABLE, 1, default.attempts),
+            _limit(environment, BACKOFF_VARIABLE, 0, default.backoff_ms),
+        )
+
+    def delay_ms(self, failed: int) -> int:
+        """How long to wait after the attempt with this number, counted from 1."""
+        return self.backoff_ms << (failed - 1)
+
+
+def _limit(environment: Mapping[str, str], name: str, minimum: int, default: int) -> int:
+    text = environment.get(name, "").strip()
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_NUMBER_MAX))):
+        return default
+    return int(text) if minimum <= int(text) <= _NUMBER_MAX else default

@@ -12,8 +12,8 @@ from omnigraph.branching.export import export_blocks
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import tables_today, types_at
 from omnigraph.effects.io_counters import measure
+from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
-from omnigraph.embedding.queries import QueryEmbedder
 from omnigraph.engines.base import Engine, Execution, Trace
 from omnigraph.errors import (
     CompileError,

@@ -1,26 +1,39 @@
-"""Who may do what: bundles of rules, compiled to Cedar, and decisions.
+"""Access control: bundles of rules, compiled to Cedar, and decisions.
 
-A policy only allows; what no rule grants is denied. This room knows actors, actions and branches,
+Rules only allow; what no rule grants is denied. This room knows actors, actions and branches,
 and nothing of tokens, requests or storage.
 """
 
 from __future__ import annotations
 
-from omnigraph.policy.actions import Action, PolicyKind, Scope
-from omnigraph.policy.bundle import Bundle, Rule, parse_bundle
-from omnigraph.policy.cases import Case, Failure, parse_cases, run_cases
-from omnigraph.policy.decide import Decision, Policy, load_policy
+from omnigraph.policy.bundle import (
+    Action,
+    BranchScope,
+    Bundle,
+    PolicyKind,
+    PolicyRule,
+    parse_bundle,
+)
+from omnigraph.policy.decide import (
+    CaseFailure,
+    Decision,
+    Policy,
+    PolicyCase,
+    load_policy,
+    parse_cases,
+    run_cases,
+)
 
 __all__ = [
     "Action",
+    "BranchScope",
     "Bundle",
-    "Case",
+    "CaseFailure",
     "Decision",
-    "Failure",
     "Policy",
+    "PolicyCase",
     "PolicyKind",
-    "Rule",
-    "Scope",
+    "PolicyRule",
     "load_policy",
     "parse_bundle",
     "parse_cases",

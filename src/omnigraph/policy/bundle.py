@@ -4,42 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from omnigraph.policy.actions import KINDS, SCOPE_KEYS, Action, PolicyKind, Scope
 from omnigraph.policy.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.suggest import did_you_mean
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+PolicyKind = Literal["graph", "server"]
+"""What a bundle decides about: the data of one graph, or the list of graphs of a server."""
+
+KINDS: tuple[PolicyKind, ...] = ("graph", "server")
+
+
+class Action(StrEnum):
+    """An action that rules can grant."""
+
+    READ = "read"
+    EXPORT = "export"
+    CHANGE = "change"
+    SCHEMA_APPLY = "schema_apply"
+    BRANCH_CREATE = "branch_create"
+    BRANCH_DELETE = "branch_delete"
+    BRANCH_MERGE = "branch_merge"
+    INVOKE_QUERY = "invoke_query"
+    ADMIN = "admin"
+    """Reserved: bundles may grant it, but no operation requires it yet."""
+    GRAPH_LIST = "graph_list"
+
+    @property
+    def kind(self) -> PolicyKind:
+        """The kind of bundle that decides it."""
+        return "server" if self is Action.GRAPH_LIST else "graph"
+
+
+SCOPE_KEYS: dict[str, frozenset[Action]] = {
+    "branch_scope": frozenset({Action.READ, Action.EXPORT, Action.CHANGE}),
+    "target_branch_scope": frozenset(
+        {Action.SCHEMA_APPLY, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE}
+    ),
+}
+"""Keys that limit a rule to some branches → the actions they apply to."""
+
+
+class BranchScope(StrEnum):
+    """The branches a rule is limited to."""
+
+    ANY = "any"
+    PROTECTED = "protected"
+    UNPROTECTED = "unprotected"
+
+
+# --- bundles --------------------------------------------------------------------------------------
+
 
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """Lets one group do some actions, on all branches or on some."""
+class PolicyRule:
+    """Grants actions to a group, on all branches or on some."""
 
     id: str
     group: str
     actions: tuple[Action, ...]
-    branch_scope: Scope | None
-    target_branch_scope: Scope | None
+    branch_scope: BranchScope | None
+    target_branch_scope: BranchScope | None
     place: str
-    """Where it stands, for messages."""
+    """Its place in the file, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What one file says; every rule of it holds together."""
+    """The contents of one checked policy file."""
 
     name: str
     kind: PolicyKind
     groups: Mapping[str, tuple[str, ...]]
     protected_branches: frozenset[str]
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
 
     @property
     def actors(self) -> frozenset[str]:
-        """Everybody named in a group."""
+        """All members of all groups."""
         return frozenset(actor for members in self.groups.values() for actor in members)
 
 
@@ -47,8 +97,8 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
     """The bundle in a YAML text, or in the file at a path.
 
     ``kind`` is what it is bound to; without it, `kind` in the bundle or the actions of its rules
-    say so, and a bundle that says nothing is one for a graph. Raises `PolicyInvalid` with the
-    place, and `OSError` for an unreadable file.
+    decide, and a bundle without either is for a graph. Raises `PolicyInvalid` with the place, and
+    `OSError` for an unreadable file.
     """
     document = read_document(source)
     fields = document.fields(
@@ -68,7 +118,7 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
 
 
 def check_version(node: Node) -> None:
-    """Refuse a file of another version of the format."""
+    """Raise `PolicyInvalid` for another version of the format."""
     if node.value != Plain(str(VERSION), "an integer"):
         found = node.value.spelling if isinstance(node.value, Plain) else "something else"
         node.fail(f"`version` must be the integer {VERSION}, not {found}")
@@ -85,8 +135,8 @@ def _groups(node: Node) -> dict[str, tuple[str, ...]]:
     return groups
 
 
-def _rules(node: Node, groups: Mapping[str, tuple[str, ...]]) -> tuple[Rule, ...]:
-    rules: dict[str, Rule] = {}
+def _rules(node: Node, groups: Mapping[str, tuple[str, ...]]) -> tuple[PolicyRule, ...]:
+    rules: dict[str, PolicyRule] = {}
     for each in node.items():
         rule = _rule(each, groups)
         if rule.id in rules:
@@ -98,7 +148,7 @@ def _rules(node: Node, groups: Mapping[str, tuple[str, ...]]) -> tuple[Rule, ...
     return tuple(rules.values())
 
 
-def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> Rule:
+def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> PolicyRule:
     fields = node.fields(required=("id", "allow"))
     rule_id = fields["id"].text()
     allow = fields["allow"].fields(required=("actors", "actions"), optional=tuple(SCOPE_KEYS))
@@ -126,7 +176,7 @@ def _rule(node: Node, groups: Mapping[str, tuple[str, ...]]) -> Rule:
     if len(given) > 1:
         _fail(node, rule_id, f"{' and '.join(f'`{key}`' for key in given)} exclude each other")
     scopes = {key: _scope(allow[key], rule_id, key, actions) for key in given}
-    return Rule(
+    return PolicyRule(
         rule_id,
         group.text(),
         actions,
@@ -147,7 +197,7 @@ def read_action(node: Node, whose: str = "") -> Action:
     return Action(name)
 
 
-def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> Scope:
+def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> BranchScope:
     for action in actions:
         if action not in SCOPE_KEYS[key]:
             takes = [other for other, suited in SCOPE_KEYS.items() if action in suited]
@@ -158,30 +208,32 @@ def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> S
                 hint=f"`{action}` takes `{takes[0]}`" if takes else f"`{action}` takes no scope",
             )
     name = node.text()
-    if name not in set(Scope):
+    if name not in set(BranchScope):
         _fail(
             node,
             rule_id,
             f"`{key}` cannot be `{name}`",
-            hint=did_you_mean(name, Scope) or f"it is one of {', '.join(Scope)}",
+            hint=did_you_mean(name, BranchScope) or f"it is one of {', '.join(BranchScope)}",
         )
-    return Scope(name)
+    return BranchScope(name)
 
 
-def _kind(declared: Node | None, rules: tuple[Rule, ...], bound: PolicyKind | None) -> PolicyKind:
-    """The kind of a bundle: what is bound, declared and used must agree."""
-    said: PolicyKind | None = None
+def _kind(
+    declared: Node | None, rules: tuple[PolicyRule, ...], bound: PolicyKind | None
+) -> PolicyKind:
+    """The kind of a bundle; the bound, declared and used kinds must agree."""
+    stated: PolicyKind | None = None
     if declared is not None:
-        said = next((kind for kind in KINDS if kind == declared.text()), None)
-        if said is None:
+        stated = next((kind for kind in KINDS if kind == declared.text()), None)
+        if stated is None:
             declared.fail(f"`kind` must be {' or '.join(KINDS)}, not `{declared.text()}`")
-        if bound is not None and said != bound:
+        if bound is not None and stated != bound:
             declared.fail(
-                f"the bundle says it is for a {said}, but it is bound to a {bound}",
+                f"the bundle says it is for a {stated}, but it is bound to a {bound}",
                 hint="bind it where it belongs, or change `kind`",
             )
     used = rules[0].actions[0].kind if rules else "graph"
-    kind = bound or said or used
+    kind = bound or stated or used
     for rule in rules:
         for action in rule.actions:
             if action.kind != kind:

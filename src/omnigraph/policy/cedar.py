@@ -1,8 +1,8 @@
-"""From a bundle to Cedar, and from a question to Cedar's answer.
+"""Compiles a bundle to Cedar and evaluates requests with it.
 
-The schema is a constant of the product. A rule becomes one `permit` for each of its actions, and
-carries its id in an annotation. Texts, entities and schema are parsed once for a bundle; a question
-goes to Cedar as data, never as a text that would have to be escaped.
+The schema is a constant of the product. A rule becomes one `permit` for each of its actions, with
+its id in an annotation. Texts, entities and schema are parsed once per bundle; a request goes to
+Cedar as data, never as text that would have to be escaped.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, InternalError, PolicyEvaluationFailed
-from omnigraph.policy.actions import Action, Scope
-from omnigraph.policy.bundle import Bundle, Rule
+from omnigraph.policy.bundle import Action, BranchScope, Bundle, PolicyRule
 
 if TYPE_CHECKING:
     import cedarpy
@@ -61,7 +60,7 @@ _ESCAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Uid:
-    """An entity of Cedar: its type, without the namespace, and its id."""
+    """The id of a Cedar entity: its type, without the namespace, and its name."""
 
     type: str
     id: str
@@ -76,10 +75,10 @@ class Uid:
 
 
 class CedarPolicies:
-    """The rules of one bundle, ready to be asked. Safe to share between threads.
+    """The compiled rules of one bundle. Safe to share between threads.
 
-    They are about the server, or about the one graph they are compiled for. Raises `InputError`
-    when Cedar is not installed.
+    They apply to the server, or to the one graph they are compiled for. Raises `InputError` when
+    Cedar is not installed.
     """
 
     def __init__(self, bundle: Bundle, graph: str) -> None:
@@ -101,7 +100,7 @@ class CedarPolicies:
     def matching_rules(self, actor: str, action: str, context: Mapping[str, Any]) -> list[str]:
         """The ids of the rules that allow it, sorted; none if it is denied.
 
-        Raises `PolicyEvaluationFailed` when Cedar cannot tell.
+        Raises `PolicyEvaluationFailed` when Cedar fails or does not decide.
         """
         request = {
             "principal": Uid("Actor", actor).to_json(),
@@ -117,7 +116,7 @@ class CedarPolicies:
             rules = sorted(
                 names[reason].rpartition(":")[0] for reason in answer.diagnostics.reasons
             )
-        except Exception as problem:  # whatever breaks in there, it is no answer
+        except Exception as problem:  # any failure means no decision, not a denial
             raise _no_answer(actor, action, repr(problem)) from problem
         if errors or decision is cedar.Decision.NoDecision:
             raise _no_answer(actor, action, "; ".join(errors) or "no decision")
@@ -142,7 +141,7 @@ def _escaped(character: str) -> str:
     return f"\\u{{{ord(character):x}}}" if is_control else character
 
 
-def _permits(rules: tuple[Rule, ...], resource: Uid) -> Iterator[str]:
+def _permits(rules: tuple[PolicyRule, ...], resource: Uid) -> Iterator[str]:
     for rule in rules:
         for action in rule.actions:
             condition = _condition(rule)
@@ -157,7 +156,7 @@ def _permits(rules: tuple[Rule, ...], resource: Uid) -> Iterator[str]:
             )
 
 
-def _condition(rule: Rule) -> str | None:
+def _condition(rule: PolicyRule) -> str | None:
     if rule.branch_scope is not None:
         scope, branch = rule.branch_scope, "branch"
     elif rule.target_branch_scope is not None:
@@ -165,11 +164,11 @@ def _condition(rule: Rule) -> str | None:
     else:
         return None
     match scope:
-        case Scope.ANY:
+        case BranchScope.ANY:
             return "true"
-        case Scope.PROTECTED:
+        case BranchScope.PROTECTED:
             return f"context.has_{branch} && context.{branch}_is_protected"
-        case Scope.UNPROTECTED:
+        case BranchScope.UNPROTECTED:
             return f"context.has_{branch} && context.{branch}_is_protected == false"
 
 

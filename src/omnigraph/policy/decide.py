@@ -1,23 +1,32 @@
-"""The question every gate asks: may this actor do this, on this branch?"""
+"""Decides whether an actor may do an action on a branch, and runs the tests of a policy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed
-from omnigraph.policy.actions import Action, PolicyKind
-from omnigraph.policy.bundle import Bundle, parse_bundle
+from omnigraph.policy.bundle import (
+    Action,
+    Bundle,
+    PolicyKind,
+    check_version,
+    parse_bundle,
+    read_action,
+)
 from omnigraph.policy.cedar import CedarPolicies
+from omnigraph.policy.strict_yaml import Node, read_document
 from omnigraph.syntax.suggest import did_you_mean
 
 DEFAULT_GRAPH = "default"
-"""The id of a graph that was opened by its storage and has no other name."""
+"""The id of a graph that was opened by its address and has no other name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to one question, with the question."""
+    """The outcome of one request, with the request."""
 
     allowed: bool
     actor: str
@@ -25,7 +34,7 @@ class Decision:
     branch: str | None
     target_branch: str | None
     matched_rule_id: str | None
-    """The rule that allows it; the first by name if several do."""
+    """The rule that allows it; the first by id if several do."""
     message: str
 
     def require(self) -> None:
@@ -67,9 +76,8 @@ class Policy:
     ) -> Decision:
         """Whether ``actor`` may do ``action``; everything that no rule grants is denied.
 
-        Spaces around branch names do not count. Raises `InputError` for what cannot be the name of
-        a branch, and `PolicyEvaluationFailed` when there is no answer, which is neither an allow
-        nor a denial.
+        Space around branch names is ignored. Raises `InputError` for an invalid branch name, and
+        `PolicyEvaluationFailed` when Cedar gives no decision, which is neither allow nor deny.
         """
         asked = self._asked(action)
         branch = _branch_name(branch)
@@ -148,3 +156,92 @@ def _described(action: Action, branch: str | None, target_branch: str | None) ->
     if target_branch is not None:
         return f"`{action}` on target branch `{target_branch}`"
     return f"`{action}` on branch `{branch}`" if branch is not None else f"`{action}`"
+
+
+# --- tests of a policy ----------------------------------------------------------------------------
+
+
+Outcome = Literal["allow", "deny"]
+OUTCOMES: tuple[Outcome, ...] = ("allow", "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCase:
+    """A request and its expected outcome."""
+
+    id: str
+    actor: str
+    action: Action
+    branch: str | None
+    target_branch: str | None
+    expect: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFailure:
+    """A case with another outcome than expected."""
+
+    id: str
+    expected: Outcome
+    actual: Outcome
+    matched_rule: str | None
+
+    def __str__(self) -> str:
+        return f"{self.id}: expected {self.expected} but got {self.actual}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        out = {"id": self.id, "expected": self.expected, "actual": self.actual}
+        return out | ({} if self.matched_rule is None else {"matched_rule": self.matched_rule})
+
+
+def parse_cases(source: str | Path) -> tuple[PolicyCase, ...]:
+    """The cases in a YAML text, or in the file at a path.
+
+    Raises `PolicyInvalid` with the place, and `OSError` for an unreadable file.
+    """
+    fields = read_document(source).fields(required=("version", "cases"))
+    check_version(fields["version"])
+    cases: dict[str, PolicyCase] = {}
+    for node in fields["cases"].items():
+        case = _case(node)
+        if case.id in cases:
+            node.fail(f"case `{case.id}`: there is another case with this id")
+        cases[case.id] = case
+    return tuple(cases.values())
+
+
+def run_cases(policy: Policy, cases: Sequence[PolicyCase]) -> list[CaseFailure]:
+    """Decide every case, and return those with another outcome than expected.
+
+    Raises `PolicyEvaluationFailed` when the policy cannot decide a case.
+    """
+    failures = []
+    for case in cases:
+        decision = policy.decide(
+            case.actor, case.action, branch=case.branch, target_branch=case.target_branch
+        )
+        actual: Outcome = "allow" if decision.allowed else "deny"
+        if actual != case.expect:
+            failures.append(CaseFailure(case.id, case.expect, actual, decision.matched_rule_id))
+    return failures
+
+
+def _case(node: Node) -> PolicyCase:
+    fields = node.fields(
+        required=("id", "actor", "action", "expect"), optional=("branch", "target_branch")
+    )
+    expect = fields["expect"].text()
+    if expect not in OUTCOMES:
+        fields["expect"].fail(
+            f"`{fields['expect'].path}` must be allow or deny, not `{expect}`",
+            hint=did_you_mean(expect, OUTCOMES),
+        )
+    return PolicyCase(
+        fields["id"].text(),
+        fields["actor"].text(),
+        read_action(fields["action"]),
+        fields["branch"].text() if "branch" in fields else None,
+        fields["target_branch"].text() if "target_branch" in fields else None,
+        "allow" if expect == "allow" else "deny",
+    )

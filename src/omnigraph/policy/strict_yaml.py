@@ -1,8 +1,8 @@
-"""YAML that means what it says: no duplicate keys, no guessing of types, no unknown words.
+"""Strict YAML: no duplicate or unknown keys, no implicit types beyond the obvious ones.
 
-A misspelt key must fail, because a rule that silently lost its limit would allow too much. So a
-text is read event by event, and every value keeps its place and its path for the message. Only
-`true` and `false` are booleans; `no`, `on` and `True` are texts, and so is a date.
+A misspelt key must fail, because a rule that silently lost its scope would allow too much. A text
+is read event by event, and every value keeps its place and its path for messages. Only `true` and
+`false` are booleans; `no`, `on` and `True` are texts, and so is a date.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLAIN_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A scalar without quotes that is no text, as it is spelled."""
+    """An unquoted scalar that is not a text, as written."""
 
     spelling: str
     kind: str
@@ -49,7 +49,7 @@ class Node:
     path: str
 
     def fail(self, problem: str, *, hint: str | None = None) -> NoReturn:
-        """Refuse the document for what is wrong here."""
+        """Raise `PolicyInvalid` for this place."""
         raise PolicyInvalid(f"{self.place}: {problem}", hint=hint)
 
     def fields(
@@ -213,7 +213,7 @@ class _Builder:
             if key.value in fields:
                 key.fail(f"duplicate key `{inner}`", hint="keep one of the two")
             value = self._node(next(self._events), inner, depth + 1)
-            # What is wrong with a value is looked for at its key.
+            # Problems of a value are reported at its key.
             fields[key.value] = Node(value.value, key.place, inner)
         return fields
 

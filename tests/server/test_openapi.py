@@ -60,7 +60,21 @@ OPERATION_IDS = {
         ]
     ),
 }
-OURS = {"ready", "openapi", "cluster_health"}
+OURS = {
+    "ready",
+    "openapi",
+    "cluster_health",
+    "cluster_explain",
+    "cluster_getStats",
+    "cluster_planSchema",
+    "cluster_planMerge",
+    "cluster_diff",
+    "cluster_getEntityHistory",
+    "cluster_revertCommit",
+    "cluster_planRevert",
+    "cluster_cherryPickCommit",
+    "cluster_planCherryPick",
+}
 """What this product adds."""
 
 

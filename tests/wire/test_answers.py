@@ -183,7 +183,25 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
 
 def reviews(graph: httpx.Client, commit_id: str) -> Iterator[tuple[str, httpx.Response]]:
     """Operations about branches with changes in them."""
-    yield from ()
+    ends = {"before": "main", "after": "review", "images": "true"}
+    yield "cluster_diff", graph.get("/diff", params=ends)
+    yield "cluster_diff", graph.get("/diff", params={"before": "main"})
+    yield "cluster_planMerge", graph.post("/branches/merge/plan", json={"source": "review"})
+    conflicting = {"source": "review", "target": "clash"}
+    yield "cluster_planMerge", graph.post("/branches/merge/plan", json=conflicting)
+    ada = {"type": "Person", "id": "ada", "branch": "review"}
+    yield "cluster_getEntityHistory", graph.get("/history", params=ada)
+    for verb, name in (("revert", "Revert"), ("cherry-pick", "CherryPick")):
+        path = f"/commits/{commit_id}/{verb}"
+        branch = {"branch": "clash"}
+        yield f"cluster_plan{name}", graph.post(f"{path}/plan", json=branch)
+        done = f"cluster_{name[0].lower()}{name[1:]}Commit"
+        yield done, graph.post(path, json=branch)
+        yield done, graph.post(path.replace(commit_id, "none"), json=branch)
+    yield "cluster_explain", graph.post("/explain", json={"query": PEOPLE})
+    yield "cluster_query", graph.post("/query", json={"query": PEOPLE, "explain": True})
+    yield "cluster_getStats", graph.get("/stats")
+    yield "cluster_planSchema", graph.post("/schema/plan", json={"schema_source": WIDER})
 
 
 def test_every_live_answer_is_what_the_description_says(live: Live):

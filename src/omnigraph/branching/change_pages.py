@@ -15,15 +15,18 @@ import pyarrow.compute as pc
 
 from omnigraph.branching.commit_changes import (
     CommitChanges,
+    cause_of,
     changes_between,
     commit_step,
+    diff_of,
     gaps_told,
 )
 from omnigraph.branching.diff import ListedChanges, public_type_id
-from omnigraph.branching.moments import SchemaHistory, first_commit
+from omnigraph.branching.moments import SchemaHistory, first_commit, moment_of, reclaimed_told
 from omnigraph.commit.kernel import Kernel
 from omnigraph.errors import ChangeCursorRejected
 from omnigraph.model.changes import COMMITS_MAX, ChangeFilter, CommitPage, EntityChange, PageLimits
+from omnigraph.model.diffs import DiffEntry, DiffPage
 from omnigraph.model.ids import EntityKind
 
 FORMAT = 1
@@ -272,7 +275,14 @@ class PagePacker:
         """Whether not one change more has a place."""
         return self._left == 0
 
-    def pack(self, found: CommitChanges, after: ChangeKey | None = None) -> Packed:
+    def pack(
+        self,
+        found: CommitChanges,
+        after: ChangeKey | None = None,
+        *,
+        images: bool = True,
+        payloads: bool = True,
+    ) -> Packed:
         """Take changes of a commit, those behind ``after`` if it is given.
 
         Raises `ChangeCursorRejected` for a place the commit does not have.
@@ -281,7 +291,9 @@ class PagePacker:
         for changes, start in _remaining(found, after):
             left = len(changes) - start
             rows_per_read = max(1, min(ROWS_PER_READ, self._left))
-            reading = changes.read(start, images=True, rows_per_read=rows_per_read)
+            reading = changes.read(
+                start, images=images, payloads=payloads, rows_per_read=rows_per_read
+            )
             for change in islice(reading, self._left):
                 if not self._take(change):
                     return Packed(tuple(packed), False)
@@ -314,11 +326,11 @@ class Unfinished:
         """The changes of a commit, if they were kept; they are kept no longer."""
         return self._kept.pop((commit_id, wanted), None)
 
-    def keep(self, found: CommitChanges, wanted: ChangeFilter) -> None:
-        """Keep the changes of a commit, in place of others if there are many."""
+    def keep(self, found: CommitChanges, wanted: ChangeFilter, of: str | None = None) -> None:
+        """Keep the changes of a commit, or ``of`` a diff, in place of others if there are many."""
         for oldest in list(self._kept)[: 1 - UNFINISHED_MAX]:
             self._kept.pop(oldest, None)
-        self._kept[found.cause.graph_commit_id, wanted] = found
+        self._kept[of or found.cause.graph_commit_id, wanted] = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +368,49 @@ def commit_page(
     return CommitPage(
         found.cause, packed.changes, CommitToken(commit_id, packed.key).to_text(scope)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DiffPageRequest:
+    """Which differences of which branches or commits, and how many of them."""
+
+    before: str
+    after: str
+    wanted: ChangeFilter
+    limits: PageLimits
+    page_token: str | None = None
+    images: bool = False
+
+
+def diff_page(
+    kernel: Kernel, schemas: SchemaHistory, unfinished: Unfinished, request: DiffPageRequest
+) -> DiffPage:
+    """One page of what differs between two branches or commits, the first if there is no token.
+
+    Raises `NotFound`, `ChangeDiffRefused`, and `ChangeCursorRejected` for the token of another
+    diff: a branch that moved since the first page is compared at another commit.
+    """
+    before, after = (moment_of(kernel, name) for name in (request.before, request.after))
+    ends = f"{before.commit.commit_id}..{after.commit.commit_id}"
+    scope = Scope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
+    token: CommitToken | None = None
+    if request.page_token is not None:
+        token = CommitToken.read(request.page_token, scope, ends)
+    with kernel.gates.stream(), reclaimed_told(before, after):
+        found = unfinished.take(ends, request.wanted)
+        if found is None:
+            diff = diff_of(schemas, before, after, request.wanted)
+            found = CommitChanges(cause_of(after.commit), diff)
+        assert found.diff is not None
+        packed = PagePacker(request.limits).pack(
+            found, None if token is None else token.key, images=request.images, payloads=False
+        )
+    rest = None
+    if not packed.is_complete:
+        unfinished.keep(found, request.wanted, ends)
+        rest = CommitToken(ends, packed.key).to_text(scope)
+    listed = tuple(map(DiffEntry.of, packed.changes))
+    return DiffPage(*found.diff.ends, listed, found.diff.types, rest)
 
 
 def _remaining(

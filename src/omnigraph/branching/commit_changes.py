@@ -140,6 +140,14 @@ def _is_kept(old: NodeType | EdgeType, new: NodeType | EdgeType) -> bool:
     return all(prop.type.nullable and prop.default is None for prop in now.values())
 
 
+def diff_of(
+    schemas: SchemaHistory, before: Moment, after: Moment, wanted: ChangeFilter
+) -> GraphDiff:
+    """The wanted differences between two moments; raises what `compare` raises."""
+    catalogs = (schemas.catalog_of(end.commit) for end in (after, before))
+    return compare(schemas, before, after, WantedTypes.of(wanted, catalogs))
+
+
 @dataclass(frozen=True)
 class CommitChanges:
     """What one commit changed, with images before and after."""

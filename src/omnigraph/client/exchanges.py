@@ -40,7 +40,6 @@ from omnigraph.wire.requests import (
     ARROW_STREAM,
     IF_GRAPH_COMMIT,
     JSON,
-    ApplySchemaRequest,
     BaselineRequest,
     Body,
     ChangeRequest,
@@ -51,6 +50,7 @@ from omnigraph.wire.requests import (
     LoadRequest,
     MergeRequest,
     QueryRequest,
+    SchemaRequest,
     branch_name,
     expected_commit,
     read_document,
@@ -272,7 +272,7 @@ def apply_schema(desired: SourceText, *, allow_data_loss: bool) -> Exchange[Sche
     """Bring the graph to another schema."""
     text = Text.of(desired)
     fields = {"schema_source": text.text, "allow_data_loss": allow_data_loss}
-    content = _body(ApplySchemaRequest, fields)
+    content = _body(SchemaRequest, fields)
     return Exchange(
         operations.APPLY_SCHEMA, value_of(SchemaApplyReceipt), content=content, text=text
     )

@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from omnigraph.branching.change_feed import ChangeBaseline, ChangeFeed, PollRequest, change_baseline
-from omnigraph.branching.change_pages import CommitPageRequest, Unfinished, commit_page
-from omnigraph.branching.commit_changes import CommitChanges, commit_changes, compare
-from omnigraph.branching.diff import GraphDiff, WantedTypes
+from omnigraph.branching.change_pages import (
+    CommitPageRequest,
+    DiffPageRequest,
+    Unfinished,
+    commit_page,
+    diff_page,
+)
+from omnigraph.branching.commit_changes import CommitChanges, commit_changes, diff_of
+from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.moments import SchemaHistory, moment_of
 from omnigraph.graph.reading import GraphReading
 from omnigraph.model.changes import ChangeFilter, CommitPage, FeedPage, PageLimits
+from omnigraph.model.diffs import DiffPage
 from omnigraph.storage.layout import MAIN
 
 
@@ -42,10 +49,37 @@ class GraphFollowing(GraphReading):
         ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. Raises
         `ChangeDiffRefused` when the schema changed in between and rewrote data.
         """
-        wanted = ChangeFilter.of(kinds, types, ops)
         older, newer = (moment_of(self._kernel, name) for name in (before, after))
-        catalogs = (self._schemas.catalog_of(end.commit) for end in (newer, older))
-        return compare(self._schemas, older, newer, WantedTypes.of(wanted, catalogs))
+        return diff_of(self._schemas, older, newer, ChangeFilter.of(kinds, types, ops))
+
+    def diff_page(
+        self,
+        before: str,
+        after: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+        images: bool = False,
+    ) -> DiffPage:
+        """How much differs between two branches or commits, and some of the entities.
+
+        `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
+        ``limit`` is in entities, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
+        what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
+        """
+        request = DiffPageRequest(
+            before,
+            after,
+            ChangeFilter.of(kinds, types, ops),
+            PageLimits.of(limit, limit_bytes),
+            page_token,
+            images,
+        )
+        return diff_page(self._kernel, self._schemas, self._unfinished, request)
 
     def commit_changes(
         self,

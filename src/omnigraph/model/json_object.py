@@ -96,7 +96,9 @@ class JsonObject:
             if not member.is_field:
                 continue
             if member.is_flat:
-                given[member.attribute] = member.decode(document)
+                inner, is_optional = _without_null(member.type)
+                is_there = not is_optional or any(m.key in document for m in _members(inner))
+                given[member.attribute] = member.decode(document) if is_there else None
                 continue
             place = document if member.within is None else document[member.within]
             if member.key in place:
@@ -277,7 +279,7 @@ def _describe(
     for member in _members(cls):
         if member.is_flat:
             inner, is_optional = _without_null(member.type)
-            required = schema.get("required", [])
+            required = list(schema.get("required", ()))
             _describe(inner, schema, definitions, prefix)
             if is_optional:
                 schema["required"] = required

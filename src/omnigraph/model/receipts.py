@@ -213,6 +213,22 @@ class ReplayReceipt(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaPlan(JsonObject):
+    """The steps from the accepted schema of a graph to another; unsupported ones are among them."""
+
+    uri: str
+    supported: bool
+    steps: tuple[Mapping[str, Any], ...]
+
+    computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaApplyReceipt(JsonObject):
     """How a schema apply ended; without steps nothing was applied or published."""
 

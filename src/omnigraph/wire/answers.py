@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
+from omnigraph.model.changes import EntityVersion
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, JsonObject
 from omnigraph.model.receipts import CommitInfo, LoadReceipt
 from omnigraph.model.result import ReadAnswer
@@ -96,6 +97,15 @@ class CommitList(JsonObject):
     """The commits a branch's head reaches, newest first."""
 
     commits: tuple[CommitInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityHistoryPage(JsonObject):
+    """Commits that changed one entity, newest first, and what each did."""
+
+    versions: tuple[EntityVersion, ...]
+    next_page_token: Annotated[str | None, OPTIONAL] = None
+    """Continues this answer; left out of its last page."""
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from omnigraph.model.changes import CommitPage, FeedPage
+from omnigraph.model.diffs import DiffPage
 from omnigraph.model.json_object import JsonObject
+from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
@@ -20,9 +22,12 @@ from omnigraph.model.receipts import (
     LoadReceipt,
     MergeReceipt,
     MutationReceipt,
+    ReplayReceipt,
     SchemaApplyReceipt,
+    SchemaPlan,
 )
-from omnigraph.model.result import ReadAnswer, SnapshotSummary
+from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
+from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import answers, requests
 from omnigraph.wire.requests import (
     ARROW_STREAM,
@@ -128,6 +133,9 @@ CONDITION = Parameter(
     required=True,
 )
 _LIMIT = Parameter("limit", "query", "changes a page", {"type": "integer", "minimum": 1})
+_LIMIT_BYTES = Parameter(
+    "limit_bytes", "query", "target size of a page", {"type": "integer", "minimum": 1}
+)
 _PAGE_TOKEN = Parameter("page_token", "query", "continues an answer that had more than one page")
 CHANGE_FILTERS = (
     Parameter(
@@ -240,6 +248,31 @@ EXPORT = Operation(
     refusals=(413,),
 )
 
+EXPLAIN = Operation(
+    "cluster_explain",
+    "POST",
+    f"{GRAPH}/explain",
+    "The typed plan of a query, which is not run",
+    Explanation,
+    requests.ExplainRequest,
+)
+STATS = Operation(
+    "cluster_getStats",
+    "GET",
+    f"{GRAPH}/stats",
+    "A branch and the graph around it in numbers",
+    GraphStats,
+    parameters=(BRANCH,),
+)
+PLAN_SCHEMA = Operation(
+    "cluster_planSchema",
+    "POST",
+    f"{GRAPH}/schema/plan",
+    "The steps to another schema; changes nothing",
+    SchemaPlan,
+    requests.SchemaRequest,
+)
+
 # --- writing --------------------------------------------------------------------------------------
 
 MUTATE = Operation(
@@ -273,6 +306,26 @@ MUTATE_IF = Operation(
     parameters=(CONDITION,),
     is_gated=True,
     refusals=(412, 424),
+)
+_LOAD_OPTIONS = (
+    Parameter(
+        "replace_types",
+        "query",
+        "types that an overwrite empties if it has no records of them",
+        {"type": "array", "items": TEXT},
+    ),
+    Parameter("operation_id", "query", "names the load: repeating it returns the first receipt"),
+    Parameter("message", "query", "why; kept with the commit"),
+    Parameter("dry_run", "query", "only say what would be written", {"type": "boolean"}),
+    Parameter(
+        "max_errors",
+        "query",
+        "how many problems of a bad input are told one by one",
+        {"type": "integer", "minimum": 1, "maximum": 100},
+    ),
+    Parameter(
+        "ignore_unknown", "query", "skip properties that the schema lacks", {"type": "boolean"}
+    ),
 )
 LOAD = Operation(
     "cluster_load",
@@ -312,6 +365,7 @@ LOAD_NDJSON = Operation(
             "merge when left out",
             {"type": "string", "enum": ["append", "merge", "overwrite"]},
         ),
+        *_LOAD_OPTIONS,
     ),
     takes=NDJSON,
     body_bytes_max=LOAD_BYTES_MAX,
@@ -324,7 +378,7 @@ APPLY_SCHEMA = Operation(
     f"{GRAPH}/schema/apply",
     "Bring the graph to another schema",
     SchemaApplyReceipt,
-    requests.ApplySchemaRequest,
+    requests.SchemaRequest,
     is_gated=True,
 )
 
@@ -392,6 +446,32 @@ MERGE_BRANCHES = Operation(
     requests.MergeRequest,
     is_gated=True,
 )
+PLAN_MERGE = Operation(
+    "cluster_planMerge",
+    "POST",
+    f"{GRAPH}/branches/merge/plan",
+    "What a merge would do, and every conflict; changes nothing",
+    MergePlan,
+    requests.MergePlanRequest,
+    refusals=(409, 410),
+)
+DIFF = Operation(
+    "cluster_diff",
+    "GET",
+    f"{GRAPH}/diff",
+    "What differs between two branches or commits",
+    DiffPage,
+    parameters=(
+        Parameter("before", "query", "a branch, or a commit of any branch", required=True),
+        Parameter("after", "query", "another; both commits of the first page", required=True),
+        Parameter("images", "query", "show the entities before and after", {"type": "boolean"}),
+        _PAGE_TOKEN,
+        _LIMIT,
+        _LIMIT_BYTES,
+        *CHANGE_FILTERS,
+    ),
+    refusals=(409, 410, 413),
+)
 LIST_COMMITS = Operation(
     "cluster_listCommits",
     "GET",
@@ -414,9 +494,77 @@ COMMIT_CHANGES = Operation(
     f"{GRAPH}/commits/{{commit_id}}/changes",
     "What one commit changed",
     CommitPage,
-    parameters=(_path("commit_id", "the commit"), _PAGE_TOKEN, _LIMIT, *CHANGE_FILTERS),
+    parameters=(
+        _path("commit_id", "the commit"),
+        _PAGE_TOKEN,
+        _LIMIT,
+        _LIMIT_BYTES,
+        *CHANGE_FILTERS,
+    ),
     refusals=(409, 410, 413),
     masks_denial=True,
+)
+_ONE_COMMIT = (_path("commit_id", "the commit"),)
+REVERT = Operation(
+    "cluster_revertCommit",
+    "POST",
+    f"{GRAPH}/commits/{{commit_id}}/revert",
+    "Undo what one commit of a branch changed, as a new commit",
+    ReplayReceipt,
+    requests.ReplayRequest,
+    body_required=False,
+    parameters=_ONE_COMMIT,
+    is_gated=True,
+    refusals=(410,),
+)
+PLAN_REVERT = Operation(
+    "cluster_planRevert",
+    "POST",
+    f"{GRAPH}/commits/{{commit_id}}/revert/plan",
+    "What undoing a commit would do; changes nothing",
+    MergePlan,
+    requests.ReplayRequest,
+    body_required=False,
+    parameters=_ONE_COMMIT,
+    refusals=(409, 410),
+)
+CHERRY_PICK = Operation(
+    "cluster_cherryPickCommit",
+    "POST",
+    f"{GRAPH}/commits/{{commit_id}}/cherry-pick",
+    "Do what one commit changed once more on another branch, as a new commit",
+    ReplayReceipt,
+    requests.ReplayRequest,
+    body_required=False,
+    parameters=_ONE_COMMIT,
+    is_gated=True,
+    refusals=(410,),
+)
+PLAN_CHERRY_PICK = Operation(
+    "cluster_planCherryPick",
+    "POST",
+    f"{GRAPH}/commits/{{commit_id}}/cherry-pick/plan",
+    "What doing a commit once more would do; changes nothing",
+    MergePlan,
+    requests.ReplayRequest,
+    body_required=False,
+    parameters=_ONE_COMMIT,
+    refusals=(409, 410),
+)
+ENTITY_HISTORY = Operation(
+    "cluster_getEntityHistory",
+    "GET",
+    f"{GRAPH}/history",
+    "The commits of a branch that changed one entity, newest first",
+    answers.EntityHistoryPage,
+    parameters=(
+        Parameter("type", "query", "its type: `Name`, `node:Name` or `edge:Name`", required=True),
+        Parameter("id", "query", "the entity", required=True),
+        BRANCH,
+        _PAGE_TOKEN,
+        Parameter("limit", "query", "commits a page", {"type": "integer", "minimum": 1}),
+    ),
+    refusals=(410, 413),
 )
 POLL_CHANGES = Operation(
     "cluster_pollChanges",
@@ -430,6 +578,8 @@ POLL_CHANGES = Operation(
         Parameter("start", "query", "now, beginning, or after:COMMIT; now when left out"),
         _PAGE_TOKEN,
         _LIMIT,
+        _LIMIT_BYTES,
+        Parameter("limit_commits", "query", "commits a poll", {"type": "integer", "minimum": 1}),
         *CHANGE_FILTERS,
     ),
     refusals=(409, 410, 413),
@@ -459,6 +609,8 @@ OPERATIONS: tuple[Operation, ...] = (
     HEAD_BLOB,
     QUERY,
     READ,
+    EXPLAIN,
+    STATS,
     MUTATE,
     CHANGE,
     MUTATE_IF,
@@ -466,6 +618,7 @@ OPERATIONS: tuple[Operation, ...] = (
     INVOKE,
     INVOKE_IF,
     SCHEMA,
+    PLAN_SCHEMA,
     APPLY_SCHEMA,
     LOAD,
     INGEST,
@@ -475,9 +628,16 @@ OPERATIONS: tuple[Operation, ...] = (
     CREATE_BRANCH,
     DELETE_BRANCH,
     MERGE_BRANCHES,
+    PLAN_MERGE,
+    DIFF,
     LIST_COMMITS,
     GET_COMMIT,
     COMMIT_CHANGES,
+    REVERT,
+    PLAN_REVERT,
+    CHERRY_PICK,
+    PLAN_CHERRY_PICK,
+    ENTITY_HISTORY,
     POLL_CHANGES,
     BASELINE,
 )

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from omnigraph.errors import InputError
 from omnigraph.model.changes import ChangeOp
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.receipts import LoadMode
 
 # --- headers and media types ----------------------------------------------------------------------
@@ -139,15 +140,25 @@ class QueryRequest(Body):
     """A read query with its source."""
 
     query: str = Field(description="the text of a query that reads")
-    name: str | None = Field(None, description="which query, when the text has several")
+    name: str | None = Field(default=None, description="which query, when the text has several")
     params: Parameters | None = None
     branch: BranchName | None = None
-    snapshot: str | None = Field(None, description="a commit id to read instead of a branch head")
+    snapshot: str | None = Field(
+        default=None, description="a commit id to read instead of a branch head"
+    )
+    explain: bool = Field(default=False, description="say also how the query ran")
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
         require_one_target(self.branch, self.snapshot)
         return self
+
+
+class ExplainRequest(Body):
+    """A query, read or write, whose plan is wanted."""
+
+    query: str = Field(description="the text of a query")
+    name: str | None = Field(default=None, description="which query, when the text has several")
 
 
 class LegacyReadRequest(Body):
@@ -169,9 +180,13 @@ class ChangeRequest(Body):
     """A write query with its source; older names of two fields are understood."""
 
     query: str = Field(description="the text of a query that writes")
-    name: str | None = Field(None, description="which query, when the text has several")
+    name: str | None = Field(default=None, description="which query, when the text has several")
     params: Parameters | None = None
     branch: BranchName | None = None
+    operation_id: str | None = Field(
+        default=None, description="names the write: repeating it returns the first receipt"
+    )
+    message: str | None = Field(default=None, description="why; kept with the commit")
 
     @model_validator(mode="before")
     @classmethod
@@ -194,7 +209,7 @@ class InvokeRequest(Body):
     branch: BranchName | None = None
     snapshot: str | None = None
     expect_mutation: bool | None = Field(
-        None, description="refuse unless the stored query writes, or unless it reads"
+        default=None, description="refuse unless the stored query writes, or unless it reads"
     )
 
     @model_validator(mode="after")
@@ -211,9 +226,24 @@ class LoadOptions(Body):
 
     branch: BranchName | None = None
     from_: BranchName | None = Field(
-        None, alias="from", description="where to create the branch from if it is missing"
+        default=None, alias="from", description="where to create the branch from if it is missing"
     )
     mode: LoadMode = "merge"
+    replace_types: list[str] | None = Field(
+        default=None, description="types that an overwrite empties if it has no records of them"
+    )
+    operation_id: str | None = Field(
+        default=None, description="names the load: repeating it returns the first receipt"
+    )
+    message: str | None = Field(default=None, description="why; kept with the commit")
+    dry_run: bool = Field(default=False, description="only say what would be written")
+    max_errors: int | None = Field(
+        default=None,
+        description="how many problems of a bad input are told one by one",
+        ge=1,
+        le=100,
+    )
+    ignore_unknown: bool = Field(default=False, description="skip properties that the schema lacks")
 
 
 class LoadRequest(LoadOptions):
@@ -226,17 +256,25 @@ class ExportRequest(Body):
     """What to export."""
 
     branch: BranchName | None = None
-    type_names: list[str] | None = Field(None, description="only these types")
+    snapshot: str | None = Field(
+        default=None, description="a commit id to export instead of a head"
+    )
+    type_names: list[str] | None = Field(default=None, description="only these types")
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        require_one_target(self.branch, self.snapshot)
+        return self
 
 
 # --- schema ---------------------------------------------------------------------------------------
 
 
-class ApplySchemaRequest(Body):
+class SchemaRequest(Body):
     """The schema a graph is to have."""
 
     schema_source: str
-    allow_data_loss: bool = False
+    allow_data_loss: bool = Field(default=False, description="drops are final")
 
 
 # --- branches and changes -------------------------------------------------------------------------
@@ -246,15 +284,36 @@ class CreateBranchRequest(Body):
     """A new branch at the head of another."""
 
     name: BranchName
-    from_: BranchName | None = Field(None, alias="from", description="main when left out")
+    from_: BranchName | None = Field(default=None, alias="from", description="main when left out")
 
 
-class MergeRequest(Body):
-    """The merge of one branch into another."""
+class MergePlanRequest(Body):
+    """Two branches, and what happens where both changed one entity."""
 
     source: BranchName
-    target: BranchName | None = Field(None, description="main when left out")
-    delete_branch: bool = Field(False, description="delete the source once the merge has landed")
+    target: BranchName | None = Field(default=None, description="main when left out")
+    on_conflict: ConflictPolicy = Field(default="fail", description="which side wins, or fail")
+    on_conflict_of: dict[str, ConflictPolicy] | None = Field(
+        default=None, description="the same for single types, by name"
+    )
+    granularity: MergeGranularity = Field(
+        default="entity",
+        description="property: edits of different properties of one entity go together",
+    )
+
+
+class MergeRequest(MergePlanRequest):
+    """The merge of one branch into another."""
+
+    delete_branch: bool = Field(
+        default=False, description="delete the source once the merge has landed"
+    )
+
+
+class ReplayRequest(Body):
+    """Where a commit is undone, or done once more."""
+
+    branch: BranchName | None = Field(default=None, description="main when left out")
 
 
 class BaselineRequest(Body):

@@ -10,6 +10,7 @@ from omnigraph.server.routes import (
     exports,
     loads,
     queries,
+    reviews,
     schemas,
     service,
     stored,
@@ -26,5 +27,6 @@ HANDLERS: Handlers = {
     **branches.HANDLERS,
     **commits.HANDLERS,
     **changes.HANDLERS,
+    **reviews.HANDLERS,
     **blobs.HANDLERS,
 }

@@ -59,6 +59,9 @@ async def merge_branches(call: Call) -> Answer:
             call.served.graph.merge_branch,
             asked.source,
             target,
+            on_conflict=asked.on_conflict,
+            on_conflict_of=asked.on_conflict_of,
+            granularity=asked.granularity,
             delete_branch=verdict is not None and verdict.allowed,
             actor=call.actor,
         )

@@ -11,12 +11,17 @@ from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, Stream, json_answer
 from omnigraph.server.call import Call
 from omnigraph.server.routes.exports import lines_stream
-from omnigraph.server.routes.targets import authored_branch, canonical_commit_id
+from omnigraph.server.routes.targets import (
+    authored_branch,
+    canonical_commit_id,
+    number_parameter,
+)
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.requests import BaselineRequest
 
 _EXCLUSIVE = ("cursor", "start", "page_token")
+_LIMITS = ("limit", "limit_bytes", "limit_commits")
 
 
 async def commit_changes(call: Call) -> Answer:
@@ -26,8 +31,9 @@ async def commit_changes(call: Call) -> Answer:
     """
     options: Any = {
         "page_token": call.parameter("page_token"),
-        "limit": _limit(call),
-        **_filters(call),
+        "limit": number_parameter(call, "limit"),
+        "limit_bytes": number_parameter(call, "limit_bytes"),
+        **change_filters(call),
     }
     commit_id = canonical_commit_id(call.values["commit_id"])
     pool, graph = call.services.pool, call.served.graph
@@ -45,10 +51,11 @@ async def poll_changes(call: Call) -> Answer:
         raise InputError(f"`{given[0]}` and `{given[1]}` exclude each other")
     options: Any = {name: call.parameter(name) for name in _EXCLUSIVE}
     branch = call.branch_parameter() or MAIN_BRANCH
-    limit, filters = _limit(call), _filters(call)
+    limits: Any = {name: number_parameter(call, name) for name in _LIMITS}
+    filters = change_filters(call)
     call.authorize(Action.READ, branch)
     page = await call.services.pool.read(
-        call.served.graph.poll_changes, branch, **options, limit=limit, **filters
+        call.served.graph.poll_changes, branch, **options, **limits, **filters
     )
     return json_answer(page)
 
@@ -67,16 +74,8 @@ async def baseline(call: Call) -> Stream:
     )
 
 
-def _limit(call: Call) -> int | None:
-    text = call.parameter("limit")
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise InputError("`limit` is not a number of changes", hint="leave it out for 1000")
-    return int(text)
-
-
-def _filters(call: Call) -> Mapping[str, Any]:
+def change_filters(call: Call) -> Mapping[str, Any]:
+    """Which kinds, types and operations are wanted."""
     return {
         "kinds": call.parameters("kind"),
         "types": call.parameters("type"),

@@ -12,6 +12,7 @@ from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, json_answer
 from omnigraph.server.bodies import BATCH_RESOURCE, require_length
 from omnigraph.server.call import Call
+from omnigraph.server.routes.targets import flag_parameter, number_parameter
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
@@ -35,12 +36,7 @@ async def load_ndjson(call: Call) -> Answer:
     """Load records that came as they are; policy decides before one byte of them is read."""
     call.require_body_type()
     require_length(call.header("content-length"), call.operation.body_bytes_max, BATCH_RESOURCE)
-    given: dict[str, Any] = {
-        name: call.parameter(name)
-        for name in ("branch", "from", "mode")
-        if call.parameter(name) is not None
-    }
-    asked = read_document(LoadOptions, given)
+    asked = read_document(LoadOptions, _options(call))
     await _authorize(call, asked)
     data = await call.body()
     try:
@@ -50,6 +46,25 @@ async def load_ndjson(call: Call) -> Answer:
     work = partial(call.served.graph.load, data=data, grammar="strict")
     receipt = await _loaded(call, asked, len(data), work)
     return json_answer(receipt)
+
+
+def _options(call: Call) -> dict[str, Any]:
+    """The options of a load, which stand in the query string when the body is the records."""
+    found: dict[str, Any] = {}
+    for parameter in call.operation.parameters:
+        name = parameter.name
+        if parameter.place != "query" or call.parameter(name) is None:
+            continue
+        match parameter.schema["type"]:
+            case "array":
+                found[name] = call.parameters(name)
+            case "boolean":
+                found[name] = flag_parameter(call, name)
+            case "integer":
+                found[name] = number_parameter(call, name)
+            case _:
+                found[name] = call.parameter(name)
+    return found
 
 
 async def _authorize(call: Call, asked: LoadOptions) -> None:
@@ -74,7 +89,12 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
             from_=asked.from_,
             actor=call.actor,
             engine="local",
-            max_errors=PROBLEMS_MAX,
+            replace_types=asked.replace_types or (),
+            operation_id=asked.operation_id,
+            message=asked.message,
+            dry_run=asked.dry_run,
+            max_errors=asked.max_errors or PROBLEMS_MAX,
+            ignore_unknown=asked.ignore_unknown,
         )
     return receipt
 

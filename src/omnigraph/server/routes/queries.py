@@ -21,6 +21,7 @@ from omnigraph.wire import operations
 from omnigraph.wire.requests import (
     IF_GRAPH_COMMIT,
     ChangeRequest,
+    ExplainRequest,
     LegacyReadRequest,
     QueryRequest,
     expected_commit,
@@ -50,6 +51,14 @@ async def read(call: Call) -> Answer | Stream:
     return await rows_answer(call, run, with_commit=False)
 
 
+async def explain(call: Call) -> Answer:
+    """The plan of a query."""
+    asked = await call.document(ExplainRequest)
+    call.authorize(Action.READ)
+    found = await call.services.pool.read(call.served.graph.explain, asked.query, name=asked.name)
+    return json_answer(found)
+
+
 async def mutate(call: Call) -> Answer:
     """Run a query that writes."""
     return await _mutate(call, None)
@@ -74,7 +83,12 @@ async def _mutate(call: Call, expected: str | None) -> Answer:
 def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
     try:
         return graph.query(
-            asked.query, asked.params, name=asked.name, branch=asked.branch, snapshot=snapshot
+            asked.query,
+            asked.params,
+            name=asked.name,
+            branch=asked.branch,
+            snapshot=snapshot,
+            explain=asked.explain,
         )
     except WrongVerb as wrong:
         raise WrongVerb(wrong.message, hint="send it to `/mutate`") from None
@@ -91,6 +105,8 @@ def _changed(
             branch=branch,
             expected_head=expected,
             actor=actor,
+            operation_id=asked.operation_id,
+            message=asked.message,
         )
     except WrongVerb as wrong:
         raise WrongVerb(wrong.message, hint="send it to `/query`") from None
@@ -99,6 +115,7 @@ def _changed(
 HANDLERS: Handlers = {
     operations.QUERY.id: query,
     operations.READ.id: read,
+    operations.EXPLAIN.id: explain,
     operations.MUTATE.id: mutate,
     operations.CHANGE.id: mutate,
     operations.MUTATE_IF.id: mutate_if,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph.errors import CompileError, Conflict, InputError
 from omnigraph.graph.signatures import signatures_of
 from omnigraph.model.ids import MAIN_BRANCH
-from omnigraph.model.receipts import SchemaApplyReceipt
+from omnigraph.model.receipts import SchemaApplyReceipt, SchemaPlan
 from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, json_answer
 from omnigraph.server.call import Call
@@ -13,7 +13,7 @@ from omnigraph.server.generation import Served
 from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.answers import SchemaSource
-from omnigraph.wire.requests import ApplySchemaRequest
+from omnigraph.wire.requests import SchemaRequest
 
 
 async def get_schema(call: Call) -> Answer:
@@ -25,7 +25,7 @@ async def get_schema(call: Call) -> Answer:
 
 async def apply_schema(call: Call) -> Answer:
     """Bring the graph to another schema, unless a cluster is in charge of it."""
-    asked = await call.document(ApplySchemaRequest)
+    asked = await call.document(SchemaRequest)
     call.authorize(Action.SCHEMA_APPLY, None, MAIN_BRANCH)
     if not call.services.config.applies_schemas:
         raise Conflict(
@@ -37,11 +37,13 @@ async def apply_schema(call: Call) -> Answer:
     return json_answer(receipt)
 
 
-def _apply(served: Served, asked: ApplySchemaRequest, actor: str | None) -> SchemaApplyReceipt:
+def _apply(served: Served, asked: SchemaRequest, actor: str | None) -> SchemaApplyReceipt:
     # A server does not start with a stored query that does not compile, so no schema is published
     # that breaks one of those it serves.
     graph, source = served.graph, asked.schema_source
-    catalog = graph.plan_schema(source).compiled.catalog
+    planned = graph.plan_schema(source, allow_data_loss=asked.allow_data_loss)
+    planned.plan.require_supported()
+    catalog = planned.compiled.catalog
     for stored in served.queries:
         name = stored.signature.name
         try:
@@ -53,6 +55,26 @@ def _apply(served: Served, asked: ApplySchemaRequest, actor: str | None) -> Sche
                 hint="change or remove the stored query first",
             ) from None
     return graph.apply_schema(source, allow_data_loss=asked.allow_data_loss, actor=actor)
+
+
+async def plan_schema(call: Call) -> Answer:
+    """The steps to another schema."""
+    asked = await call.document(SchemaRequest)
+    call.authorize(Action.READ)
+    graph = call.served.graph
+    planned = await call.services.pool.read(
+        graph.plan_schema, asked.schema_source, allow_data_loss=asked.allow_data_loss
+    )
+    steps = tuple(step.to_json() for step in planned.plan.steps)
+    return json_answer(SchemaPlan(graph.uri, planned.plan.supported, steps))
+
+
+async def get_stats(call: Call) -> Answer:
+    """A branch and the graph around it in numbers."""
+    branch = call.branch_parameter() or MAIN_BRANCH
+    call.authorize(Action.READ)
+    call.authorize(Action.READ, branch)
+    return json_answer(await call.services.pool.read(call.served.graph.stats, branch))
 
 
 async def get_snapshot(call: Call) -> Answer:
@@ -67,4 +89,6 @@ HANDLERS: Handlers = {
     operations.SCHEMA.id: get_schema,
     operations.APPLY_SCHEMA.id: apply_schema,
     operations.SNAPSHOT.id: get_snapshot,
+    operations.PLAN_SCHEMA.id: plan_schema,
+    operations.STATS.id: get_stats,
 }

@@ -38,3 +38,32 @@ def canonical_commit_id(text: str) -> str:
         return normalize_commit_id(text)
     except InputError:
         return text
+
+
+# --- the query string -----------------------------------------------------------------------------
+
+
+def number_parameter(call: Call, name: str) -> int | None:
+    """A whole number of the query string."""
+    text = call.parameter(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise InputError(f"`{name}` is not a number", hint="leave it out for the default")
+    return int(text)
+
+
+def required_parameter(call: Call, name: str) -> str:
+    """A parameter that must be given."""
+    value = (call.parameter(name) or "").strip()
+    if not value:
+        raise InputError(f"parameter `{name}` is missing")
+    return value
+
+
+def flag_parameter(call: Call, name: str) -> bool:
+    """A parameter that is `true` or `false`; false when it is left out."""
+    value = call.parameter(name) or "false"
+    if value not in ("true", "false"):
+        raise InputError(f"`{name}` is true or false, not '{value}'")
+    return value == "true"

@@ -1,0 +1,177 @@
+"""Review: what differs, what a merge or a replayed commit would do, and replaying commits."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import dropwhile, islice
+from typing import Any
+
+from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
+from omnigraph.graph import Graph
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.policy import Action
+from omnigraph.server.admission import BRANCH_OPERATION_BYTES
+from omnigraph.server.answers import Answer, json_answer
+from omnigraph.server.call import Call
+from omnigraph.server.routes.changes import change_filters
+from omnigraph.server.routes.targets import (
+    authored_branch,
+    canonical_commit_id,
+    flag_parameter,
+    number_parameter,
+    required_parameter,
+)
+from omnigraph.server.routing import Handlers
+from omnigraph.wire import operations
+from omnigraph.wire.answers import EntityHistoryPage
+from omnigraph.wire.requests import MergePlanRequest, ReplayRequest
+
+VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
+"""Commits of an entity on one page."""
+
+
+async def diff(call: Call) -> Answer:
+    """What differs between two branches or commits."""
+    before, after = required_parameter(call, "before"), required_parameter(call, "after")
+    pages: Any = {name: number_parameter(call, name) for name in ("limit", "limit_bytes")}
+    images = flag_parameter(call, "images")
+    before, after = await _authorize_end(call, before), await _authorize_end(call, after)
+    page = await call.services.pool.read(
+        partial(
+            call.served.graph.diff_page,
+            before,
+            after,
+            page_token=call.parameter("page_token"),
+            images=images,
+            **pages,
+            **change_filters(call),
+        )
+    )
+    return json_answer(page)
+
+
+async def entity_history(call: Call) -> Answer:
+    """The commits of a branch that changed one entity."""
+    type_name, entity_id = required_parameter(call, "type"), required_parameter(call, "id")
+    branch = call.branch_parameter() or MAIN_BRANCH
+    limit = number_parameter(call, "limit") or VERSIONS_DEFAULT
+    if limit > VERSIONS_MAX:
+        raise LimitExceeded("commits per page", VERSIONS_MAX, limit, hint="ask for less")
+    call.authorize(Action.READ, branch)
+    page = await call.services.pool.read(
+        _history_page,
+        call.served.graph,
+        (type_name, entity_id, branch),
+        limit,
+        call.parameter("page_token"),
+    )
+    return json_answer(page)
+
+
+def _history_page(
+    graph: Graph, entity: tuple[str, str, str], limit: int, after: str | None
+) -> EntityHistoryPage:
+    """The versions behind commit ``after``, which ended the page before."""
+    type_name, entity_id, branch = entity
+    found = graph.entity_history(type_name, entity_id, branch=branch)
+    if after is not None:
+        found = dropwhile(lambda version: version.cause.graph_commit_id != after, found)
+        if next(found, None) is None:
+            raise ChangeCursorRejected("it belongs to another history")
+    versions = tuple(islice(found, limit + 1))
+    shown = versions[:limit]
+    rest = shown[-1].cause.graph_commit_id if len(versions) > limit else None
+    return EntityHistoryPage(shown, rest)
+
+
+async def plan_merge(call: Call) -> Answer:
+    """What a merge would do."""
+    asked = await call.document(MergePlanRequest)
+    target = asked.target or MAIN_BRANCH
+    for branch in (asked.source, target):
+        call.authorize(Action.READ, branch)
+    plan = await call.services.pool.read(
+        call.served.graph.plan_merge,
+        asked.source,
+        target,
+        on_conflict=asked.on_conflict,
+        on_conflict_of=asked.on_conflict_of,
+        granularity=asked.granularity,
+    )
+    return json_answer(plan)
+
+
+async def revert(call: Call) -> Answer:
+    """Undo a commit."""
+    branch, commit_id = await _replayed(call)
+    call.authorize(Action.CHANGE, branch)
+    with call.admitted(BRANCH_OPERATION_BYTES):
+        receipt = await call.services.pool.write(
+            call.served.graph.revert, commit_id, branch=branch, actor=call.actor
+        )
+    return json_answer(receipt)
+
+
+async def plan_revert(call: Call) -> Answer:
+    """What undoing a commit would do."""
+    branch, commit_id = await _replayed(call)
+    call.authorize(Action.READ, branch)
+    plan = await call.services.pool.read(call.served.graph.plan_revert, commit_id, branch=branch)
+    return json_answer(plan)
+
+
+async def cherry_pick(call: Call) -> Answer:
+    """Do a commit once more on another branch; the caller must be able to read the commit."""
+    branch, commit_id = await _replayed(call)
+    await _require_readable(call, commit_id)
+    call.authorize(Action.CHANGE, branch)
+    with call.admitted(BRANCH_OPERATION_BYTES):
+        receipt = await call.services.pool.write(
+            call.served.graph.cherry_pick, commit_id, branch, actor=call.actor
+        )
+    return json_answer(receipt)
+
+
+async def plan_cherry_pick(call: Call) -> Answer:
+    """What doing a commit once more would do."""
+    branch, commit_id = await _replayed(call)
+    await _require_readable(call, commit_id)
+    call.authorize(Action.READ, branch)
+    plan = await call.services.pool.read(call.served.graph.plan_cherry_pick, commit_id, branch)
+    return json_answer(plan)
+
+
+async def _replayed(call: Call) -> tuple[str, str]:
+    """The branch that is written to, and the commit whose changes are replayed."""
+    asked = await call.document(ReplayRequest)
+    return asked.branch or MAIN_BRANCH, canonical_commit_id(call.values["commit_id"])
+
+
+async def _require_readable(call: Call, commit_id: str) -> None:
+    """Raise `NotFound` for a commit of a branch that the caller may not read, as for no commit."""
+    branch = await call.services.pool.read(authored_branch, call.served.graph, commit_id)
+    if branch is None or not call.verdict(Action.READ, branch).allowed:
+        raise NotFound(f"there is no commit {commit_id}")
+
+
+async def _authorize_end(call: Call, name: str) -> str:
+    """Let policy decide about reading one end of a diff; returns the name the engine knows."""
+    graph = call.served.graph
+    if name in await call.services.pool.read(graph.list_branches):
+        call.authorize(Action.READ, name)
+        return name
+    commit_id = canonical_commit_id(name)
+    found = await call.services.pool.read(authored_branch, graph, commit_id)
+    call.authorize(Action.READ, found or MAIN_BRANCH)
+    return commit_id
+
+
+HANDLERS: Handlers = {
+    operations.DIFF.id: diff,
+    operations.ENTITY_HISTORY.id: entity_history,
+    operations.PLAN_MERGE.id: plan_merge,
+    operations.REVERT.id: revert,
+    operations.PLAN_REVERT.id: plan_revert,
+    operations.CHERRY_PICK.id: cherry_pick,
+    operations.PLAN_CHERRY_PICK.id: plan_cherry_pick,
+}

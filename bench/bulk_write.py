@@ -11,9 +11,9 @@ from pathlib import Path
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Intent
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 from omnigraph.storage.layout import MAIN

@@ -10,7 +10,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.writer import Intent, WriteAttempt
+from omnigraph.commit.plan import Intent
+from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.io_counters import measure
 from omnigraph.errors import (

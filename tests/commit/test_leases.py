@@ -92,7 +92,7 @@ def test_beats_keep_a_lease_alive_past_its_ttl(store: ObjectStore) -> None:
     with one.hold(GRAPH_SCOPE, "op") as lease:
         with pytest.raises(WriterBusy), two.hold(GRAPH_SCOPE, "op"):
             pass
-        lease.require_life()
+        lease.require_valid()
         assert int(str(record(store)["beat"])) >= 1
 
 
@@ -133,7 +133,7 @@ def test_an_owner_that_was_taken_over_stops_and_leaves_the_record_alone(
     with local(store, "two").hold(GRAPH_SCOPE, "op"):
         lease._beat()
         with pytest.raises(LeaseLost):
-            lease.require_life()
+            lease.require_valid()
         lease.release()
         assert record(store)["owner_id"] == "two"
         assert record(store)["state"] == "held"
@@ -214,16 +214,16 @@ def test_one_writer_at_a_time_is_next_in_line(store: ObjectStore) -> None:
     seen: list[str] = []
 
     def second() -> None:
-        with two.in_line("main") as line:
-            seen.append(f"crowded {line.is_crowded}")
+        with two.queued("main") as queue:
+            seen.append(f"crowded {queue.is_crowded}")
 
-    with one.in_line("main") as line:
-        assert not line.is_crowded
+    with one.queued("main") as queue:
+        assert not queue.is_crowded
         waiting = threading.Thread(target=second)
         waiting.start()
         waiting.join(timeout=0.05)
         assert seen == []
-        line.leave()
+        queue.leave()
         waiting.join(timeout=30)
         assert seen == ["crowded True"]
 
@@ -231,7 +231,7 @@ def test_one_writer_at_a_time_is_next_in_line(store: ObjectStore) -> None:
 def test_a_slow_line_is_waited_in_once_and_avoided_for_a_while(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_module, "LINE_WAIT_MS", 20)
+    monkeypatch.setattr(leases_module, "QUEUE_WAIT_MS", 20)
     waits: list[int | None] = []
     acquire = OsLock.acquire
 
@@ -240,18 +240,18 @@ def test_a_slow_line_is_waited_in_once_and_avoided_for_a_while(
         return acquire(lock, timeout_ms)
 
     one, two = local(store, "one"), local(store, "two")
-    with one.in_line("main"):
+    with one.queued("main"):
         monkeypatch.setattr(OsLock, "acquire", watched)
-        for _ in range(leases_module.LINE_AVOIDED + 1):
-            with two.in_line("main") as line:
-                assert line.is_crowded
+        for _ in range(leases_module.QUEUE_SKIPPED + 1):
+            with two.queued("main") as queue:
+                assert queue.is_crowded
     assert waits.count(20) == 2  # the first, and the one after those that avoid it
 
 
 def test_on_an_object_store_there_is_no_line(store: ObjectStore) -> None:
     one, two = remote(store, "one"), remote(store, "two")
-    with one.in_line("main"), two.in_line("main") as line:
-        assert not line.is_crowded
+    with one.queued("main"), two.queued("main") as queue:
+        assert not queue.is_crowded
 
 
 def test_the_next_owner_catches_up_while_it_waits(store: ObjectStore) -> None:
@@ -279,6 +279,6 @@ def test_the_line_of_a_branch_is_no_branch(store: ObjectStore) -> None:
     names = ["main", "main/next", "line", "line/main", "branch/main"]
     with ExitStack() as held:
         for name in names:
-            held.enter_context(one.in_line(name))
+            held.enter_context(one.queued(name))
         for name in names:
             held.enter_context(two.hold_branch(name, "op"))

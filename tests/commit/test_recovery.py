@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
+from omnigraph.commit.plan import CommitPlan
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
-from omnigraph.commit.sidecar import Sidecar
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import (
     OmnigraphError,
@@ -33,14 +33,14 @@ def graph(tmp_path: Path) -> TestGraph:
     return new_graph(tmp_path)
 
 
-def interrupt(graph: TestGraph, where: str, name: str = "lost", branch: str = "main") -> Sidecar:
+def interrupt(graph: TestGraph, where: str, name: str = "lost", branch: str = "main") -> CommitPlan:
     """Break a write of two tables at a failpoint, and return the sidecar it left."""
     with armed(where), pytest.raises(RecoveryRequired) as caught:
         graph.write(graph.persons_and_city(name, name), branch)
     (pending,) = graph.kernel.sidecars.names()
     sidecar = graph.kernel.sidecars.read(pending)
     assert sidecar is not None
-    assert caught.value.details["operation_id"] == sidecar.operation_id
+    assert caught.value.details["operation_id"] == sidecar.attempt_id
     return sidecar
 
 
@@ -85,7 +85,7 @@ def test_c_rec_008_the_recovered_commit_keeps_its_id_and_author_and_is_marked(
     assert commit.actor_id == "act-ana"
     assert commit.created_at == sidecar.lineage.created_at
     assert commit.recovered_by == RECOVERY_ACTOR
-    assert commit.recovery_operation_id == sidecar.operation_id
+    assert commit.recovery_operation_id == sidecar.attempt_id
 
 
 def test_c_rec_019_a_sidecar_that_could_not_be_deleted_costs_the_caller_nothing(
@@ -144,7 +144,7 @@ def test_c_rec_014_a_blocked_write_names_the_operation_and_what_to_do(graph: Tes
     sidecar = interrupt(graph, BETWEEN_TABLES)
     with pytest.raises(RecoveryRequired) as refused:
         graph.write(graph.persons("next"))
-    assert sidecar.operation_id in refused.value.message
+    assert sidecar.attempt_id in refused.value.message
     assert "omnigraph recover" in (refused.value.hint or "")
 
 
@@ -292,7 +292,7 @@ def test_c_rec_027_several_sidecars_are_settled_in_order_with_fresh_state(
     with armed(AFTER_TABLES), pytest.raises(RecoveryRequired):
         graph.write(graph.persons("two"))
     assert recover(graph) == ["rolled_forward", "rolled_forward"]
-    assert audit(graph)[0].operation_id == first.operation_id
+    assert audit(graph)[0].operation_id == first.attempt_id
     assert (graph.names("review"), graph.names()) == (["one"], ["two"])
 
 

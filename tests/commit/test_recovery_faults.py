@@ -12,8 +12,8 @@ import pytest
 import omnigraph as og
 from omnigraph.branching.branches import create_branch
 from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.plan import CommitPlan
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.commit.sidecar import Sidecar
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables
@@ -34,7 +34,7 @@ def graph(tmp_path: Path) -> TestGraph:
 
 def interrupt(
     graph: TestGraph, where: str, changes: ChangeSet | None = None, branch: str = "main"
-) -> Sidecar:
+) -> CommitPlan:
     with armed(where), pytest.raises(RecoveryRequired):
         graph.write(changes or graph.persons("lost"), branch)
     sidecar = graph.kernel.sidecars.read(graph.kernel.sidecars.names()[-1])
@@ -118,7 +118,7 @@ def test_c_rec_021_a_sidecar_that_vanishes_between_list_and_read_is_skipped(
     graph: TestGraph,
 ) -> None:
     sidecar = interrupt(graph, AFTER_TABLES)
-    name = sidecar_name(sidecar.operation_id)
+    name = sidecar_name(sidecar.attempt_id)
     content = graph.kernel.store.read(name)
 
     def vanish(_: Failpoint) -> None:
@@ -192,7 +192,7 @@ def test_c_rec_041_of_two_sidecars_that_claim_a_ref_the_last_one_cleans_up(
     sidecar = interrupt(graph, "mutation.post_fork_pre_commit=error*1", branch="review")
     twin = replace(
         sidecar,
-        operation_id=graph.kernel.ids.operation_id(),
+        attempt_id=graph.kernel.ids.attempt_id(),
         rollback_commit_id=graph.kernel.ids.commit_id(),
         lineage=replace(sidecar.lineage, commit_id=graph.kernel.ids.commit_id()),
     )

@@ -34,7 +34,7 @@ def commit_to_table(graph: TestGraph, *names: str) -> None:
 
 
 def leave_sidecar(graph: TestGraph, kind: str, *, expected: int, pin: int, **other: Any) -> str:
-    operation_id = graph.kernel.ids.operation_id()
+    operation_id = graph.kernel.ids.attempt_id()
     table = {
         "table_key": "node:Person",
         "table_path": graph.snapshot().table("node:Person").location,

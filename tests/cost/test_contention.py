@@ -81,14 +81,14 @@ def test_an_update_in_a_crowd_owns_the_branch_before_it_is_prepared(graph: Graph
     other = Kernel.of(Root.parse(graph.uri)).leases
     update = 'query q { update Person set { age: 7 } where name = "ana" }'
     costs: list[Cost] = []
-    with other.in_line("main") as line:
+    with other.queued("main") as queue:
         waiting = threading.Thread(
             target=lambda: costs.append(cost_of(graph, lambda: graph.mutate(update)))
         )
         waiting.start()
         while not _waiting:
             time.sleep(0.001)
-        line.leave()
+        queue.leave()
         waiting.join(timeout=30)
     (cost,) = costs
     verbs = [f"{event.verb} {event.target.partition('/')[0]}" for event in cost.events]

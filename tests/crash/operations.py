@@ -290,7 +290,7 @@ def _lease_and_die() -> Operation:
 
     def run(root: str) -> object:
         kernel = open_graph(root)._kernel
-        with kernel.own_branch(kernel.manifest.refreshed("main"), kernel.ids.operation_id()):
+        with kernel.own_branch(kernel.manifest.refreshed("main"), kernel.ids.attempt_id()):
             os.kill(os.getpid(), signal.SIGKILL)
         return None
 

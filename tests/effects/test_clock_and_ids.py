@@ -80,4 +80,4 @@ def test_names_made_of_ids():
     assert ref.startswith("gb-")
     assert ref == ref.lower()
     assert is_ulid(ref.removeprefix("gb-").upper())
-    assert all(map(is_ulid, (MINT.commit_id(), MINT.operation_id(), MINT.owner_id())))
+    assert all(map(is_ulid, (MINT.commit_id(), MINT.attempt_id(), MINT.owner_id())))

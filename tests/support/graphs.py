@@ -11,8 +11,9 @@ from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import LeaseSettings
 from omnigraph.commit.opening import initialize
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import Intent, WriteAttempt
+from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog, table_schema

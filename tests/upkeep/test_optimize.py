@@ -14,7 +14,8 @@ from lance import LanceOperation, Transaction
 
 import omnigraph as og
 from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE, Intent, WriteAttempt
+from omnigraph.commit.plan import Intent
+from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE, WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph

@@ -18,9 +18,10 @@ from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import Intent, WriteAttempt
+from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     ChangeDiffRefused,

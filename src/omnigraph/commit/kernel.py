@@ -5,17 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from omnigraph.commit.leases import (
     GRAPH_SCOPE,
-    NO_LINE,
+    NO_QUEUE,
     Lease,
     Leases,
     LeaseSettings,
-    Line,
+    WriterQueue,
     branch_scope,
+)
+from omnigraph.commit.plan import (
+    Authority,
+    CommitPlan,
+    Intent,
+    LeaseClaim,
+    SchemaDelta,
+    TableEffects,
 )
 from omnigraph.commit.schema.contract import accepted_tables, read_contract
 from omnigraph.commit.sidecars import Sidecars
@@ -291,26 +299,59 @@ class Kernel:
         reader = SnapshotReader(self.lance, self.root.uri, snapshot)
         return Capture(branch, snapshot, reader, schema_hash)
 
+    def plan(
+        self,
+        capture: Capture,
+        lease: Lease,
+        intent: Intent,
+        tables: tuple[TableEffects, ...],
+        *,
+        attempt_id: str,
+        schema: SchemaDelta | None = None,
+    ) -> CommitPlan:
+        """The commit of ``intent`` on a captured head, by the holder of a lease."""
+        branch, captured_hash = capture.branch, capture.schema_hash
+        target_hash = captured_hash if schema is None else schema.target_hash
+        lineage = self.next_commit(
+            branch, intent.commit_kind, target_hash, intent.actor_id, self.ids.commit_id()
+        )
+        authority = Authority.of(capture.snapshot, captured_hash)
+        return CommitPlan(
+            attempt_id=attempt_id,
+            writer_kind=intent.writer_kind,
+            started_at=lineage.created_at,
+            actor_id=intent.actor_id,
+            branch=branch.branch,
+            ref=branch.where.ref,
+            lease=LeaseClaim.of(lease),
+            authority=authority,
+            lineage=replace(
+                lineage,
+                parent_commit_id=authority.head_commit_id,
+                merged_parent_commit_id=intent.merged_parent,
+                operation_id=intent.operation_id,
+                receipt=intent.receipt_with_message,
+            ),
+            rollback_commit_id=self.ids.commit_id(),
+            tables=tables,
+            schema=schema,
+        )
+
     def next_commit(
         self,
         branch: ManifestBranch,
-        parent: str,
         kind: CommitKind,
         schema_hash: str,
         actor_id: str | None,
-        *,
-        commit_id: str | None = None,
+        commit_id: str,
     ) -> CommitRow:
-        """A commit on top of ``parent``, by a new id unless it has one already.
-
-        Its position is filled in when it lands.
-        """
+        """A commit on top of a branch; its position is filled in when it is published."""
         return CommitRow(
-            commit_id=commit_id or self.ids.commit_id(),
+            commit_id=commit_id,
             branch=None if branch.where.ref is None else branch.branch,
             manifest_version=0,
             commit_seq=0,
-            parent_commit_id=parent,
+            parent_commit_id=branch.state.head.commit_id,
             merged_parent_commit_id=None,
             actor_id=actor_id,
             kind=kind,
@@ -331,9 +372,9 @@ class Kernel:
     def own_branch(
         self,
         branch: ManifestBranch,
-        operation_id: str,
+        attempt_id: str,
         beside: Callable[[], object] = lambda: None,
-        line: Line = NO_LINE,
+        queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Iterator[Lease]:
         """Be the only writer of a branch, in this process and in all others.
@@ -344,7 +385,7 @@ class Kernel:
         """
         with (
             self.gates.write([branch.branch]),
-            self.leases.hold_branch(branch.branch, operation_id, beside, line, catch_up) as lease,
+            self.leases.hold_branch(branch.branch, attempt_id, beside, queue, catch_up) as lease,
         ):
             if lease.was_taken_over:
                 # Until the fence stood, the former owner may have acted on: look again.
@@ -354,7 +395,7 @@ class Kernel:
 
     @contextmanager
     def own_graph(
-        self, operation_id: str, branches: Callable[[], Iterable[str]]
+        self, attempt_id: str, branches: Callable[[], Iterable[str]]
     ) -> Iterator[Mapping[str, Lease]]:
         """Keep every writer out, and wait for those that are on their way to some branches.
 
@@ -364,9 +405,9 @@ class Kernel:
         """
         with ExitStack() as held:
             held.enter_context(self.gates.whole_graph())
-            whole = held.enter_context(self.leases.hold(GRAPH_SCOPE, operation_id))
+            whole = held.enter_context(self.leases.hold(GRAPH_SCOPE, attempt_id))
             owned = {
-                name: held.enter_context(self.leases.hold(branch_scope(name), operation_id))
+                name: held.enter_context(self.leases.hold(branch_scope(name), attempt_id))
                 for name in sorted(branches())
             }
             for name, lease in owned.items():

@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 GRAPH_SCOPE = "graph"
 DEFAULT_MS = 30_000
 POLL_SECONDS = 0.02
-LINE_WAIT_MS = 1_000
-"""How long a writer waits in line before it goes on without."""
-LINE_AVOIDED = 16
-"""Writes that do not wait in a line that was too slow: somebody in it takes long, or is stopped."""
+QUEUE_WAIT_MS = 1_000
+"""How long a writer waits in the queue before it continues without."""
+QUEUE_SKIPPED = 16
+"""Writes that skip a queue that was too slow: a writer in it takes long, or is stopped."""
 CATCH_UP_MS = 100
 CATCH_UP_PAUSE_MS = 1
 """How long and how often the next writer looks whether its predecessor has published."""
@@ -108,16 +108,16 @@ class LeaseSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The place of a writer among those of its machine that want the same branch."""
+class WriterQueue:
+    """The place of a writer in the queue of its machine for one branch."""
 
     is_crowded: bool
-    """Whether somebody else was there before."""
+    """Whether another writer was there before."""
     leave: Callable[[], None]
-    """To be called once the branch is owned: then another one may be next."""
+    """Lets the next writer in; called once the branch is owned."""
 
 
-NO_LINE = Line(False, lambda: None)
+NO_QUEUE = WriterQueue(False, lambda: None)
 
 
 class Lease:
@@ -141,14 +141,14 @@ class Lease:
         self._schedule()
 
     @property
-    def has_life(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether ample life is left, by this process's own clock."""
         age_ms = (_now() - self._renewed_at) * 1000
         return self._token is not None and age_ms <= self._record.ttl_ms * 2 / 3
 
-    def require_life(self) -> None:
+    def require_valid(self) -> None:
         """Before a durable effect: stop unless ample life is left."""
-        if not self.has_life:
+        if not self.is_valid:
             raise LeaseLost(
                 f"the lease of {self.scope} has run out",
                 hint="nothing was published; repeat the write",
@@ -187,7 +187,7 @@ class Lease:
             try:
                 self._token = self._leases.swap(self.scope, record, self._token)
             except StorageError:
-                # The next beat tries again; `require_life` stops the owner if none succeeds.
+                # The next beat tries again; `require_valid` stops the owner if none succeeds.
                 self._schedule()
                 return
             if self._token is not None:
@@ -216,13 +216,13 @@ class Leases:
         between attempts: an owner may take longer to die than anyone is willing to wait at once."""
         self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
         """The records this process left last. If nobody changed them, they need no reading."""
-        self._slow_lines: dict[str, int] = {}
-        """Scopes whose line was too slow; how many writes are still not to wait in it."""
+        self._slow_queues: dict[str, int] = {}
+        """Scopes whose queue was too slow; how many writes still skip it."""
 
     @contextmanager
-    def hold(self, scope: str, operation_id: str) -> Iterator[Lease]:
+    def hold(self, scope: str, attempt_id: str) -> Iterator[Lease]:
         """Hold a lease for a block; raises `WriterBusy` when a live writer keeps it too long."""
-        lease = self._acquire(scope, operation_id, self._settings.wait_ms)
+        lease = self._acquire(scope, attempt_id, self._settings.wait_ms)
         assert lease is not None
         try:
             yield lease
@@ -233,22 +233,22 @@ class Leases:
     def hold_branch(
         self,
         branch: str,
-        operation_id: str,
+        attempt_id: str,
         beside: Callable[[], object] = lambda: None,
-        line: Line = NO_LINE,
+        queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Iterator[Lease]:
         """Hold a branch's lease while no graph-wide operation runs.
 
         ``beside`` is called each time the branch's lease was taken, while the graph's is looked at.
-        What it reads of the branch stays true: whoever changes that needs the branch's lease, which
-        a graph-wide operation waits for as well. ``catch_up`` is called time and again while
-        another process of this machine owns the branch. ``line`` is left as soon as none does.
+        What it reads of the branch stays true: every change of that needs the branch's lease, which
+        a graph-wide operation waits for as well. ``catch_up`` is called again and again while
+        another process of this machine owns the branch. ``queue`` is left once none does.
         """
         deadline = time.monotonic() + self._settings.wait_ms / 1000
         while True:
             left_ms = max(0, int((deadline - time.monotonic()) * 1000))
-            lease = self._acquire(branch_scope(branch), operation_id, left_ms, line, catch_up)
+            lease = self._acquire(branch_scope(branch), attempt_id, left_ms, queue, catch_up)
             assert lease is not None
             try:
                 with side_by_side(threads=not self._store.root.is_local) as side:
@@ -271,38 +271,38 @@ class Leases:
             lease.release()
 
     @contextmanager
-    def in_line(self, branch: str) -> Iterator[Line]:
-        """Be the next writer of a branch on this machine, while another one owns it.
+    def queued(self, branch: str) -> Iterator[WriterQueue]:
+        """Queue for a branch with the other writers of this machine, best effort.
 
-        Whoever is next has the time to prepare its write on nearly the newest state; were all who
-        wait to do so, most of it would be in vain, and the owner would be slowed down. The line is
-        a courtesy: whoever has waited in it for long goes on without.
+        The first in the queue prepares its write on nearly the newest state while the owner of the
+        branch finishes. If all waiting writers prepared at once, most of that work would be thrown
+        away and would slow the owner down. A writer that has waited too long continues without.
         """
         if self._os_lock_for is None:
-            yield NO_LINE
+            yield NO_QUEUE
             return
         scope = branch_scope(branch)
         turn = self._os_lock_for(f"line/{branch}")
         is_crowded = not turn.acquire(0)
         if is_crowded:
-            self._wait_in_line(scope, turn)
+            self._wait_for_turn(scope, turn)
         try:
-            yield Line(is_crowded, turn.release)
+            yield WriterQueue(is_crowded, turn.release)
         finally:
             turn.release()
 
-    def _wait_in_line(self, scope: str, turn: OsLock) -> None:
-        avoided = self._slow_lines.pop(scope, 0)
-        if not avoided and not turn.acquire(LINE_WAIT_MS):
-            avoided = LINE_AVOIDED
+    def _wait_for_turn(self, scope: str, turn: OsLock) -> None:
+        avoided = self._slow_queues.pop(scope, 0)
+        if not avoided and not turn.acquire(QUEUE_WAIT_MS):
+            avoided = QUEUE_SKIPPED
         if avoided > 1:
-            self._slow_lines[scope] = avoided - 1
+            self._slow_queues[scope] = avoided - 1
 
-    def try_hold(self, scope: str, operation_id: str) -> Lease | None:
+    def try_hold(self, scope: str, attempt_id: str) -> Lease | None:
         """A lease without waiting, or None while a live owner has it. The caller releases it."""
-        return self._acquire(scope, operation_id, None)
+        return self._acquire(scope, attempt_id, None)
 
-    def hold_unless_alive(self, scope: str, operation_id: str) -> Lease | None:
+    def hold_unless_alive(self, scope: str, attempt_id: str) -> Lease | None:
         """A lease, waiting until its owner is known to be dead; None at its first sign of life.
 
         On local disk that is known at once. On an object store it takes the owner's time to live,
@@ -310,7 +310,7 @@ class Leases:
         """
         seen: Token | None = None
         while True:
-            lease = self.try_hold(scope, operation_id)
+            lease = self.try_hold(scope, attempt_id)
             if lease is not None or self._os_lock_for is not None:
                 return lease
             found = self._store.read_versioned(_object_name(scope))
@@ -377,9 +377,9 @@ class Leases:
     def _acquire(
         self,
         scope: str,
-        operation_id: str,
+        attempt_id: str,
         wait_ms: int | None,
-        line: Line = NO_LINE,
+        queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
     ) -> Lease | None:
         """Take a free lease, or one whose owner is dead; None only when told not to wait."""
@@ -390,17 +390,17 @@ class Leases:
                 return None
             raise self._busy(scope)
         try:
-            line.leave()
+            queue.leave()
             given_back = self._given_back.pop(scope, None)
             if given_back is not None:
-                lease = self._take(scope, operation_id, *given_back, os_lock)
+                lease = self._take(scope, attempt_id, *given_back, os_lock)
                 if lease is not None:
                     return lease
             while True:
                 found = self._store.read_versioned(_object_name(scope))
                 health: Health = "live"
                 if found is None:
-                    lease = self._create(scope, operation_id, os_lock)
+                    lease = self._create(scope, attempt_id, os_lock)
                 else:
                     record, token = read_record(_object_name(scope), found[0]), found[1]
                     # Whoever holds the OS lock is the only live writer of this scope.
@@ -410,7 +410,7 @@ class Leases:
                         health = self._health(scope, record, token)
                     lease = None
                     if health == "dead":
-                        lease = self._take(scope, operation_id, record, token, os_lock)
+                        lease = self._take(scope, attempt_id, record, token, os_lock)
                 if lease is not None:
                     return lease
                 if wait_ms is None:
@@ -427,8 +427,8 @@ class Leases:
             os_lock.release()
         return None
 
-    def _create(self, scope: str, operation_id: str, os_lock: OsLock | None) -> Lease | None:
-        record = self._held(1, operation_id)
+    def _create(self, scope: str, attempt_id: str, os_lock: OsLock | None) -> Lease | None:
+        record = self._held(1, attempt_id)
         if not self._store.write_if_absent(_object_name(scope), record.to_json()):
             return None
         found = self._store.read_versioned(_object_name(scope))
@@ -439,12 +439,12 @@ class Leases:
     def _take(
         self,
         scope: str,
-        operation_id: str,
+        attempt_id: str,
         former: LeaseRecord,
         token: Token,
         os_lock: OsLock | None,
     ) -> Lease | None:
-        record = self._held(former.epoch + 1, operation_id)
+        record = self._held(former.epoch + 1, attempt_id)
         mine = self.swap(scope, record, token)
         if mine is None:
             return None
@@ -454,8 +454,8 @@ class Leases:
             hit(Failpoint.LEASE_AFTER_TAKEOVER)
         return lease
 
-    def _held(self, epoch: int, operation_id: str) -> LeaseRecord:
-        return LeaseRecord(self._owner_id, epoch, 0, self._settings.ttl_ms, "held", operation_id)
+    def _held(self, epoch: int, attempt_id: str) -> LeaseRecord:
+        return LeaseRecord(self._owner_id, epoch, 0, self._settings.ttl_ms, "held", attempt_id)
 
     def _busy(self, scope: str) -> WriterBusy:
         found = self._store.read_versioned(_object_name(scope))

@@ -22,10 +22,10 @@ from omnigraph.commit.change_set import (
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.mutation_rows import Inputs, Matcher, PendingTable, unassigned
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import Intent
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey

@@ -121,7 +121,7 @@ def _migrate(kernel: Kernel) -> None:
         kernel.lance, kernel.store, accepted_tables(kernel.accepted_schema()), kernel.ids
     )
     migration.check()
-    operation_id = kernel.ids.operation_id()
+    operation_id = kernel.ids.attempt_id()
     with ExitStack() as held:
         held.enter_context(kernel.gates.whole_graph())
         held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
@@ -169,7 +169,7 @@ def _promotion_obstacle(kernel: Kernel, state: ManifestState) -> OmnigraphError 
 def _pending_schema_apply(kernel: Kernel) -> str | None:
     """The operation a staged schema belongs to."""
     applies = (one for one in kernel.sidecars.readable() if one.writer_kind == "SchemaApply")
-    return next((apply.operation_id for apply in applies), None)
+    return next((apply.attempt_id for apply in applies), None)
 
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ def _claim(kernel: Kernel) -> Iterator[None]:
     The graph lease tells a running `init` from a dead one: whoever holds the lease may replace a
     claim that was left behind, and the schema objects it covers.
     """
-    operation_id = kernel.ids.operation_id()
+    operation_id = kernel.ids.attempt_id()
     lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
     if lease is None:
         raise InitializationClaimed(

@@ -9,16 +9,16 @@ from typing import Any, get_args
 import orjson
 
 from omnigraph.commit.leases import branch_scope
-from omnigraph.commit.sidecar import (
+from omnigraph.commit.plan import (
     Authority,
+    CommitPlan,
     FirstTouch,
     LeaseClaim,
     NewTable,
     PlannedTransaction,
     SchemaDelta,
-    Sidecar,
-    SidecarTable,
-    WriterKind,
+    SidecarKind,
+    TableEffects,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
@@ -33,27 +33,27 @@ VERSIONS_ONLY = 1
 """The older shape: versions instead of identities and uuids. Read and settled, never written."""
 
 
-def encode_sidecar(sidecar: Sidecar) -> bytes:
+def encode_sidecar(plan: CommitPlan) -> bytes:
     """The content of the object that holds a sidecar."""
-    lineage = sidecar.lineage
+    lineage = plan.lineage
     return orjson.dumps(
         {
             "schema_version": SIDECAR_VERSION,
-            "operation_id": sidecar.operation_id,
-            "writer_kind": sidecar.writer_kind,
-            "started_at": sidecar.started_at,
-            "actor_id": sidecar.actor_id,
-            "branch": sidecar.branch,
-            "ref_identity": sidecar.ref,
+            "operation_id": plan.attempt_id,
+            "writer_kind": plan.writer_kind,
+            "started_at": plan.started_at,
+            "actor_id": plan.actor_id,
+            "branch": plan.branch,
+            "ref_identity": plan.ref,
             "lease": {
-                "scope": sidecar.lease.scope,
-                "owner_id": sidecar.lease.owner_id,
-                "epoch": sidecar.lease.epoch,
+                "scope": plan.lease.scope,
+                "owner_id": plan.lease.owner_id,
+                "epoch": plan.lease.epoch,
             },
             "authority": {
-                "head_commit_id": sidecar.authority.head_commit_id,
-                "manifest_version": sidecar.authority.manifest_version,
-                "schema_hash": sidecar.authority.schema_hash,
+                "head_commit_id": plan.authority.head_commit_id,
+                "manifest_version": plan.authority.manifest_version,
+                "schema_hash": plan.authority.schema_hash,
             },
             "lineage": {
                 "commit_id": lineage.commit_id,
@@ -65,15 +65,15 @@ def encode_sidecar(sidecar: Sidecar) -> bytes:
                 "operation_id": lineage.operation_id,
                 "receipt": lineage.receipt,
             },
-            "rollback_commit_id": sidecar.rollback_commit_id,
-            "tables": [_table_json(table) for table in sidecar.tables],
-            **_delta_json(sidecar.schema),
+            "rollback_commit_id": plan.rollback_commit_id,
+            "tables": [_table_json(table) for table in plan.tables],
+            **_delta_json(plan.schema),
         },
         option=orjson.OPT_INDENT_2,
     )
 
 
-def _table_json(table: SidecarTable) -> dict[str, Any]:
+def _table_json(table: TableEffects) -> dict[str, Any]:
     touch = table.first_touch
     return {
         **_identity_json(table.identity),
@@ -128,7 +128,7 @@ def _named_table_json(table: NewTable | Registration) -> dict[str, Any]:
     }
 
 
-def read_sidecar(name: str, content: bytes) -> Sidecar:
+def read_sidecar(name: str, content: bytes) -> CommitPlan:
     """Decode a sidecar, strictly; raises `UnreadableSidecar` naming the file and the problem."""
     try:
         record = orjson.loads(content)
@@ -142,17 +142,17 @@ def read_sidecar(name: str, content: bytes) -> Sidecar:
             name, f"has schema_version {version!r}; this version reads up to {SIDECAR_VERSION}"
         )
     try:
-        sidecar = _decode(record) if version == SIDECAR_VERSION else _decode_versions(record)
+        plan = _decode(record) if version == SIDECAR_VERSION else _decode_versions(record)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableSidecar(name, f"has the wrong shape ({error!r})") from error
-    if name != sidecar_name(sidecar.operation_id):
-        raise UnreadableSidecar(name, f"belongs to operation {sidecar.operation_id}")
-    return sidecar
+    if name != sidecar_name(plan.attempt_id):
+        raise UnreadableSidecar(name, f"belongs to operation {plan.attempt_id}")
+    return plan
 
 
-def _decode(record: Mapping[str, Any]) -> Sidecar:
-    kind: WriterKind = record["writer_kind"]
-    if kind not in get_args(WriterKind):
+def _decode(record: Mapping[str, Any]) -> CommitPlan:
+    kind: SidecarKind = record["writer_kind"]
+    if kind not in get_args(SidecarKind):
         raise ValueError(f"unknown writer_kind {kind!r}")
     lineage, lease, authority = record["lineage"], record["lease"], record["authority"]
     commit_kind: CommitKind = lineage["kind"]
@@ -170,8 +170,8 @@ def _decode(record: Mapping[str, Any]) -> Sidecar:
         operation_id=lineage["operation_id"],
         receipt=lineage["receipt"],
     )
-    return Sidecar(
-        operation_id=record["operation_id"],
+    return CommitPlan(
+        attempt_id=record["operation_id"],
         writer_kind=kind,
         started_at=record["started_at"],
         actor_id=record["actor_id"],
@@ -213,9 +213,9 @@ def _identity(record: Mapping[str, Any]) -> TableIdentity:
     return TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
 
 
-def _decode_table(record: Mapping[str, Any]) -> SidecarTable:
+def _decode_table(record: Mapping[str, Any]) -> TableEffects:
     touch = record["first_touch"]
-    return SidecarTable(
+    return TableEffects(
         _identity(record),
         record["table_key"],
         record["location"],
@@ -227,12 +227,12 @@ def _decode_table(record: Mapping[str, Any]) -> SidecarTable:
     )
 
 
-def _decode_versions(record: Mapping[str, Any]) -> Sidecar:
+def _decode_versions(record: Mapping[str, Any]) -> CommitPlan:
     """A sidecar of the older shape. What it does not have is derived from its operation id."""
     operation_id: str = record["operation_id"]
     branch: str = record.get("branch") or MAIN
-    kind: WriterKind = record["writer_kind"]
-    if kind not in get_args(WriterKind):
+    kind: SidecarKind = record["writer_kind"]
+    if kind not in get_args(SidecarKind):
         raise ValueError(f"unknown writer_kind {kind!r}")
     commit = CommitRow(
         commit_id=operation_id,
@@ -246,8 +246,8 @@ def _decode_versions(record: Mapping[str, Any]) -> Sidecar:
         schema_hash="",
         created_at=record.get("started_at", 0),
     )
-    return Sidecar(
-        operation_id=operation_id,
+    return CommitPlan(
+        attempt_id=operation_id,
         writer_kind=kind,
         started_at=record.get("started_at", 0),
         actor_id=record.get("actor_id"),
@@ -259,7 +259,7 @@ def _decode_versions(record: Mapping[str, Any]) -> Sidecar:
         lineage=commit,
         rollback_commit_id=_sibling_ulid(operation_id),
         tables=tuple(
-            SidecarTable(
+            TableEffects(
                 TableIdentity(0, 0),
                 table["table_key"],
                 table["table_path"],
@@ -294,12 +294,12 @@ class Sidecars:
         hit(Failpoint.RECOVERY_SIDECAR_LIST)
         return sorted(name for name in self._store.list(RECOVERY) if name.endswith(".json"))
 
-    def write(self, sidecar: Sidecar) -> None:
+    def write(self, plan: CommitPlan) -> None:
         """Phase A: make the intent durable."""
         hit(Failpoint.RECOVERY_SIDECAR_WRITE)
-        self._store.write(sidecar_name(sidecar.operation_id), encode_sidecar(sidecar))
+        self._store.write(sidecar_name(plan.attempt_id), encode_sidecar(plan))
 
-    def read(self, name: str) -> Sidecar | None:
+    def read(self, name: str) -> CommitPlan | None:
         """The sidecar behind a listed name; None if its writer has finished meanwhile."""
         hit(Failpoint.RECOVERY_POST_SIDECAR_LIST_PRE_READ)
         content = self._store.read_if_exists(name)
@@ -310,24 +310,24 @@ class Sidecars:
         hit(Failpoint.RECOVERY_SIDECAR_DELETE)
         self._store.delete(sidecar_name(operation_id))
 
-    def pending(self, names: Iterable[str] | None = None) -> Iterator[Sidecar]:
+    def pending(self, names: Iterable[str] | None = None) -> Iterator[CommitPlan]:
         """Those that are there, or left of those listed; raises `UnreadableSidecar` for one."""
         for name in self.names() if names is None else names:
-            sidecar = self.read(name)
-            if sidecar is not None:
-                yield sidecar
+            plan = self.read(name)
+            if plan is not None:
+                yield plan
 
-    def readable(self, *, without: str | None = None) -> Iterator[Sidecar]:
+    def readable(self, *, without: str | None = None) -> Iterator[CommitPlan]:
         """Those that this product understands, but for the operation ``without``."""
         for name in self.names():
             if without is not None and name == sidecar_name(without):
                 continue
             try:
-                sidecar = self.read(name)
+                plan = self.read(name)
             except UnreadableSidecar:
                 continue
-            if sidecar is not None:
-                yield sidecar
+            if plan is not None:
+                yield plan
 
     def forget(self, operation_id: str) -> None:
         """Phase D of an operation that is visible: it is done whatever happens here.

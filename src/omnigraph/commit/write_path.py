@@ -5,7 +5,7 @@ prepared again, as a whole, while owning the branch, so that it cannot lose a se
 many writers there are. Of the first attempt only data files may be used again, where they still are
 what has to be written.
 
-Mutations of one machine stand in line while they prepare. A load does not: it may take long.
+Mutations of one machine queue while they prepare. A load does not: it may take long.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Generic, TypeVar
 
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import NO_LINE, Lease
+from omnigraph.commit.leases import NO_QUEUE, Lease
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.writer import Intent, WriteAttempt
+from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.settings import positive_number
 from omnigraph.errors import (
@@ -43,7 +44,7 @@ WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
 WRITE_RETRIES = 5
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
-"""Somebody else was first, and nothing of this attempt is left."""
+"""Another writer was first, and nothing of this attempt is left."""
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Written(Generic[T]):
     result: T
     commit: CommitRow | None
     upkeep_failed: bool = False
-    """Whether the upkeep that followed it has to be settled."""
+    """Whether the upkeep that followed it was interrupted."""
 
 
 Prepare = Callable[[Capture, Catalog], Prepared[T]]
@@ -119,20 +120,21 @@ class WritePath:
             captured: list[Capture] = []
             try:
                 if not attempt:
-                    return self._settled(self._beside_others(request, prepare, captured))
+                    return self._recovered(self._beside_others(request, prepare, captured))
                 manifest = self._recoverer.barrier(branch, kind)
-                attempt_id = self._kernel.ids.operation_id()
+                attempt_id = self._kernel.ids.attempt_id()
                 with self._kernel.own_branch(manifest, attempt_id) as lease:
                     written = self._owned(lease, request, prepare, captured)
-                return self._settled(written)
+                return self._recovered(written)
             except MOVED as moved:
-                settled = isinstance(moved, EffectFreeConflict)
-                if attempt == retries or not (settled or self._may_repeat(request, captured)):
+                # Without effects an attempt may be repeated whatever the other writer did.
+                effect_free = isinstance(moved, EffectFreeConflict)
+                if attempt == retries or not (effect_free or self._may_repeat(request, captured)):
                     raise
             except StorageError as error:
-                # Nobody is kept from deleting a branch while a write to it is prepared,
+                # The branch may have been deleted concurrently; this raises `NotFound` then.
                 self._kernel.manifest.branch(branch)
-                # nor from writing to it, and from removing the version this one began with.
+                # Or it moved on, and `cleanup` removed the version this attempt began with.
                 conflict = self._moved_on(captured)
                 if conflict is None:
                     raise
@@ -143,23 +145,23 @@ class WritePath:
     def _beside_others(
         self, request: _Request, prepare: Prepare[T], captured: list[Capture]
     ) -> Written[T]:
-        """Prepare without owning anything: most writes meet nobody."""
+        """Prepare without owning anything: most writes meet no other."""
         with ExitStack() as until_owned:
-            line = NO_LINE
+            queue = NO_QUEUE
             if request.kind == "mutation":
-                line = until_owned.enter_context(self._kernel.leases.in_line(request.branch))
+                queue = until_owned.enter_context(self._kernel.leases.queued(request.branch))
             manifest = self._recoverer.barrier(request.branch, request.kind)
-            if line.is_crowded and not request.may_prepare_again:
-                # Prepared beside others, it would only be refused: somebody is about to publish.
-                attempt_id = self._kernel.ids.operation_id()
-                with self._kernel.own_branch(manifest, attempt_id, line=line) as lease:
+            if queue.is_crowded and not request.may_prepare_again:
+                # Prepared beside others it would be refused: another writer is about to publish.
+                attempt_id = self._kernel.ids.attempt_id()
+                with self._kernel.own_branch(manifest, attempt_id, queue=queue) as lease:
                     return self._owned(lease, request, prepare, captured)
             capture, prepared = self._prepare(manifest, request, prepare, captured)
             if prepared.changes.is_empty:
                 self._acknowledge_nothing(capture, request.expected_head)
                 return Written(prepared.result, None)
             attempt = WriteAttempt(
-                self._kernel, capture, prepared.changes, prepared.intent, line=line
+                self._kernel, capture, prepared.changes, prepared.intent, queue=queue
             )
             attempt.stage()
             with attempt.owned_branch() as lease:
@@ -167,7 +169,7 @@ class WritePath:
                     commit = attempt.commit(lease)
                     return Written(prepared.result, commit, attempt.upkeep_failed)
                 except (ExpectedVersionMismatch, ReadSetChanged):
-                    if not lease.has_life or not self._may_repeat(request, captured):
+                    if not lease.is_valid or not self._may_repeat(request, captured):
                         raise
                     # The branch is ours now: the second attempt does not give it back before.
                     return self._owned(lease, request, prepare, captured, attempt)
@@ -191,13 +193,13 @@ class WritePath:
         commit = attempt.run_owned(lease)
         return Written(prepared.result, commit, attempt.upkeep_failed)
 
-    def _settled(self, written: Written[T]) -> Written[T]:
-        """Undo upkeep that failed half-way, which would keep the next write from being done."""
+    def _recovered(self, written: Written[T]) -> Written[T]:
+        """Recover upkeep that was interrupted: the next write would be refused otherwise."""
         if written.upkeep_failed:
             try:
                 self._recoverer.run("full")
             except Exception:
-                log.warning("what upkeep left behind was not settled", exc_info=True)
+                log.warning("interrupted upkeep was not recovered", exc_info=True)
         return written
 
     def _prepare(

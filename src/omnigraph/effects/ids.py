@@ -63,7 +63,7 @@ class IdMint:
         """The id of a graph commit, minted before its first effect."""
         return self.ulid()
 
-    def operation_id(self) -> str:
+    def attempt_id(self) -> str:
         """The id of one attempt to change a graph: names its sidecar and settles its outcome."""
         return self.ulid()
 

@@ -105,7 +105,7 @@ class _BulkLoad:
         self._sources = sources
         self._request = request
         self._engine: Engine = "local" if session is None else "spark"
-        operation = kernel.ids.operation_id()
+        operation = kernel.ids.attempt_id()
         self._operation = operation
         self._jobs = TaskRunner(session, operation, watch)
         self._accepted = kernel.accepted_schema()

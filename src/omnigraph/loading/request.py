@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.receipts import (
     AlreadyWritten,
     commit_info,
@@ -17,7 +18,6 @@ from omnigraph.commit.receipts import (
     load_receipt,
     refuse_repetition,
 )
-from omnigraph.commit.writer import Intent
 from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.loading.records.problems import MAX_ERRORS, Findings, Grammar
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage

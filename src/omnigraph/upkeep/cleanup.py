@@ -139,7 +139,7 @@ def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
     def branches() -> set[str]:
         return {MAIN, *kernel.manifest.main.refresh().branches} - {SCHEMA_APPLY_LOCK}
 
-    with kernel.own_graph(kernel.ids.operation_id(), branches) as leases:
+    with kernel.own_graph(kernel.ids.attempt_id(), branches) as leases:
         yield leases[GRAPH_SCOPE]
 
 
@@ -367,11 +367,11 @@ def _carried_out(
     for name in plan.retired:
         row = _retired_row(kernel, name, error)
         if error is None:
-            lease.require_life()
+            lease.require_valid()
             remove_retired(kernel.store, name)
         rows.append(row)
     for name in plan.scratch:
-        lease.require_life()
+        lease.require_valid()
         kernel.store.delete_prefix(name)
     rows += _scratch_rows(plan)
     planned = sum(len(ref.remove) for table in plan.tables for ref in table.refs)
@@ -379,7 +379,7 @@ def _carried_out(
     if removed < planned or any(row.error for row in rows):
         # Versions are left that were to go, and with them commits that can still be shown.
         return rows
-    lease.require_life()
+    lease.require_valid()
     return rows + _schema_rows(plan, remove_schemas(kernel.store, plan.schemas))
 
 
@@ -398,11 +398,11 @@ def _clean(kernel: Kernel, lease: Lease, plan: TablePlan) -> CleanedTable:
     row = CleanedTable(plan.type_key, error=plan.error)
     try:
         for orphan in plan.orphans:
-            lease.require_life()
+            lease.require_valid()
             kernel.forks.reclaim(orphan)
             row = replace(row, orphan_refs_removed=(*row.orphan_refs_removed, str(orphan.ref)))
         for ref in plan.refs:
-            lease.require_life()
+            lease.require_valid()
             gone = reclaim(kernel.lance.open(ref.where), ref.remove)
             row = replace(
                 row,

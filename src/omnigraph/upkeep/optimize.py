@@ -13,10 +13,11 @@ from functools import partial
 
 from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import Prepared, WritePath
-from omnigraph.commit.writer import UPKEEP_ACTOR, Intent, WriteAttempt
+from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
 from omnigraph.effects.settings import positive_number
 from omnigraph.model.upkeep import (
     IndexedTable,

@@ -16,10 +16,10 @@ def require_nothing_pending(kernel: Kernel, done: str) -> None:
 
     ``done`` says what is not done until then. Raises `RecoveryRequired`.
     """
-    for sidecar in kernel.sidecars.pending():
+    for plan in kernel.sidecars.pending():
         raise RecoveryRequired(
-            sidecar.operation_id,
-            f"operation {sidecar.operation_id} on {sidecar.branch} is unfinished, and nothing "
+            plan.attempt_id,
+            f"operation {plan.attempt_id} on {plan.branch} is unfinished, and nothing "
             f"is {done} before it is settled",
             RECOVER_ADVICE,
         )
@@ -30,14 +30,12 @@ def pending_operations(kernel: Kernel) -> list[PendingOperation]:
     found = []
     for name in kernel.sidecars.names():
         try:
-            sidecar = kernel.sidecars.read(name)
+            plan = kernel.sidecars.read(name)
         except UnreadableSidecar:
             found.append(PendingOperation(PurePosixPath(name).stem, None, None))
             continue
-        if sidecar is not None:
-            found.append(
-                PendingOperation(sidecar.operation_id, sidecar.writer_kind, sidecar.branch)
-            )
+        if plan is not None:
+            found.append(PendingOperation(plan.attempt_id, plan.writer_kind, plan.branch))
     return found
 
 
@@ -53,7 +51,7 @@ def _release(kernel: Kernel, scope: str) -> None:
     name = scope.removeprefix(branch_scope(""))
     gate = kernel.gates.whole_graph() if scope == GRAPH_SCOPE else kernel.gates.write([name])
     with gate:
-        lease = kernel.leases.try_hold(scope, kernel.ids.operation_id())
+        lease = kernel.leases.try_hold(scope, kernel.ids.attempt_id())
         if lease is None:
             return
         try:

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease
+from omnigraph.commit.plan import Intent, TableEffects
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.examining import RECOVER_ADVICE
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, InternalError
+from omnigraph.model.receipts import CommitKind
 from omnigraph.model.upkeep import (
     Classification,
     RepairAction,
@@ -24,10 +27,9 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
 )
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.datasets import Handle
+from omnigraph.storage.datasets import Handle, StagedTransaction
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, TablePin, publish
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_history import (
     PRESERVING,
@@ -161,7 +163,7 @@ def repair(
     commit: CommitRow | None = None
     if confirm:
         # What is found as the owner of the branch stays true until it is published.
-        with kernel.own_branch(manifest, kernel.ids.operation_id()) as lease:
+        with kernel.own_branch(manifest, kernel.ids.attempt_id()) as lease:
             require_nothing_pending(kernel, "repaired")
             capture = _captured(kernel, accepted, branch)
             plan = plan_repair(kernel, capture)
@@ -193,28 +195,29 @@ def _publish(
     adopted = [table for table in plan.tables if actions[table.type_key] in ("healed", "forced")]
     if not adopted:
         return None
-    branch = capture.branch
-    request = PublishRequest(
-        commit=kernel.next_commit(
-            branch,
-            capture.snapshot.commit_id,
-            # The other kind promises that no content has changed.
-            "repair" if "forced" in actions.values() else "maintenance",
-            capture.schema_hash,
-            UPKEEP_ACTOR,
-        ),
-        epoch=lease.epoch,
-        expected_head=capture.snapshot.commit_id,
-        pins=tuple(_pin(table) for table in adopted),
-        expected_table_versions={table.entry.identity: table.entry.version for table in adopted},
+    # Kind `maintenance` promises that no content has changed.
+    kind: CommitKind = "repair" if "forced" in actions.values() else "maintenance"
+    work = [_Adopted(table) for table in adopted]
+    commit = kernel.plan(
+        capture,
+        lease,
+        Intent("Repair", kind, UPKEEP_ACTOR),
+        tuple(each.effects for each in work),
+        attempt_id=kernel.ids.attempt_id(),
     )
-    lease.require_life()
-    return publish(branch, request)
+    return Executor(kernel, capture.branch, lease).run(commit, work)
 
 
-def _pin(table: TableDrift) -> TablePin:
-    assert table.handle is not None
-    return TablePin.at(table.entry.identity, table.entry.ref, table.handle, table.head)
+class _Adopted:
+    """The newest version of a table, to be published as it is: no transaction is needed."""
+
+    def __init__(self, table: TableDrift) -> None:
+        self.effects = TableEffects.of(table.entry, table.entry.ref, (), restore_uuid="")
+        self.handle = self.landed = table.handle
+
+    def transaction(self, at: int, handle: Handle) -> StagedTransaction:
+        """There is none."""
+        raise InternalError("a repair commits nothing")
 
 
 def _row(table: TableDrift, branch: str, *, confirm: bool, force: bool) -> RepairedTable:

@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease, branch_scope
+from omnigraph.commit.plan import Authority, CommitPlan, Intent, SchemaDelta, TableEffects
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.examining import Examiner, TableClass, describe
 from omnigraph.commit.recovery.settling import (
@@ -31,7 +33,6 @@ from omnigraph.commit.schema.lock import (
     remove_abandoned_lock,
     require_no_schema_apply,
 )
-from omnigraph.commit.sidecar import Authority, LeaseClaim, SchemaDelta, Sidecar, SidecarTable
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     Conflict,
@@ -46,7 +47,7 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN, sidecar_name
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.publisher import PublishRequest, fence, publish
+from omnigraph.storage.publisher import fence
 from omnigraph.storage.snapshot import TableEntry
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
@@ -96,11 +97,11 @@ class Recoverer:
     def _pass(self, branch: str, names: list[str]) -> bool:
         """Settle the sidecars of a branch; whether there were any."""
         found = False
-        for sidecar in self._kernel.sidecars.pending(names):
-            if sidecar.branch != branch:
+        for plan in self._kernel.sidecars.pending(names):
+            if plan.branch != branch:
                 continue
             found = True
-            settlement = self._settle(sidecar_name(sidecar.operation_id), "forward", force=False)
+            settlement = self._settle(sidecar_name(plan.attempt_id), "forward", force=False)
             if settlement is None or settlement.is_settled or settlement.outcome == "live":
                 continue
             raise RecoveryRequired(
@@ -114,12 +115,12 @@ class Recoverer:
     # --- one sidecar ------------------------------------------------------------------------------
 
     def _settle(self, name: str, mode: Mode, force: bool) -> Settlement | None:
-        sidecar = self._kernel.sidecars.read(name)
-        if sidecar is None:
+        plan = self._kernel.sidecars.read(name)
+        if plan is None:
             return None
-        with self._owned(sidecar.branch, sidecar.lease.scope, sidecar.operation_id) as lease:
+        with self._owned(plan.branch, plan.lease.scope, plan.attempt_id) as lease:
             if lease is None:
-                return Settlement(sidecar.operation_id, "live", "its writer is still running")
+                return Settlement(plan.attempt_id, "live", "its writer is still running")
             # Its writer may have finished while we waited for the gates.
             current = self._kernel.sidecars.read(name)
             if current is None:
@@ -131,13 +132,13 @@ class Recoverer:
                     release_lock(self._kernel, lease)
                 return settled
         # What is left concerns main, whose gate and lease may not be waited for under another's.
-        return self._discard(name, sidecar.operation_id)
+        return self._discard(name, plan.attempt_id)
 
     @contextmanager
-    def _owned(self, branch: str, scope: str, operation_id: str) -> Iterator[Lease | None]:
+    def _owned(self, branch: str, scope: str, attempt_id: str) -> Iterator[Lease | None]:
         """Own what a sidecar is about, or get None while a live owner has it."""
         with self._kernel.gates.write([branch]):
-            lease = self._kernel.leases.try_hold(scope, operation_id)
+            lease = self._kernel.leases.try_hold(scope, attempt_id)
             try:
                 yield lease
             finally:
@@ -145,131 +146,127 @@ class Recoverer:
                     lease.release()
 
     def _settle_owned(
-        self, sidecar: Sidecar, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
+        self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
-        if lease.was_taken_over or sidecar.lease.owner_id != lease.owner_id:
+        if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
             # Whoever wrote the sidecar may be slow instead of dead. From here on it cannot publish,
             # and what is read below stays true.
             fence(branch, lease.epoch)
         state = branch.refresh()
-        schema = self._settling.schema(sidecar)
-        landed = state.commits.get(sidecar.lineage.commit_id)
+        schema = self._settling.schema(plan)
+        landed = state.commits.get(plan.lineage.commit_id)
         if landed is not None:
             if schema is not None:
                 schema.complete()
             forward = tuple(
-                outcome_of(t, t.expected_version, t.post_commit_pin) for t in sidecar.tables
+                outcome_of(t, t.expected_version, t.post_commit_pin) for t in plan.tables
             )
             return self._settling.finish(
-                sidecar, "RolledForward", landed.commit_id, "finished", forward
+                plan, "RolledForward", landed.commit_id, "finished", forward
             )
-        rolled_back = state.commits.get(sidecar.rollback_commit_id)
+        rolled_back = state.commits.get(plan.rollback_commit_id)
         if rolled_back is not None:
             if schema is not None:
                 schema.undo()
-            return self._settling.finish(sidecar, "RolledBack", rolled_back.commit_id, "finished")
-        if sidecar.versions_only:
-            sidecar = self._with_identities(sidecar, branch)
-        findings = self._examiner.findings(sidecar, state)
-        case = Case(sidecar, branch, state, findings, lease)
+            return self._settling.finish(plan, "RolledBack", rolled_back.commit_id, "finished")
+        if plan.versions_only:
+            plan = self._with_identities(plan, branch)
+        tables = self._examiner.examine(plan, state)
+        case = Case(plan, branch, state, tables, lease)
         try:
             return self._decide(case, mode, force)
         except LOST as lost:
-            return Settlement(sidecar.operation_id, "deferred", lost.message)
+            return Settlement(plan.attempt_id, "deferred", lost.message)
 
-    def _branch_of(self, sidecar: Sidecar) -> ManifestBranch | None:
+    def _branch_of(self, plan: CommitPlan) -> ManifestBranch | None:
         """The branch of a sidecar; None when the registry proves it is gone or another one."""
-        if sidecar.ref is None:
+        if plan.ref is None:
             return self._kernel.manifest.main
         try:
-            branch = self._kernel.manifest.branch(sidecar.branch)
+            branch = self._kernel.manifest.branch(plan.branch)
         except NotFound:
             return None
-        return branch if branch.where.ref == sidecar.ref else None
+        return branch if branch.where.ref == plan.ref else None
 
-    def _with_identities(self, sidecar: Sidecar, branch: ManifestBranch) -> Sidecar:
+    def _with_identities(self, plan: CommitPlan, branch: ManifestBranch) -> CommitPlan:
         """A sidecar of the older shape, with the identities its tables have now."""
         registered = {row.location: row for row in branch.state.tables.values()}
         tables = []
-        for table in sidecar.tables:
+        for table in plan.tables:
             row = registered.get(table.location)
             if row is None or row.table_key != table.table_key:
                 raise UnreadableSidecar(
-                    sidecar_name(sidecar.operation_id),
+                    sidecar_name(plan.attempt_id),
                     f"names {table.table_key} at {table.location}, which is not registered there",
                 )
             tables.append(replace(table, identity=row.identity))
         head = branch.state.head_snapshot()
-        commit = self._settling.commit(sidecar.lineage.commit_id, branch, sidecar.operation_id)
+        commit = self._settling.commit(plan.lineage.commit_id, branch, plan.attempt_id)
         # It records no authority; the fence and the publish see to it that nothing moved since.
         authority = Authority.of(head, commit.schema_hash)
-        return replace(sidecar, tables=tuple(tables), lineage=commit, authority=authority)
+        return replace(plan, tables=tuple(tables), lineage=commit, authority=authority)
 
-    def _discard(self, name: str, operation_id: str) -> Settlement | None:
+    def _discard(self, name: str, attempt_id: str) -> Settlement | None:
         """Its branch is gone, and with it everything the operation could have changed."""
         main = self._kernel.manifest.main
         try:
             with (
                 self._kernel.gates.write([MAIN]),
-                self._kernel.leases.hold(branch_scope(MAIN), operation_id) as lease,
+                self._kernel.leases.hold(branch_scope(MAIN), attempt_id) as lease,
             ):
-                sidecar = self._kernel.sidecars.read(name)
-                if sidecar is None:
+                plan = self._kernel.sidecars.read(name)
+                if plan is None:
                     return None
                 hit(Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND)
                 self._kernel.fence_if_taken_over(main, lease)
                 main.refresh()
-                request = PublishRequest(
-                    commit=self._settling.commit(sidecar.rollback_commit_id, main, operation_id),
-                    epoch=lease.epoch,
-                    expected_head=main.state.head.commit_id,
-                )
-                commit_id = publish(main, request).commit_id
+                commit = self._settling.commit(plan.rollback_commit_id, main, attempt_id)
+                discarding = plan.compensation(commit)
+                commit_id = Executor(self._kernel, main, lease).publish(discarding, ()).commit_id
                 return self._settling.finish(
-                    sidecar, "OrphanedBranchDiscarded", commit_id, "discarded"
+                    plan, "OrphanedBranchDiscarded", commit_id, "discarded"
                 )
         except (*LOST, WriterBusy) as lost:
-            return Settlement(operation_id, "deferred", lost.message)
+            return Settlement(attempt_id, "deferred", lost.message)
 
     # --- decision ---------------------------------------------------------------------------------
 
     def _decide(self, case: Case, mode: Mode, force: bool) -> Settlement:
-        sidecar, findings = case.sidecar, case.findings
-        kinds = {finding.kind for finding in findings}
+        plan, tables = case.plan, case.tables
+        kinds = {table.kind for table in tables}
         if TableClass.INVARIANT_VIOLATION in kinds:
             raise StorageError(
-                f"operation {sidecar.operation_id}: {describe(findings)}",
+                f"operation {plan.attempt_id}: {describe(tables)}",
                 hint="versions that were published are missing; restore the tables from a copy",
             )
         if TableClass.FOREIGN_EFFECT in kinds and not (force and mode == "full"):
             return Settlement(
-                sidecar.operation_id,
+                plan.attempt_id,
                 "blocked",
-                f"{describe(findings)}; "
-                "`omnigraph recover --force --confirm` rolls back through it",
+                f"{describe(tables)}; `omnigraph recover --force --confirm` rolls back through it",
             )
-        if sidecar.schema is not None:
-            return self._decide_schema(case, sidecar.schema, kinds, mode)
-        has_forks = any(finding.is_idle_fork for finding in findings)
+        if plan.schema is not None:
+            return self._decide_schema(case, plan.schema, kinds, mode)
+        has_forks = any(table.is_idle_fork for table in tables)
         if kinds <= {TableClass.NO_MOVEMENT} and not has_forks:
-            return self._settling.finish(sidecar, "RolledBack", None, "rolled_back")
+            return self._settling.finish(plan, "RolledBack", None, "rolled_back")
         done = {TableClass.ALREADY_PUBLISHED, TableClass.NO_MOVEMENT}
         if TableClass.ALREADY_PUBLISHED in kinds and kinds <= done:
-            return self._settling.finish(sidecar, "RolledForward", None, "finished")
+            return self._settling.finish(plan, "RolledForward", None, "finished")
         if kinds == {TableClass.ROLLED_PAST_EXPECTED} and self._authority_holds(case):
             return self._settling.roll_forward(case)
         if mode == "forward":
-            return Settlement(sidecar.operation_id, "deferred", describe(findings))
+            return Settlement(plan.attempt_id, "deferred", describe(tables))
         return self._settling.roll_back(case)
 
     def _decide_schema(
         self, case: Case, delta: SchemaDelta, kinds: set[TableClass], mode: Mode
     ) -> Settlement:
         """A change of schema is published only if its new tables and its contract are there."""
-        sidecar, schema = case.sidecar, SchemaRecovery(self._kernel, delta)
+        plan, schema = case.plan, SchemaRecovery(self._kernel, delta)
         if schema.foreign:
             return Settlement(
-                sidecar.operation_id,
+                plan.attempt_id,
                 "blocked",
                 f"somebody else has made a table for {', '.join(schema.foreign)}; move it away",
             )
@@ -277,13 +274,13 @@ class Recoverer:
         if is_whole and self._authority_holds(case):
             return self._settling.roll_forward(case)
         if mode == "forward":
-            reason = describe(case.findings) or "only part of it was done"
-            return Settlement(sidecar.operation_id, "deferred", reason)
+            reason = describe(case.tables) or "only part of it was done"
+            return Settlement(plan.attempt_id, "deferred", reason)
         return self._settling.roll_back(case)
 
     def _authority_holds(self, case: Case) -> bool:
         """Whether the graph is still the one the operation was prepared on."""
-        authority = case.sidecar.authority
+        authority = case.plan.authority
         return (
             case.state.head.commit_id == authority.head_commit_id
             and self._kernel.accepted_schema().schema_hash == authority.schema_hash
@@ -293,8 +290,8 @@ class Recoverer:
         """Remove a staged contract that no operation answers for."""
         if not staged_objects(self._kernel.store):
             return
-        operation_id = self._kernel.ids.operation_id()
-        with self._owned(MAIN, branch_scope(MAIN), operation_id) as lease:
+        attempt_id = self._kernel.ids.attempt_id()
+        with self._owned(MAIN, branch_scope(MAIN), attempt_id) as lease:
             if lease is None:
                 return
             self._kernel.fence_if_taken_over(self._kernel.manifest.main, lease)
@@ -305,9 +302,9 @@ class Recoverer:
 
     def _undo_late_effects(self, branch: ManifestBranch, late: LateEffects) -> Settlement | None:
         """Restore the tables that commits of undone operations ran ahead on, as one operation."""
-        operation_id = self._kernel.ids.operation_id()
+        attempt_id = self._kernel.ids.attempt_id()
         scope = branch_scope(branch.branch)
-        with self._owned(branch.branch, scope, operation_id) as lease:
+        with self._owned(branch.branch, scope, attempt_id) as lease:
             if lease is None:
                 return None
             try:
@@ -320,37 +317,16 @@ class Recoverer:
             tables = late.tables(branch)
             if not tables or self._has_pending(branch):
                 return None
-            sidecar = self._own_sidecar(operation_id, branch, lease, tables)
-            self._kernel.sidecars.write(sidecar)
-            return self._settle_owned(sidecar, branch, lease, "full", force=False)
+            capture = self._kernel.capture(branch, self._kernel.accepted_schema().schema_hash)
+            intent = Intent("Recovery", "recovery", RECOVERY_ACTOR)
+            # It plans no transactions: all that can become of it is to be rolled back.
+            plan = self._kernel.plan(capture, lease, intent, tables, attempt_id=attempt_id)
+            self._kernel.sidecars.write(plan)
+            return self._settle_owned(plan, branch, lease, "full", force=False)
 
     def _has_pending(self, branch: ManifestBranch) -> bool:
         """Whether an unsettled operation on the branch has a say in its tables."""
         return any(found.ref == branch.where.ref for found in self._kernel.sidecars.pending())
-
-    def _own_sidecar(
-        self,
-        operation_id: str,
-        branch: ManifestBranch,
-        lease: Lease,
-        tables: tuple[SidecarTable, ...],
-    ) -> Sidecar:
-        """The record of a recovery that acts on its own account. It can only be rolled back."""
-        head = branch.state.head_snapshot()
-        commit = self._settling.commit(self._kernel.ids.commit_id(), branch, operation_id)
-        return Sidecar(
-            operation_id=operation_id,
-            writer_kind="Recovery",
-            started_at=self._kernel.clock.wall_us(),
-            actor_id=RECOVERY_ACTOR,
-            branch=branch.branch,
-            ref=branch.where.ref,
-            lease=LeaseClaim.of(lease),
-            authority=Authority.of(head, commit.schema_hash),
-            lineage=commit,
-            rollback_commit_id=self._kernel.ids.commit_id(),
-            tables=tables,
-        )
 
 
 class LateEffects:
@@ -380,11 +356,11 @@ class LateEffects:
                 continue
         return found
 
-    def tables(self, branch: ManifestBranch) -> tuple[SidecarTable, ...]:
+    def tables(self, branch: ManifestBranch) -> tuple[TableEffects, ...]:
         """The tables of a branch whose head ran ahead of the pin through retired commits only."""
         ref = branch.where.ref
         return tuple(
-            SidecarTable.claiming(entry, ref, (), self._kernel.ids.ulid())
+            TableEffects.of(entry, ref, (), self._kernel.ids.ulid())
             for entry in branch.state.head_snapshot().tables.values()
             if (entry.location, ref) in self._places and self._ran_ahead(entry, ref)
         )

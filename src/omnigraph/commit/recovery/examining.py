@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from omnigraph.commit.kernel import ForkState, Kernel
+from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.commit.sidecar import Sidecar, SidecarTable, WriterKind
 from omnigraph.errors import OmnigraphError, UncoveredDrift
 from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
 from omnigraph.storage.snapshot import ManifestState, TableEntry
@@ -27,7 +27,7 @@ class TableClass(Enum):
 
 
 def class_of(
-    table: SidecarTable, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
+    table: TableEffects, pin: int, head: int, chain: list[str | None], strangers: set[str | None]
 ) -> TableClass:
     """The class of a table from where it stands and which transactions brought it there.
 
@@ -49,7 +49,7 @@ def class_of(
 
 
 def class_by_versions(
-    table: SidecarTable, writer_kind: WriterKind, pin: int, head: int, last_uuid: str | None
+    table: TableEffects, writer_kind: WriterKind, pin: int, head: int, last_uuid: str | None
 ) -> TableClass:
     """The class of a table of a sidecar without identities, from versions alone.
 
@@ -71,10 +71,10 @@ def class_by_versions(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A table of a sidecar as it stands now."""
+class ExaminedTable:
+    """A table of an interrupted plan as it stands now."""
 
-    table: SidecarTable
+    effects: TableEffects
     kind: TableClass
     pin: int
     head: int
@@ -87,24 +87,24 @@ class Finding:
     @property
     def is_idle_fork(self) -> bool:
         """Whether there is a fork, or a part of one, that was never committed to."""
-        untouched = self.fork == "made" and self.head == self.table.expected_version
+        untouched = self.fork == "made" and self.head == self.effects.expected_version
         return untouched or self.fork == "half_made"
 
 
 class Examiner:
-    """Looks at the tables of sidecars; changes nothing."""
+    """Looks at the tables of interrupted plans; changes nothing."""
 
     def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
         self._kernel = kernel
         self._audit = audit
 
-    def findings(self, sidecar: Sidecar, state: ManifestState) -> list[Finding]:
-        """Every table of a sidecar, on a branch in this state."""
-        if sidecar.versions_only:
-            return [self._by_versions(table, sidecar, state) for table in sidecar.tables]
-        return [self._by_transactions(table, state) for table in sidecar.tables]
+    def examine(self, plan: CommitPlan, state: ManifestState) -> list[ExaminedTable]:
+        """Every table of a plan, on a branch in this state."""
+        if plan.versions_only:
+            return [self._by_versions(table, plan, state) for table in plan.tables]
+        return [self._by_transactions(table, state) for table in plan.tables]
 
-    def _by_transactions(self, table: SidecarTable, state: ManifestState) -> Finding:
+    def _by_transactions(self, table: TableEffects, state: ManifestState) -> ExaminedTable:
         published = state.pins.get(table.identity)
         pin = published.version if published is not None else 0
         where = self._where(table)
@@ -112,7 +112,7 @@ class Examiner:
         if table.first_touch is not None and (published is None or published.ref != table.ref):
             fork = self._kernel.forks.state(where)
             if fork != "made":
-                return Finding(table, TableClass.NO_MOVEMENT, pin, pin, None, fork)
+                return ExaminedTable(table, TableClass.NO_MOVEMENT, pin, pin, None, fork)
         handle = self._kernel.lance.open(where)
         head = latest_version(handle)
         chain = transactions_since(handle, table.expected_version)
@@ -125,24 +125,26 @@ class Examiner:
         if kind is TableClass.FOREIGN_EFFECT:
             first = table.expected_version + 1
             foreign = tuple(first + at for at, uuid in enumerate(chain) if uuid in strangers)
-        return Finding(table, kind, pin, head, handle, fork, foreign)
+        return ExaminedTable(table, kind, pin, head, handle, fork, foreign)
 
-    def _by_versions(self, table: SidecarTable, sidecar: Sidecar, state: ManifestState) -> Finding:
+    def _by_versions(
+        self, table: TableEffects, plan: CommitPlan, state: ManifestState
+    ) -> ExaminedTable:
         published = state.pins.get(table.identity)
         pin = published.version if published is not None else 0
         handle = self._kernel.lance.open(self._where(table))
         head = latest_version(handle)
         last = transactions_since(handle, head - 1)[-1]
-        kind = class_by_versions(table, sidecar.writer_kind, pin, head, last)
-        return Finding(table, kind, pin, head, handle)
+        kind = class_by_versions(table, plan.writer_kind, pin, head, last)
+        return ExaminedTable(table, kind, pin, head, handle)
 
-    def _where(self, table: SidecarTable) -> DatasetRef:
+    def _where(self, table: TableEffects) -> DatasetRef:
         return DatasetRef(self._kernel.table_uri(table.location), table.ref)
 
 
-def describe(findings: list[Finding]) -> str:
-    """The findings in words."""
-    return "; ".join(f"{f.table.table_key}: {f.kind.value}" for f in findings)
+def describe(tables: list[ExaminedTable]) -> str:
+    """Each table and what happened to it, for messages."""
+    return "; ".join(f"{t.effects.table_key}: {t.kind.value}" for t in tables)
 
 
 RECOVER_ADVICE = "reopen the graph read-write, or run `omnigraph recover`"
@@ -167,9 +169,8 @@ def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -
 def _is_pending(kernel: Kernel, branch: str, entry: TableEntry) -> bool:
     """Whether a sidecar of this very branch explains it; those of other branches do not."""
     return any(
-        sidecar.branch == branch
-        and any(table.identity == entry.identity for table in sidecar.tables)
-        for sidecar in kernel.sidecars.pending()
+        plan.branch == branch and any(table.identity == entry.identity for table in plan.tables)
+        for plan in kernel.sidecars.pending()
     )
 
 

@@ -9,19 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease
+from omnigraph.commit.plan import (
+    FIRST_VERSION,
+    CommitPlan,
+    NewTable,
+    PlannedTransaction,
+    SchemaDelta,
+    TableEffects,
+)
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow, RetiredTable, TableOutcome
-from omnigraph.commit.recovery.examining import Finding, TableClass
+from omnigraph.commit.recovery.examining import ExaminedTable, TableClass
 from omnigraph.commit.schema.contract import discard_staged, promote_contract, staged_contract
-from omnigraph.commit.sidecar import NewTable, SchemaDelta, Sidecar, SidecarTable
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import DatasetRef, transaction_uuid
+from omnigraph.storage.datasets import DatasetRef, Handle, StagedTransaction, transaction_uuid
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, Registration, TablePin, publish
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.tables import stage_restore
 
@@ -32,10 +39,10 @@ RECOVERY_ACTOR = "omnigraph:recovery"
 class Case:
     """One sidecar under examination: what it says, what is there, and the right to act."""
 
-    sidecar: Sidecar
+    plan: CommitPlan
     branch: ManifestBranch
     state: ManifestState
-    findings: list[Finding]
+    tables: list[ExaminedTable]
     lease: Lease
 
 
@@ -62,108 +69,80 @@ class Settling:
         self._kernel = kernel
         self._audit = audit
 
-    def schema(self, sidecar: Sidecar) -> SchemaRecovery | None:
+    def schema(self, plan: CommitPlan) -> SchemaRecovery | None:
         """What only a change of schema has left; None for any other operation."""
-        return None if sidecar.schema is None else SchemaRecovery(self._kernel, sidecar.schema)
+        return None if plan.schema is None else SchemaRecovery(self._kernel, plan.schema)
 
     def roll_forward(self, case: Case) -> Settlement:
         """Publish what the operation would have published; all of it has been committed."""
-        sidecar, findings = case.sidecar, case.findings
-        delta = sidecar.schema
+        plan, tables = case.plan, case.tables
         hit(Failpoint.RECOVERY_BEFORE_ROLL_FORWARD_PUBLISH)
-        request = PublishRequest(
-            commit=replace(
-                sidecar.lineage,
-                recovered_by=RECOVERY_ACTOR,
-                recovery_operation_id=sidecar.operation_id,
-            ),
-            epoch=case.lease.epoch,
-            expected_head=sidecar.authority.head_commit_id,
-            pins=tuple(_pin(f, f.head) for f in findings),
-            expected_table_versions={f.table.identity: f.table.expected_version for f in findings},
+        recovered = replace(
+            plan.lineage, recovered_by=RECOVERY_ACTOR, recovery_operation_id=plan.attempt_id
         )
-        if delta is not None:
-            request = replace(
-                request,
-                pins=(*new_pins(delta), *request.pins),
-                registrations=registrations(delta),
-                tombstones=delta.tombstones,
-            )
-        commit = publish(case.branch, request)
-        schema = self.schema(sidecar)
+        executor = Executor(self._kernel, case.branch, case.lease)
+        commit = executor.publish(
+            replace(plan, lineage=recovered),
+            [_Landed(t.effects, t.handle, t.handle) for t in tables],
+        )
+        schema = self.schema(plan)
         if schema is not None:
             schema.complete()
-        outcomes = tuple(outcome_of(f.table, f.table.expected_version, f.head) for f in findings)
-        return self.finish(sidecar, "RolledForward", commit.commit_id, "rolled_forward", outcomes)
+        outcomes = tuple(outcome_of(t.effects, t.effects.expected_version, t.head) for t in tables)
+        return self.finish(plan, "RolledForward", commit.commit_id, "rolled_forward", outcomes)
 
     def roll_back(self, case: Case) -> Settlement:
         """Restore every table that moved, publish that, and remove what else was made."""
-        sidecar, state, findings = case.sidecar, case.state, case.findings
-        ahead = [f for f in findings if f.handle is not None and f.head > f.pin]
-        restored = [self._restore(finding, case.lease) for finding in ahead]
+        plan, executor = case.plan, Executor(self._kernel, case.branch, case.lease)
+        ahead = [t for t in case.tables if t.handle is not None and t.head > t.pin]
+        restores = [_Landed.restoring(table) for table in ahead]
+        for restore in restores:
+            if restore.landed is None:
+                executor.commit_table(plan, restore)
         # Before the publish: once that is visible, recovery only finishes and looks no further.
-        self._remove_idle_forks(sidecar, findings)
-        schema = self.schema(sidecar)
+        self._remove_idle_forks(plan, case.tables)
+        schema = self.schema(plan)
         if schema is not None:
             schema.undo()
         hit(Failpoint.RECOVERY_POST_TABLE_RESTORE_PRE_PUBLISH)
         commit_id: str | None = None
-        if restored:
-            request = PublishRequest(
-                commit=self.commit(sidecar.rollback_commit_id, case.branch, sidecar.operation_id),
-                epoch=case.lease.epoch,
-                expected_head=state.head.commit_id,
-                pins=tuple(_pin(f, version) for f, version in restored),
-                expected_table_versions={f.table.identity: f.pin for f, _ in restored},
-            )
-            commit_id = publish(case.branch, request).commit_id
+        if restores:
+            commit = self.commit(plan.rollback_commit_id, case.branch, plan.attempt_id)
+            undoing = plan.compensation(commit, tuple(restore.effects for restore in restores))
+            commit_id = executor.publish(undoing, restores).commit_id
             hit(Failpoint.RECOVERY_POST_ROLLBACK_PUBLISH_PRE_AUDIT)
         outcomes = tuple(
-            replace(outcome_of(f.table, f.head, f.pin), foreign_versions=f.foreign_versions)
-            for f, _ in restored
+            replace(outcome_of(t.effects, t.head, t.pin), foreign_versions=t.foreign_versions)
+            for t in ahead
         )
-        return self.finish(sidecar, "RolledBack", commit_id, "rolled_back", outcomes)
+        return self.finish(plan, "RolledBack", commit_id, "rolled_back", outcomes)
 
-    def _restore(self, finding: Finding, lease: Lease) -> tuple[Finding, int]:
-        """Bring a table back to its pin, once; the version that shows it."""
-        assert finding.handle is not None
-        if finding.kind is TableClass.COMPENSATION_PENDING:
-            return finding, finding.head
-        lease.require_life()
-        transaction = stage_restore(finding.handle, finding.pin, finding.table.restore_uuid)
-        landed = self._kernel.lance.commit(finding.handle, transaction)
-        return finding, landed.version
-
-    def _remove_idle_forks(self, sidecar: Sidecar, findings: list[Finding]) -> None:
+    def _remove_idle_forks(self, plan: CommitPlan, tables: list[ExaminedTable]) -> None:
         """Forks this operation made and never committed to, unless another sidecar claims them."""
-        idle = [finding.table for finding in findings if finding.is_idle_fork]
+        idle = [table.effects for table in tables if table.is_idle_fork]
         if not idle:
             return
         claimed = {
             (table.location, table.ref)
-            for other in self._kernel.sidecars.readable(without=sidecar.operation_id)
+            for other in self._kernel.sidecars.readable(without=plan.attempt_id)
             for table in other.tables
         }
-        for table in idle:
-            if (table.location, table.ref) not in claimed:
-                where = DatasetRef(self._kernel.table_uri(table.location), table.ref)
+        for effects in idle:
+            if (effects.location, effects.ref) not in claimed:
+                where = DatasetRef(self._kernel.table_uri(effects.location), effects.ref)
                 self._kernel.forks.remove(where)
 
-    def commit(self, commit_id: str, branch: ManifestBranch, operation_id: str) -> CommitRow:
+    def commit(self, commit_id: str, branch: ManifestBranch, attempt_id: str) -> CommitRow:
         """A commit of recovery itself on top of a branch."""
+        schema_hash = self._kernel.accepted_schema().schema_hash
         commit = self._kernel.next_commit(
-            branch,
-            branch.state.head.commit_id,
-            "recovery",
-            self._kernel.accepted_schema().schema_hash,
-            RECOVERY_ACTOR,
-            commit_id=commit_id,
+            branch, "recovery", schema_hash, RECOVERY_ACTOR, commit_id
         )
-        return replace(commit, recovery_operation_id=operation_id)
+        return replace(commit, recovery_operation_id=attempt_id)
 
     def finish(
         self,
-        sidecar: Sidecar,
+        plan: CommitPlan,
         recovery_kind: Literal["RolledForward", "RolledBack", "OrphanedBranchDiscarded"],
         commit_id: str | None,
         outcome: Literal["finished", "rolled_forward", "rolled_back", "discarded"],
@@ -176,26 +155,49 @@ class Settling:
         undone = recovery_kind != "RolledForward"
         self._audit.record(
             RecoveryRow(
-                operation_id=sidecar.operation_id,
+                operation_id=plan.attempt_id,
                 graph_commit_id=commit_id,
                 recovery_kind=recovery_kind,
-                recovery_for_actor=sidecar.actor_id,
-                sidecar_writer_kind=sidecar.writer_kind,
+                recovery_for_actor=plan.actor_id,
+                sidecar_writer_kind=plan.writer_kind,
                 tables=tables,
-                retired=tuple(_retired(table) for table in sidecar.tables) if undone else (),
+                retired=tuple(_retired(table) for table in plan.tables) if undone else (),
                 created_at=self._kernel.clock.wall_us(),
             )
         )
-        self._kernel.sidecars.delete(sidecar.operation_id)
-        return Settlement(sidecar.operation_id, outcome)
+        self._kernel.sidecars.delete(plan.attempt_id)
+        return Settlement(plan.attempt_id, outcome)
 
 
-def _pin(finding: Finding, version: int) -> TablePin:
-    assert finding.handle is not None
-    return TablePin.at(finding.table.identity, finding.table.ref, finding.handle, version)
+@dataclass(slots=True)
+class _Landed:
+    """The work behind an examined table: none, as it stands where it should, or its restore."""
+
+    effects: TableEffects
+    handle: Handle | None
+    landed: Handle | None
+
+    @classmethod
+    def restoring(cls, table: ExaminedTable) -> _Landed:
+        """Back to the pin, once: by one transaction, unless that is there already."""
+        is_done = table.kind is TableClass.COMPENSATION_PENDING
+        restore = PlannedTransaction(table.effects.restore_uuid, table.head)
+        effects = replace(
+            table.effects,
+            expected_version=table.pin,
+            transactions=() if is_done else (restore,),
+            first_touch=None,
+        )
+        return cls(effects, table.handle, table.handle if is_done else None)
+
+    def transaction(self, at: int, handle: Handle) -> StagedTransaction:
+        """The restore."""
+        return stage_restore(
+            handle, self.effects.expected_version, self.effects.transactions[at].uuid
+        )
 
 
-def outcome_of(table: SidecarTable, from_version: int, to_version: int) -> TableOutcome:
+def outcome_of(table: TableEffects, from_version: int, to_version: int) -> TableOutcome:
     """What the audit says of a table that went from one version to another."""
     return TableOutcome(
         table_key=table.table_key,
@@ -206,13 +208,10 @@ def outcome_of(table: SidecarTable, from_version: int, to_version: int) -> Table
     )
 
 
-def _retired(table: SidecarTable) -> RetiredTable:
+def _retired(table: TableEffects) -> RetiredTable:
     uuids = (*(tx.uuid for tx in table.transactions), table.restore_uuid)
     return RetiredTable(table.location, table.ref, uuids)
 
-
-FIRST_VERSION = 1
-"""The version of a freshly created dataset."""
 
 TableState = Literal["absent", "made", "foreign"]
 
@@ -256,14 +255,3 @@ class SchemaRecovery:
         except NotFound:
             return "absent"
         return "made" if transaction_uuid(handle, FIRST_VERSION) == table.uuid else "foreign"
-
-
-def new_pins(delta: SchemaDelta) -> tuple[TablePin, ...]:
-    """The first versions of the tables it creates."""
-    return tuple(TablePin(new.identity, FIRST_VERSION, None, 0) for new in delta.registrations)
-
-
-def registrations(delta: SchemaDelta) -> tuple[Registration, ...]:
-    """The tables it creates, and those that get another alias."""
-    made = (Registration(new.identity, new.table_key, new.location) for new in delta.registrations)
-    return (*made, *delta.renames)

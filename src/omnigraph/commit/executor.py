@@ -1,0 +1,284 @@
+"""Runs a `CommitPlan`: sidecar, effects, one publish, sidecar gone. Every commit goes through here.
+
+Before the sidecar nothing durable has happened and the plan can be dropped. After it, recovery
+finishes or undoes the plan as a whole, whatever goes wrong here. After the publish the commit is
+visible; before it, nothing of it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.leases import Lease
+from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
+from omnigraph.commit.schema.contract import (
+    discard_staged,
+    keep_past,
+    promote_contract,
+    stage_contract,
+)
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import (
+    EffectFreeConflict,
+    OmnigraphError,
+    ReadSetChanged,
+    RecoveryRequired,
+    StorageError,
+)
+from omnigraph.schema.contract import AcceptedSchema, SchemaContract
+from omnigraph.storage.datasets import (
+    CommitLost,
+    DatasetRef,
+    Handle,
+    StagedTransaction,
+    name_after,
+)
+from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.publisher import TablePin, publish
+
+
+class TableWork(Protocol):
+    """What stands behind the effects on one table: the open dataset and its transactions."""
+
+    @property
+    def effects(self) -> TableEffects:
+        """The part of the plan it carries out."""
+        ...
+
+    handle: Handle | None
+    """The table before; None until it is forked."""
+    landed: Handle | None
+    """The table after its last transaction that was committed."""
+
+    def transaction(self, at: int, handle: Handle) -> StagedTransaction:
+        """The planned transaction number ``at``, staged before or now, on ``handle``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaWork:
+    """What stands behind a change of schema."""
+
+    replaced: AcceptedSchema
+    contract: SchemaContract
+    created: tuple[pa.Schema, ...]
+    """Of the new tables, in the order of their registrations."""
+
+
+class _Failpoints(NamedTuple):
+    """What one kind of operation passes in the executor."""
+
+    after_sidecar: Failpoint
+    after_table: Failpoint
+    after_tables: Failpoint | None
+
+
+_MUTATION = _Failpoints(
+    Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
+    Failpoint.MUTATION_POST_TABLE_COMMIT,
+    Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER,
+)
+_FAILPOINTS: dict[WriterKind, _Failpoints] = {
+    "Mutation": _MUTATION,
+    "Load": _MUTATION,
+    "SchemaApply": _Failpoints(
+        Failpoint.SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT,
+        Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT,
+        None,
+    ),
+    "BranchMerge": _Failpoints(
+        Failpoint.BRANCH_MERGE_POST_SIDECAR_PRE_FORK,
+        Failpoint.BRANCH_MERGE_BETWEEN_CHUNKS,
+        Failpoint.BRANCH_MERGE_POST_PHASE_B_PRE_MANIFEST_COMMIT,
+    ),
+    "EnsureIndices": _Failpoints(
+        Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
+        Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT,
+        Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT,
+    ),
+    "Optimize": _Failpoints(
+        Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
+        Failpoint.MUTATION_POST_TABLE_COMMIT,
+        Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT,
+    ),
+}
+
+
+class Executor:
+    """Runs plans on a branch, for the owner of its lease."""
+
+    def __init__(self, kernel: Kernel, branch: ManifestBranch, lease: Lease) -> None:
+        self._kernel = kernel
+        self._branch = branch
+        self._lease = lease
+        self._has_started = False
+        """Whether an effect of the plan may be there."""
+
+    def run(
+        self, plan: CommitPlan, tables: Sequence[TableWork], schema: SchemaWork | None = None
+    ) -> CommitRow:
+        """Carry out a plan and publish it once; its commit.
+
+        Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
+        `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
+        """
+        if not plan.has_effects:
+            return self._publish_checked(plan, tables)
+        self._lease.require_valid()
+        self._kernel.sidecars.write(plan)
+        try:
+            commit = self._effects(plan, tables, schema)
+        except CommitLost as lost:
+            raise self._after_rejection(plan, tables, lost) from lost
+        except (OmnigraphError, OSError, ValueError) as error:
+            commit = self._after_failure(plan, error)
+        if schema is None:
+            self._require_branch()
+        else:
+            self._promote(plan)
+        self._kernel.sidecars.forget(plan.attempt_id)
+        return commit
+
+    def commit_table(self, plan: CommitPlan, table: TableWork) -> None:
+        """Fork the table if it has to be, and commit its transactions, one after the other."""
+        self._lease.require_valid()
+        fork = table.effects.first_touch
+        self._has_started = True
+        if fork is not None:
+            table.handle = self._kernel.forks.make(
+                self._where(table.effects), fork.from_ref, fork.from_version
+            )
+        assert table.handle is not None
+        landed = table.handle
+        for at in range(len(table.effects.transactions)):
+            staged = table.transaction(at, landed)
+            if not at and fork is not None:
+                hit(Failpoint.MUTATION_POST_FORK_PRE_COMMIT)
+            elif at:
+                self._lease.require_valid()
+            name_after(staged, plan.attempt_id)
+            landed = table.landed = self._kernel.lance.commit(landed, staged)
+
+    def publish(self, plan: CommitPlan, tables: Sequence[TableWork]) -> CommitRow:
+        """The compare-and-swap that makes the plan visible, with its tables where they stand."""
+        pins = [
+            TablePin.at(work.effects.identity, work.effects.ref, work.landed, work.landed.version)
+            for work in tables
+            if work.landed is not None
+        ]
+        return publish(self._branch, plan.request(pins, self._lease.epoch))
+
+    def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableWork]) -> CommitRow:
+        self._lease.require_valid()
+        return self.publish(plan, tables)
+
+    def _effects(
+        self, plan: CommitPlan, tables: Sequence[TableWork], schema: SchemaWork | None
+    ) -> CommitRow:
+        passed = _FAILPOINTS[plan.writer_kind]
+        hit(passed.after_sidecar)
+        if schema is not None:
+            self._stage_contract(schema)
+            self._create_tables(plan, schema)
+        for table in tables:
+            self.commit_table(plan, table)
+            hit(passed.after_table)
+        if passed.after_tables is not None:
+            hit(passed.after_tables)
+        return self._publish_checked(plan, tables)
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    def _after_rejection(
+        self, plan: CommitPlan, tables: Sequence[TableWork], lost: CommitLost
+    ) -> OmnigraphError:
+        """A first commit that was rejected left nothing behind: remove the sidecar as well."""
+        moved = any(table.landed is not None for table in tables)
+        forked = any(table.effects.first_touch is not None for table in tables)
+        if moved or forked or plan.schema is not None:
+            return interrupted(plan, lost)
+        self._kernel.sidecars.delete(plan.attempt_id)
+        if not lost.details.get("conflict", True):
+            # No other writer was first: the store refused, and would again.
+            return StorageError(lost.message, hint=lost.hint)
+        return EffectFreeConflict(lost.message, hint="repeat the write")
+
+    def _after_failure(self, plan: CommitPlan, error: Exception) -> CommitRow:
+        """The reply to the publish may have been lost: the fixed commit id shows if it landed."""
+        try:
+            landed = self._branch.refresh().commits.get(plan.lineage.commit_id)
+        except (OmnigraphError, OSError, ValueError):
+            known = isinstance(error, RecoveryRequired)
+            raise error if known else interrupted(plan, error) from error
+        if landed is not None:
+            return landed
+        if isinstance(error, RecoveryRequired):
+            raise error
+        if plan.schema is not None and not self._has_started:
+            try:
+                discard_staged(self._kernel.store)
+                self._kernel.sidecars.delete(plan.attempt_id)
+            except (OmnigraphError, OSError):
+                raise interrupted(plan, error) from error
+            raise error
+        raise interrupted(plan, error) from error
+
+    def _require_branch(self) -> None:
+        """A publish that outlived its lease counts only if its branch still exists.
+
+        The process that took the branch over may have deleted it, and with it the head row whose
+        fence would have refused the publish. What was published there is not reachable.
+        """
+        branch = self._branch
+        if branch.where.ref is None or self._lease.is_valid:
+            return
+        current = self._kernel.manifest.registration(branch.branch).ref
+        if current != branch.where.ref:
+            raise ReadSetChanged("graph_branch", branch.where.ref, current)
+
+    # --- a change of schema -----------------------------------------------------------------------
+
+    def _stage_contract(self, schema: SchemaWork) -> None:
+        hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
+        keep_past(self._kernel.store, schema.replaced)
+        stage_contract(self._kernel.store, schema.contract)
+        hit(Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE)
+
+    def _create_tables(self, plan: CommitPlan, schema: SchemaWork) -> None:
+        assert plan.schema is not None
+        for new, columns in zip(plan.schema.registrations, schema.created, strict=True):
+            self._lease.require_valid()
+            self._has_started = True
+            where = DatasetRef(self._kernel.table_uri(new.location))
+            self._kernel.lance.create(where, columns, None, new.uuid)
+            hit(Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT)
+
+    def _promote(self, plan: CommitPlan) -> None:
+        """The change is visible; what is left is to put its contract in place."""
+        assert plan.schema is not None
+        try:
+            hit(Failpoint.SCHEMA_APPLY_AFTER_MANIFEST_COMMIT)
+            promote_contract(self._kernel.store, plan.schema.target_hash)
+        except (OmnigraphError, OSError) as error:
+            raise interrupted(plan, error) from error
+
+    def _where(self, effects: TableEffects) -> DatasetRef:
+        return DatasetRef(self._kernel.table_uri(effects.location), effects.ref)
+
+
+def interrupted(plan: CommitPlan, error: Exception) -> RecoveryRequired:
+    """The error for a plan that stopped between its sidecar and its publish."""
+    known = error if isinstance(error, OmnigraphError) else OmnigraphError(str(error))
+    first = f"{known.hint}; " if known.hint else ""
+    what = "write" if plan.schema is None else "schema apply"
+    return RecoveryRequired(
+        plan.attempt_id,
+        f"the {what} was interrupted after its first effect: {known.message}",
+        f"{first}the next write, or `omnigraph recover`, finishes or undoes it",
+    )

@@ -20,7 +20,7 @@ from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import engine
 from omnigraph.pipeline.spark import class_archive, session
 from omnigraph.server import admission, auth
-from omnigraph.storage import manifest_upkeep
+from omnigraph.storage import publisher
 from omnigraph.upkeep import automatic, optimize
 
 INTRODUCTION = """\
@@ -187,9 +187,9 @@ SECTIONS = (
                 code(writer.COMPACT_EVERY),
             ),
             Setting(
-                manifest_upkeep.COMPACT_EVERY_VARIABLE,
+                publisher.COMPACT_EVERY_VARIABLE,
                 "commits after which the manifest is compacted",
-                code(manifest_upkeep.COMPACT_EVERY),
+                code(publisher.COMPACT_EVERY),
             ),
         ),
     ),

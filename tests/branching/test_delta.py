@@ -21,7 +21,7 @@ from omnigraph.branching.delta import DELETE, INSERT, UPDATE, TableDelta, table_
 from omnigraph.branching.diff import GraphDiff, ListedChanges
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.model.changes import EntityChange
 from tests.branching.histories import (
     Content,

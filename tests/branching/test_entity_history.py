@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.errors import InputError, NotFound
 from omnigraph.storage.layout import past_schema_name
 from tests.branching.histories import city, delete, edge, load, person, seeded, step

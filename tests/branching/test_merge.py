@@ -13,7 +13,7 @@ from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.errors import (
     InputError,
     MergeConflicts,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation
-from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import spell
 from omnigraph.schema.catalog import EdgeType, NodeType
 from tests.commit.conftest import MemoryView, catalog_of, change_of, rows_of, type_of
 from tests.support.budgets import MANY

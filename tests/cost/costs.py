@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph.effects.io_counters import IoEvent, IoReport, measure
+from omnigraph.effects.requests import IoEvent, IoReport, measure
 from omnigraph.graph import Graph
 from omnigraph.storage.layout import MANIFEST, RECOVERY_AUDIT, SCHEMA_OBJECTS
 

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from omnigraph.effects.durability import configured_durability, files_below
-from omnigraph.effects.io_counters import IoEvent, measure
-from omnigraph.effects.keys import HIDDEN_PREFIX
+from omnigraph.effects.requests import IoEvent, measure
+from omnigraph.effects.uri import HIDDEN_PREFIX
 from omnigraph.graph import Graph, init
 
 SCHEMA = """

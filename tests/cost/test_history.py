@@ -9,8 +9,7 @@ import pytest
 from omnigraph.graph import Graph, init
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.manifest_upkeep import maintain_manifest
-from omnigraph.storage.publisher import PublishRequest, publish
+from omnigraph.storage.publisher import PublishRequest, maintain_manifest, publish
 from tests.cost.costs import SCHEMA, Cost, cost_of, insert
 
 FEW = 50

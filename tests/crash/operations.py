@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Leases, LeaseSettings
+from omnigraph.effects.clock import MINT
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.effects.ids import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, Conflict, HistoricalVersionReclaimed, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph

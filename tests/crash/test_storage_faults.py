@@ -18,10 +18,10 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.effects.local_folder import Folder
+from omnigraph.effects.local_objects import Folder
 from omnigraph.errors import DamagedFile, OmnigraphError, RecoveryRequired, StorageError
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage.damage import version_file
+from omnigraph.storage.local_files import version_file
 
 SCHEMA = """
 node Person { name: String @key  text: String? }

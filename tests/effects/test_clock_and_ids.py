@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ulid import ULID
 
-from omnigraph.effects.clock import SYSTEM_CLOCK
-from omnigraph.effects.ids import MINT, IdMint
+from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, IdMint
 from omnigraph.model.ids import is_ulid
 from tests.effects.fake_clock import FakeClock
 
@@ -62,7 +61,7 @@ def test_a_forked_child_mints_other_ids_than_its_parent():
     script = """
         import os, time
         time.time_ns = lambda: 1_700_000_000_000_000_000  # all in one millisecond
-        from omnigraph.effects.ids import MINT
+        from omnigraph.effects.clock import MINT
         MINT.ulid()
         child = os.fork()
         if child:

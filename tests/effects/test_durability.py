@@ -14,7 +14,7 @@ from omnigraph.effects.durability import (
     flush_tree,
 )
 from omnigraph.effects.failures import StorageFailure
-from omnigraph.effects.io_counters import Meter, measure
+from omnigraph.effects.requests import Meter, measure
 from omnigraph.errors import InputError
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph.effects import local_folder
+from omnigraph.effects import local_objects
 from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.io_counters import measure
-from omnigraph.effects.local_folder import Folder
+from omnigraph.effects.local_objects import Folder
 from omnigraph.effects.objects import ObjectStore, Token, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
+from omnigraph.effects.requests import measure
 from omnigraph.effects.uri import Root
 
 
@@ -305,7 +305,7 @@ def test_probe_refuses_a_file_system_without_directory_locks(
     def unsupported(descriptor: int, timeout_ms: int | None) -> bool:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(local_folder, "lock_descriptor", unsupported)
+    monkeypatch.setattr(local_objects, "lock_descriptor", unsupported)
     with pytest.raises(StorageFailure, match="EBADF"):
         store.probe_atomic_create()
     assert names_below(tmp_path) == []
@@ -327,7 +327,7 @@ def test_every_change_waits_for_a_running_swap(
     store: ObjectStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Between comparison and rename nobody may replace, remove or move the object."""
-    monkeypatch.setattr(local_folder, "LOCK_WAIT_MS", 30)
+    monkeypatch.setattr(local_objects, "LOCK_WAIT_MS", 30)
     store.write("a/x", b"1")
     store.write("b/y", b"1")
     _, token = store.read_versioned("a/x") or (b"", Token(""))
@@ -354,7 +354,7 @@ def test_kill_9_inside_a_swap_frees_the_directory(store: ObjectStore, folder: Pa
         import os, signal, sys
         from pathlib import Path
         from omnigraph.effects.durability import Durability
-        from omnigraph.effects.local_folder import Folder
+        from omnigraph.effects.local_objects import Folder
         with Folder(Path(sys.argv[1]), Durability.PROCESS) as folder, folder.locked():
             os.kill(os.getpid(), signal.SIGKILL)
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.io_counters import measure
 from omnigraph.effects.objects import ObjectStore, Token, open_store
+from omnigraph.effects.requests import measure
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError
 from tests.effects import contenders

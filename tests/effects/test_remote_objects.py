@@ -12,9 +12,9 @@ from obstore.store import MemoryStore
 
 from omnigraph.effects import remote_objects
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.io_counters import measure
 from omnigraph.effects.objects import ObjectStore, Token, open_store
 from omnigraph.effects.remote_objects import RemoteObjects
+from omnigraph.effects.requests import measure
 from omnigraph.effects.uri import Root
 from tests.effects.scripted_s3 import DROP, OK, SECRETS, Reply, ScriptedS3
 

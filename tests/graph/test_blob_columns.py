@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 import omnigraph as og
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.errors import LimitExceeded, MergeConflicts, NotFound
 from omnigraph.graph.blobs import Blob
 

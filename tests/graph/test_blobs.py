@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.errors import BlobRangeError, HistoricalVersionReclaimed, InputError, NotFound
 from omnigraph.graph.blobs import Blob
 from omnigraph.model.blobs import CHUNK_BYTES_MAX

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.embedding.client import mock_vector
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Execution, StepReport

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.arrow import BLOB_STORAGE, arrow_type
 from omnigraph.model.columns import column_from_json, column_from_values
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.temporal import (
     DAYS_MAX,
     DAYS_MIN,
@@ -28,7 +27,7 @@ from omnigraph.model.temporal import (
     format_datetime,
 )
 from omnigraph.model.types import INTEGER_BOUNDS, VECTOR_DIMENSION_MAX, Scalar, ValueType
-from omnigraph.model.values import ARROW_NAMES, BlobUri, property_value
+from omnigraph.model.values import ARROW_NAMES, BlobUri, property_value, round_to_f32
 
 
 def convert(values: list[object], type: ValueType, *, strict: bool = True) -> pa.Array:

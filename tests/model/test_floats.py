@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.model.floats import round_to_f32
+from omnigraph.model.values import round_to_f32
 
 
 @given(st.floats(allow_nan=False))

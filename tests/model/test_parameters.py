@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InputError, ParameterError
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.parameters import bind_parameters, parameter_value
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import BlobUri, round_to_f32
 
 
 def bind(value: object, type: ValueType | Scalar) -> object:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.columns import column_from_values
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.result_json import (
     SAFE_INTEGER_MAX,
     SHORT,
@@ -33,6 +32,7 @@ from omnigraph.model.temporal import (
     format_datetime,
 )
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+from omnigraph.model.values import round_to_f32
 
 
 def json_of(values: list[Any], type: pa.DataType, **options: bool) -> list[Any]:

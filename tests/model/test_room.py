@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-LIGHT = ["changes", "floats", "ids", "json_object", "merging", "parameters", "receipts"]
-LIGHT += ["signatures", "spelling", "temporal", "types", "upkeep", "values", "versions"]
+LIGHT = ["changes", "ids", "json_object", "merging", "parameters", "receipts"]
+LIGHT += ["signatures", "temporal", "text_table", "types", "upkeep", "values"]
 HEAVY = ["arrow", "columns", "result_json"]
 
 

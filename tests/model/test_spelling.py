@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.columns import column_from_values, entity_id_column, spell_column
-from omnigraph.model.floats import round_to_f32
-from omnigraph.model.spelling import entity_id, spell
 from omnigraph.model.temporal import (
     DAYS_MAX,
     DAYS_MIN,
@@ -28,6 +26,7 @@ from omnigraph.model.temporal import (
     datetime_from_ms,
 )
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+from omnigraph.model.values import entity_id, round_to_f32, spell
 
 F32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 F64 = st.floats(allow_nan=False, allow_infinity=False)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 from omnigraph.model.values import (
     ARROW_NAMES,
@@ -19,6 +18,7 @@ from omnigraph.model.values import (
     BlobUri,
     assigned_value,
     property_value,
+    round_to_f32,
 )
 
 F32_MAX = 3.4028234663852886e38

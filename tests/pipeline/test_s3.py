@@ -17,7 +17,7 @@ import pytest
 from obstore.store import S3Store
 
 import omnigraph
-from omnigraph.effects.s3_environment import s3_options
+from omnigraph.effects.environment import s3_options
 from omnigraph.errors import NotFound
 from tests.commit.loading import lines, node
 from tests.effects import s3_server

@@ -239,7 +239,7 @@ class TestFormats:
 
 
 def reading(**options: Any) -> Reading:
-    from omnigraph.effects.ids import MINT
+    from omnigraph.effects.clock import MINT
     from omnigraph.loading.records.ids import Minting
     from omnigraph.schema.compile import compile_schema
     from omnigraph.schema.contract import build_contract

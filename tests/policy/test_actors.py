@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 
 
 @pytest.mark.parametrize("actor", ["act-ana", "Omnigraph:x", "x:omnigraph:", "é 😀", " padded "])

@@ -6,9 +6,8 @@ import datetime as dt
 
 import pytest
 
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import BlobUri, round_to_f32
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.query.library import catalog, mutation, refusal

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import round_to_f32
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from tests.query.library import matching, query, refusal

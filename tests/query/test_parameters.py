@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import InputError, NotFound, ParameterError, QueryTypeError
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.parameters import bind_parameters
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import BlobUri, round_to_f32
 from omnigraph.query.compile import QueryCompiler, compile_query
 from tests.query.library import catalog, query, read, refusal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import CatalogError, SchemaParseError
-from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
+from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.schema.admission import find_problems
 from omnigraph.schema.parser import parse_schema
 from tests.schema.library import check_rejected, compiled, failure, underlined

@@ -8,8 +8,7 @@ from typing import get_args
 
 import pytest
 
-from omnigraph.model.types import SCALAR_NAMES
-from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
+from omnigraph.model.types import SCALAR_NAMES, VIRTUAL_COLUMNS
 from omnigraph.schema.contract import IR_OBJECT, SOURCE_OBJECT, STATE_OBJECT
 from omnigraph.schema.effective import EDGE_STRUCTURAL_COLUMNS
 from omnigraph.schema.steps import CODES, Family, Step

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import lance
 import pyarrow as pa
 
-from omnigraph.effects.ids import MINT
+from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.schema.compile import compile_schema

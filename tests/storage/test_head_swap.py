@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.storage import manifest as manifest_module
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import VersionRow, decode_rows, head_object_id

@@ -12,7 +12,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage import manifest_upkeep
+from omnigraph.storage import publisher
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.reader import SnapshotReader
@@ -142,8 +142,8 @@ def test_c_sto_014_a_reclaimed_version_is_told_as_such_and_the_rest_stays_readab
 @pytest.fixture
 def eager_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compact the manifest on nearly every publish, and keep next to nothing of its past."""
-    monkeypatch.setenv(manifest_upkeep.COMPACT_EVERY_VARIABLE, "2")
-    monkeypatch.setattr(manifest_upkeep, "VERSIONS_KEPT", 1)
+    monkeypatch.setenv(publisher.COMPACT_EVERY_VARIABLE, "2")
+    monkeypatch.setattr(publisher, "VERSIONS_KEPT", 1)
 
 
 def manifest_versions(graph: Graph, branch: str = "main") -> list[int]:

@@ -21,8 +21,7 @@ from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.local_folder import Folder
-from omnigraph.effects.local_objects import LocalObjects
+from omnigraph.effects.local_objects import Folder, LocalObjects
 from omnigraph.effects.uri import Root
 from omnigraph.errors import (
     NotFound,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset
 
-from omnigraph.storage.positions import addresses_at, take_rows
+from omnigraph.storage.fragments import addresses_at, take_rows
 
 ROWS = 60_000
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), lance.blob_field("photo")])

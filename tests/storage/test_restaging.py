@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation, Transaction
 
-from omnigraph.storage import restaging, tables
+from omnigraph.storage import tables
 from omnigraph.storage.datasets import commit_strict
-from omnigraph.storage.restaging import holds_any, restage_new_rows
+from omnigraph.storage.tables import holds_any, restage_new_rows
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("n", pa.int32())])
 
@@ -73,7 +73,7 @@ def test_an_id_that_came_meanwhile_is_found(table: LanceDataset) -> None:
 
 
 def test_so_is_one_among_many_rows(table: LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restaging, "SCANNED_ROWS_MAX", 0)
+    monkeypatch.setattr(tables, "SCANNED_ROWS_MAX", 0)
     staged = staged_upsert(table, "c", "d")
     newer = append(table, "x", "d")
     assert restage_new_rows(staged, table, newer, ids("c", "d"), "again") is None
@@ -84,7 +84,7 @@ def test_so_is_one_among_many_rows(table: LanceDataset, monkeypatch: pytest.Monk
 def test_whether_a_table_has_an_id_is_found_by_reading_or_by_looking_up(
     table: LanceDataset, monkeypatch: pytest.MonkeyPatch, scanned: int
 ) -> None:
-    monkeypatch.setattr(restaging, "SCANNED_ROWS_MAX", scanned)
+    monkeypatch.setattr(tables, "SCANNED_ROWS_MAX", scanned)
     assert holds_any(table, ids("x", "b"))
     assert not holds_any(table, ids("x", "y"))
     assert not holds_any(delete(table, "b"), ids("b"))

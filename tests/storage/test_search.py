@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from lance.query import MatchQuery
 
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.errors import StorageError
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.search import (

@@ -14,7 +14,7 @@ from omnigraph.commit.opening import initialize
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
-from omnigraph.effects.ids import MINT
+from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import compile_schema

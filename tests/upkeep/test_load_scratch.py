@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.effects.clock import SYSTEM_CLOCK
-from omnigraph.effects.ids import MINT, ulid_at
+from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, ulid_at
 from omnigraph.model.upkeep import CleanedTable
 from omnigraph.storage.layout import LOAD_SCRATCH, load_scratch_name
 from omnigraph.upkeep.retention import ABANDONED_DAYS

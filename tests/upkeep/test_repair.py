@@ -14,7 +14,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import InputError, RecoveryRequired, UncoveredDrift
 from omnigraph.graph import open_graph
 from omnigraph.model.upkeep import RepairedTable, RepairReceipt
-from omnigraph.storage.table_history import operations_since
+from omnigraph.storage.versions import operations_since
 from omnigraph.upkeep import repair as repair_module
 from omnigraph.upkeep.repair import plan_repair
 from tests.storage.footprint import contents

@@ -14,7 +14,7 @@ from omnigraph.effects.failpoints import armed
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import open_graph
 from omnigraph.model.upkeep import GraphStats, TableStats
-from omnigraph.storage import table_sizes
+from omnigraph.storage import versions
 from omnigraph.storage.indexes import indexes_of
 from tests.crash import processes
 from tests.crash.operations import seeded
@@ -159,7 +159,7 @@ def test_many_fragments_that_are_as_large_as_they_should_be_need_nothing(
     found = table(graph.stats())
     assert found.fragments == found.small_fragments > 16
     assert "fragments" in [finding.code for finding in graph.stats().findings]
-    monkeypatch.setattr(table_sizes, "TARGET_ROWS_PER_FRAGMENT", 1)
+    monkeypatch.setattr(versions, "TARGET_ROWS_PER_FRAGMENT", 1)
     assert table(graph.stats()).small_fragments == 0
     assert "fragments" not in [finding.code for finding in graph.stats().findings]
 

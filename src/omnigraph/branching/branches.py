@@ -23,7 +23,7 @@ from omnigraph.model.ids import (
 )
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.manifest_rows import BranchRow
-from omnigraph.storage.registry import fork_manifest, register_branch, unregister_branch
+from omnigraph.storage.publisher import fork_manifest, register_branch, unregister_branch
 
 log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersionReclaimed
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.changes import ChangeBlock, ChangeFilter, CommitCause, EntityChange
@@ -52,9 +53,7 @@ def compare(
         for type in _types(older, newer)
         if wanted.wants(type) and (delta := _delta(sides[0].rows(type), sides[1].rows(type), spill))
     ]
-    with before.kernel.at_once() as side_by_side:
-        started = [side_by_side.start(delta) for delta in work]
-    found = (delta() for delta in started)
+    found = concurrently(*work, threads=before.kernel.is_remote)
     return GraphDiff(
         sides[0].own.snapshot,
         sides[1].own.snapshot,

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import Mask, RowsAt, TableRows, same_rows
 from omnigraph.model.arrow import ID
-from omnigraph.storage.positions import Positions
+from omnigraph.storage.fragments import Positions
 from omnigraph.storage.row_places import (
     ALWAYS,
     NOWHERE,

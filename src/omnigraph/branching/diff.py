@@ -26,8 +26,8 @@ from omnigraph.model.changes import (
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.storage.fragments import Positions
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.positions import Positions
 from omnigraph.storage.snapshot import Snapshot
 from omnigraph.syntax.suggest import did_you_mean
 

@@ -27,7 +27,7 @@ from omnigraph.errors import (
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
 from omnigraph.model.ids import EntityKind
-from omnigraph.model.virtual_columns import LAST_UPDATED_AT
+from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
 from omnigraph.storage.snapshot import ManifestState

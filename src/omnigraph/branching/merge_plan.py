@@ -20,6 +20,7 @@ from omnigraph.branching.three_way import ConflictRules, Contested, TypeMerge, m
 from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.validation import validate
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
@@ -62,21 +63,18 @@ def merge_types(
     """
     _require_one_schema(sides, catalog)
     spill = Spill()
-    with kernel.at_once() as side:
-        merges = [
-            side.start(
-                partial(
-                    merge_type,
-                    TableRows(sides.base, type),
-                    TableRows(sides.source, type),
-                    TableRows(sides.target.reader, type),
-                    rules,
-                    spill,
-                )
-            )
-            for type in ordered_types(catalog)
-        ]
-    found = [merge() for merge in merges]
+    merges = [
+        partial(
+            merge_type,
+            TableRows(sides.base, type),
+            TableRows(sides.source, type),
+            TableRows(sides.target.reader, type),
+            rules,
+            spill,
+        )
+        for type in ordered_types(catalog)
+    ]
+    found = concurrently(*merges, threads=kernel.is_remote)
     conflicts: list[MergeConflict] = [
         conflict for merge in found for conflict in _row_conflicts(merge, sides)
     ]

@@ -24,8 +24,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
-from omnigraph.storage.past_reader import PastReader
-from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot, TableEntry
 
 SCHEMAS_KNOWN_MAX = 32

@@ -21,7 +21,7 @@ from omnigraph.model.result_json import rows_to_python
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.storage.datasets import Handle
-from omnigraph.storage.positions import Positions
+from omnigraph.storage.fragments import Positions
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.snapshot import TableEntry
 

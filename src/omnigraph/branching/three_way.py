@@ -40,7 +40,7 @@ from omnigraph.errors import InputError, InternalError, NotFound
 from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog, table_schema
-from omnigraph.storage.positions import Positions
+from omnigraph.storage.fragments import Positions
 from omnigraph.syntax.suggest import did_you_mean
 
 POLICIES: tuple[str, ...] = get_args(ConflictPolicy)

@@ -44,7 +44,7 @@ from omnigraph.cli.interrupts import INTERRUPTS
 from omnigraph.cli.library_log import library_warnings
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.errors import InputError
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 from omnigraph.syntax.suggest import did_you_mean
 
 COMMANDS = (

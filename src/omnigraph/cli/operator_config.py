@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, NotFound
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 from omnigraph.syntax.suggest import did_you_mean
 
 HOME_VARIABLE = "OMNIGRAPH_HOME"

@@ -8,7 +8,7 @@ from omnigraph import __version__
 from omnigraph.cli.help import Capability, Command
 from omnigraph.cli.options import JsonFlag
 from omnigraph.cli.output import output_of
-from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 
 EXAMPLES = """
 omnigraph version

@@ -9,9 +9,9 @@ from typing import Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from omnigraph.errors import InputError, LimitExceeded
-from omnigraph.storage.positions import Positions
+from omnigraph.storage.fragments import Positions
 from omnigraph.storage.table_upkeep import UpkeepStep
-from omnigraph.storage.written_upserts import Deletions
+from omnigraph.storage.written import Deletions
 
 
 class GraphView(Protocol):

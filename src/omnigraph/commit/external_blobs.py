@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
-from omnigraph.effects.external_objects import ExternalObjects, require_directories
 from omnigraph.effects.failures import StorageFailure
+from omnigraph.effects.objects import ExternalObjects, require_directories
 from omnigraph.errors import ExternalBlobUnavailable, LimitExceeded, ValueConversionError
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.external_uris import ExternalBases, ExternalPlace, without_credentials

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,13 +27,11 @@ from omnigraph.commit.plan import (
 )
 from omnigraph.commit.schema.contract import accepted_tables, read_contract
 from omnigraph.commit.sidecars import Sidecars
-from omnigraph.effects.clock import SYSTEM_CLOCK, Clock
+from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
 from omnigraph.effects.durability import configured_durability
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.ids import MINT, IdMint
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
-from omnigraph.effects.side_by_side import SideBySide, side_by_side
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
@@ -229,6 +227,8 @@ class Kernel:
     gates: Gates
     clock: Clock
     ids: IdMint
+    is_remote: bool
+    """Requests to the root have latency: independent ones are sent concurrently."""
 
     @classmethod
     def of(
@@ -265,6 +265,7 @@ class Kernel:
             gates_of(root.uri),
             SYSTEM_CLOCK,
             MINT,
+            not root.is_local,
         )
 
     def accepted_schema(self, published: str | None = None) -> AcceptedSchema:
@@ -414,15 +415,6 @@ class Kernel:
                 if lease.was_taken_over:
                     fence(self.manifest.branch(name), lease.epoch)
             yield {lease.scope: lease for lease in (whole, *owned.values())}
-
-    def at_once(self, work_max: int | None = None) -> AbstractContextManager[SideBySide]:
-        """A block of requests to this root that do not depend on each other.
-
-        Where they are work, ``work_max`` of them run at once, also on a local disk.
-        """
-        if work_max is not None:
-            return side_by_side(threads=True, work_max=work_max)
-        return side_by_side(threads=not self.root.is_local)
 
     @property
     def forks(self) -> Forks:

@@ -19,11 +19,11 @@ from typing import Any, Literal
 import orjson
 
 from omnigraph.effects.clock import SYSTEM_CLOCK
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.os_lock import OsLock, is_locked
-from omnigraph.effects.settings import positive_number
-from omnigraph.effects.side_by_side import side_by_side
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 from omnigraph.model.upkeep import LeaseHolder
 from omnigraph.storage.layout import LEASES
@@ -207,6 +207,7 @@ class Leases:
         os_lock_for: Callable[[str], OsLock] | None,
     ) -> None:
         self._store = store
+        self._is_remote = not store.root.is_local
         self._owner_id = owner_id
         self._settings = settings
         self._os_lock_for = os_lock_for
@@ -251,10 +252,7 @@ class Leases:
             lease = self._acquire(branch_scope(branch), attempt_id, left_ms, queue, catch_up)
             assert lease is not None
             try:
-                with side_by_side(threads=not self._store.root.is_local) as side:
-                    graph_owner = side.start(self._graph_owner)
-                    side.here(beside)
-                other = graph_owner()
+                _, other = concurrently(beside, self._graph_owner, threads=self._is_remote)
             except BaseException:
                 lease.release()
                 raise

@@ -31,9 +31,8 @@ from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
-from omnigraph.model.spelling import entity_id, spell
 from omnigraph.model.temporal import datetime_from_ms
-from omnigraph.model.values import Value
+from omnigraph.model.values import Value, entity_id, spell
 from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType

@@ -22,9 +22,8 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import BLOB_STORAGE, DST, ID, SRC, arrow_type
 from omnigraph.model.columns import column_from_values, spell_column
-from omnigraph.model.spelling import entity_id
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import BlobUri, Value, assigned_value, property_value
+from omnigraph.model.values import BlobUri, Value, assigned_value, entity_id, property_value
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, holds, scalar_operand
 from omnigraph.query.kernels import equal_members

@@ -59,9 +59,8 @@ from omnigraph.storage.manifest_rows import (
     encode_rows,
 )
 from omnigraph.storage.migrations import Migration
-from omnigraph.storage.moved_root import recorded_roots, require_unmoved
 from omnigraph.storage.snapshot import ManifestState
-from omnigraph.storage.stamp import is_current
+from omnigraph.storage.stamp import is_current, recorded_roots, require_unmoved
 
 PROMOTION_LOOKS = 20
 PROMOTION_PAUSE_SECONDS = 0.02

@@ -15,18 +15,19 @@ from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import WriterQueue
 from omnigraph.commit.plan import TableEffects
+from omnigraph.effects.requests import concurrently
 from omnigraph.storage import blobs, tables
 from omnigraph.storage.datasets import Handle, StagedTransaction
-from omnigraph.storage.restaging import holds_any, restage_new_rows
 from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import stage_ahead
+from omnigraph.storage.tables import holds_any, restage_new_rows
 from omnigraph.storage.written import (
+    delete_written,
     stage_written_append,
     stage_written_replace,
     stage_written_upsert,
 )
-from omnigraph.storage.written_upserts import delete_written
 
 
 @dataclass(slots=True)
@@ -95,10 +96,11 @@ class Staging:
             if progress is not None:
                 progress(next(finished), len(due))
 
-        with self._kernel.at_once(tables_at_once) as side:
-            staged = [side.start(partial(stage, table)) for table in due]
-        for done in staged:
-            done()
+        concurrently(
+            *(partial(stage, table) for table in due),
+            threads=self._kernel.is_remote or tables_at_once is not None,
+            work_max=tables_at_once,
+        )
 
     def stage(self, table: StagedTable) -> None:
         """Stage one table: what workers or an earlier attempt have written, or anew."""

@@ -23,8 +23,8 @@ from omnigraph.commit.plan import Intent
 from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.settings import positive_number
 from omnigraph.errors import (
     EffectFreeConflict,
     ExpectedVersionMismatch,

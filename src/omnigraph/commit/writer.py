@@ -15,15 +15,14 @@ from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.staging import StagedTable, Staging
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.settings import positive_number
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import EffectFreeConflict, ExpectedVersionMismatch, ReadSetChanged
-from omnigraph.storage.compaction import fragment_count
-from omnigraph.storage.datasets import Handle, latest_version
+from omnigraph.storage.datasets import Handle, fragment_count, latest_version
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.manifest_upkeep import maintain_manifest
-from omnigraph.storage.publisher import require_head
+from omnigraph.storage.publisher import maintain_manifest, require_head
 from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, work_on
 
 log = logging.getLogger(__name__)
@@ -125,15 +124,15 @@ class WriteAttempt:
     def _look(self) -> None:
         """Read, under the lease and at once, all that the decision to go on depends on."""
         kernel = self._kernel
-        with kernel.at_once() as side:
-            pending = side.start(kernel.sidecars.names)
-            heads = [
-                (table, side.start(partial(latest_version, table.handle)))
-                for table in self._tables
-                if table.handle is not None
-            ]
-            branch = side.here(partial(kernel.manifest.refreshed, self._capture.branch.branch))
-        self._seen = _Seen(pending(), branch, [(table, head()) for table, head in heads])
+        opened = [(table, table.handle) for table in self._tables if table.handle is not None]
+        branch, pending, *heads = concurrently(
+            partial(kernel.manifest.refreshed, self._capture.branch.branch),
+            kernel.sidecars.names,
+            *(partial(latest_version, handle) for _, handle in opened),
+            threads=kernel.is_remote,
+        )
+        tables = (table for table, _ in opened)
+        self._seen = _Seen(pending, branch, list(zip(tables, heads, strict=True)))
 
     def _require_unchanged(self) -> None:
         """Step 9: the captured world is still the world, and every table stands at its pin."""

@@ -1,13 +1,22 @@
-"""Time: the wall clock for records, a monotonic clock for waiting, and sleeping."""
+"""Time, and the ids minted from it.
+
+The wall clock is for records, the monotonic clock for waiting. A ULID is 48 bits of milliseconds
+and 80 random bits in Crockford's base 32. Minting is done here rather than by a library because
+ids must keep ascending when the wall clock is set back, and a forked child must never continue its
+parent's sequence (the two would mint the same ids).
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a room may know about time. Tests bring a clock of their own."""
+    """The seam for time: tests pass a clock of their own."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 in UTC; may jump, so it is for records and never for waiting."""
@@ -42,3 +51,69 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
+
+PHYSICAL_REF_PREFIX = "gb-"
+
+
+def encode_ulid(value: int) -> str:
+    """The text of a ULID: its time and its random bits, as one number of 128 bits."""
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
+
+
+def ulid_at(milliseconds: int) -> str:
+    """The first ULID of a moment: those minted before it are smaller."""
+    return encode_ulid(milliseconds << _RANDOM_BITS)
+
+
+class IdMint:
+    """A source of ids; the process shares `MINT`, tests make their own from a clock and entropy."""
+
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self.forget()
+
+    def forget(self) -> None:
+        """Start a new sequence, as a forked child must."""
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def ulid(self) -> str:
+        """A new ULID, greater than every one this mint gave out before."""
+        now = (self._clock.wall_us() // 1_000) << _RANDOM_BITS
+        fresh = now | int.from_bytes(self._entropy(_RANDOM_BITS // 8), "big")
+        with self._lock:
+            # Within one millisecond, and while the clock lags behind an earlier reading, the
+            # sequence counts up from the last id.
+            same_or_earlier = now >> _RANDOM_BITS <= self._last >> _RANDOM_BITS
+            value = self._last + 1 if same_or_earlier else fresh
+            self._last = value
+        return encode_ulid(value)
+
+    def commit_id(self) -> str:
+        """The id of a graph commit, minted before its first effect."""
+        return self.ulid()
+
+    def attempt_id(self) -> str:
+        """The id of one attempt to change a graph: names its sidecar and proves its outcome."""
+        return self.ulid()
+
+    def owner_id(self) -> str:
+        """The id of one lease owner, which is one open handle of one process."""
+        return self.ulid()
+
+    def physical_ref(self) -> str:
+        """A fresh Lance branch name: flat, lower-case and never used again."""
+        return PHYSICAL_REF_PREFIX + self.ulid().lower()
+
+
+MINT = IdMint()
+os.register_at_fork(after_in_child=MINT.forget)

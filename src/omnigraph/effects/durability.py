@@ -1,4 +1,4 @@
-"""How far a write goes before it is acknowledged, and the flushing that takes it there.
+"""What an acknowledged write survives, and the flushing (fsync) that guarantees it.
 
 With ``disk`` (the default) an acknowledged write survives loss of power: the file and every
 directory entry leading to it are flushed. With ``process`` nothing is flushed: a write survives a
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from omnigraph.effects.failures import from_os_error
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.errors import InputError
 
 VARIABLE = "OMNIGRAPH_DURABILITY"

@@ -117,7 +117,7 @@ def hit(failpoint: Failpoint) -> None:
 Action = Callable[[Failpoint], None]
 
 
-class Plan:
+class ArmedFailpoint:
     """What an armed failpoint does, on which hits; ``hits`` and ``fired`` tell what happened."""
 
     def __init__(
@@ -141,11 +141,13 @@ class Plan:
         self._action(self._failpoint)
 
 
-_plans: dict[Failpoint, Plan] = {}
+_plans: dict[Failpoint, ArmedFailpoint] = {}
 
 
 @contextmanager
-def armed(plans: str | Mapping[Failpoint, str | Action]) -> Iterator[dict[Failpoint, Plan]]:
+def armed(
+    plans: str | Mapping[Failpoint, str | Action],
+) -> Iterator[dict[Failpoint, ArmedFailpoint]]:
     """Arm failpoints for a block, for tests: in the notation of the variable, or as a mapping.
 
     A mapping may also name a function to call, for example one that lets another writer overtake.
@@ -154,7 +156,7 @@ def armed(plans: str | Mapping[Failpoint, str | Action]) -> Iterator[dict[Failpo
         made = parse(plans)
     else:
         made = {
-            point: parse_action(point, act) if isinstance(act, str) else Plan(point, act)
+            point: parse_action(point, act) if isinstance(act, str) else ArmedFailpoint(point, act)
             for point, act in plans.items()
         }
     before = {point: _plans[point] for point in made if point in _plans}
@@ -167,9 +169,9 @@ def armed(plans: str | Mapping[Failpoint, str | Action]) -> Iterator[dict[Failpo
         _plans.update(before)
 
 
-def parse(text: str) -> dict[Failpoint, Plan]:
+def parse(text: str) -> dict[Failpoint, ArmedFailpoint]:
     """The plans written in the notation of the variable."""
-    plans: dict[Failpoint, Plan] = {}
+    plans: dict[Failpoint, ArmedFailpoint] = {}
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, _, action = entry.partition("=")
         try:
@@ -191,7 +193,7 @@ _ACTION = re.compile(
 )
 
 
-def parse_action(failpoint: Failpoint, text: str) -> Plan:
+def parse_action(failpoint: Failpoint, text: str) -> ArmedFailpoint:
     """The plan for one failpoint, such as `kill@2` or `error*1`."""
     match = _ACTION.fullmatch(text)
     if match is None:
@@ -207,7 +209,7 @@ def parse_action(failpoint: Failpoint, text: str) -> Plan:
     else:
         action = _Pause(Path(match["marker"]), int(match["limit_ms"] or 0))
     times = int(match["times"]) if match["times"] else None
-    return Plan(failpoint, action, int(match["first"] or 1), times)
+    return ArmedFailpoint(failpoint, action, int(match["first"] or 1), times)
 
 
 def _raise(failpoint: Failpoint) -> None:

@@ -1,11 +1,10 @@
 """Failures of a store, sorted into six classes and cleaned of secrets.
 
-A class says what kind of trouble it was. It never says that repeating the request is safe: a write
-that failed with `Transient` may have landed, and only its owner can find out.
+The class never says that repeating the request is safe: a write that failed with `Transient` may
+have landed, and only its owner can find out.
 
-What a remote store answers is not shown to anyone. S3 repeats access keys and signed headers in its
-error bodies, so only the HTTP status and the error code are taken out of an answer, and the
-original exception is not chained.
+S3 repeats access keys and signed headers in its error bodies. So only the HTTP status and the error
+code are taken from a reply, and the original exception is not chained.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from omnigraph.errors import StorageError
 
 
 class FailureClass(StrEnum):
-    """What kind of trouble a store had."""
+    """Why a request to a store failed."""
 
     TRANSIENT = "Transient"
     """Unreachable, overloaded or contended; it may go away by itself."""
@@ -32,7 +31,7 @@ class FailureClass(StrEnum):
     PERMANENT = "Permanent"
     """The store refuses this request and will refuse it again."""
     UNKNOWN = "Unknown"
-    """The answer cannot be interpreted, or does not say whether the request took effect."""
+    """The reply cannot be interpreted, or does not say whether the request took effect."""
 
 
 class StorageFailure(StorageError):
@@ -130,15 +129,15 @@ _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _METADATA_SERVICE = re.compile(r"https?://(169\.254\.|\[?fd00:ec2)|/latest/(api/token|meta-data)")
 
 
-class Answer(NamedTuple):
+class StoreReply(NamedTuple):
     """What can be told from the text of a store's exception without repeating any of it."""
 
     status: int | None
     code: str | None
 
     @classmethod
-    def of(cls, error: BaseException) -> Answer:
-        """Read the answer out of ``error``."""
+    def of(cls, error: BaseException) -> StoreReply:
+        """Read the reply out of ``error``."""
         text = str(error)
         status = _STATUS.search(text)
         code = _CODE.search(text)
@@ -159,15 +158,15 @@ _CREDENTIALS_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the
 
 def from_store_error(error: Exception, operation: str, target: str) -> StorageFailure:
     """The failure behind an exception of the object-store library, without its text."""
-    failure_class, reason, hint = _judge(error, Answer.of(error))
+    failure_class, reason, hint = _judge(error, StoreReply.of(error))
     return StorageFailure(failure_class, operation, target, reason, hint=hint)
 
 
-def _judge(error: Exception, answer: Answer) -> tuple[FailureClass, str, str | None]:
+def _judge(error: Exception, reply: StoreReply) -> tuple[FailureClass, str, str | None]:
     # Classes are matched by name, so that this module does not load the library.
     kind = type(error).__name__
     text = str(error)
-    if answer.is_missing_bucket:
+    if reply.is_missing_bucket:
         return (
             FailureClass.CONFIGURATION,
             "the bucket does not exist",
@@ -178,23 +177,23 @@ def _judge(error: Exception, answer: Answer) -> tuple[FailureClass, str, str | N
     if kind in {"FileNotFoundError", "NotFoundError"}:
         return FailureClass.NOT_FOUND, "there is no such object", None
     if kind in {"AlreadyExistsError", "PreconditionError", "NotModifiedError"}:
-        return FailureClass.PRECONDITION, f"the condition does not hold ({answer})", None
-    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or answer.status in (401, 403):
-        return FailureClass.CONFIGURATION, f"access was refused ({answer})", _CREDENTIALS_HINT
-    if kind in {"NotSupportedError", "NotImplementedError"} or answer.status == 501:
+        return FailureClass.PRECONDITION, f"the condition does not hold ({reply})", None
+    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or reply.status in (401, 403):
+        return FailureClass.CONFIGURATION, f"access was refused ({reply})", _CREDENTIALS_HINT
+    if kind in {"NotSupportedError", "NotImplementedError"} or reply.status == 501:
         return (
             FailureClass.CONFIGURATION,
-            f"the store does not support this request ({answer})",
+            f"the store does not support this request ({reply})",
             "use a store with conditional writes (If-Match and If-None-Match)",
         )
-    if "incorrectly configured region" in text or answer.code == "AuthorizationHeaderMalformed":
+    if "incorrectly configured region" in text or reply.code == "AuthorizationHeaderMalformed":
         return FailureClass.CONFIGURATION, "the bucket is in another region", "set AWS_REGION"
     if kind == "UnknownConfigurationKeyError" or "builder error" in text:
         return FailureClass.CONFIGURATION, "the store's settings are not usable", None
-    if answer.status in (408, 429) or (answer.status or 0) >= 500:
-        return FailureClass.TRANSIENT, f"the store is not available ({answer})", None
-    if answer.status:
-        return FailureClass.PERMANENT, f"the store refused the request ({answer})", None
+    if reply.status in (408, 429) or (reply.status or 0) >= 500:
+        return FailureClass.TRANSIENT, f"the store is not available ({reply})", None
+    if reply.status:
+        return FailureClass.PERMANENT, f"the store refused the request ({reply})", None
     if "HTTP error" in text or "timed out" in text:
         return (
             FailureClass.TRANSIENT,

@@ -1,18 +1,31 @@
 """The object contract: small text objects below one root, the same on every backend.
 
+`ExternalObjects` at the end reads objects outside of a graph, whole, because a write copies them.
+
 Schema contracts, recovery sidecars and leases are objects. What they may rely on is said once, in
 `ObjectStore`, and one suite (`tests/effects/test_object_contract.py`) runs against every backend.
 
-Names are relative keys (`keys.check_key`). A name is an object or a prefix of objects, never both:
+Names are relative keys (`uri.check_key`). A name is an object or a prefix of objects, never both:
 object stores would allow it, file systems do not.
 """
 
 from __future__ import annotations
 
-from typing import NewType, Protocol
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NewType, Protocol
 
 from omnigraph.effects.durability import Durability, configured_durability
+from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
+from omnigraph.effects.requests import count
 from omnigraph.effects.uri import Root
+from omnigraph.errors import InputError, LimitExceeded
+from omnigraph.model.external_uris import ExternalBases, ExternalPlace
+
+if TYPE_CHECKING:
+    from omnigraph.effects.remote_objects import RemoteObjects
+
 
 Token = NewType("Token", str)
 """Stands for the bytes an object held when it was read.
@@ -112,3 +125,78 @@ def open_store(root: Root, durability: Durability | None = None) -> ObjectStore:
     from omnigraph.effects.remote_objects import open_memory, open_s3
 
     return open_s3(root) if root.scheme == "s3" else open_memory(root)
+
+
+TRANSFER_TIMEOUT = "300s"
+"""Payloads are larger than the objects a graph keeps for itself, and take longer."""
+
+
+class ExternalObjects:
+    """Reads objects outside of a graph; the connection to a bucket is made once.
+
+    The caller has proved by its URI that an object lies below an allowed base. A symbolic link may
+    lead out of the base again, so files are resolved before they are opened.
+    """
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, RemoteObjects] = {}
+
+    def read(self, place: ExternalPlace, base: ExternalPlace, bytes_max: int) -> bytes:
+        """The content of an object below ``base``.
+
+        Raises `StorageFailure` if it cannot be read, and `LimitExceeded`, before it is fetched, if
+        it is longer than ``bytes_max``.
+        """
+        if place.scheme == "file":
+            return _read_file(place, base, bytes_max)
+        return self._bucket(place.bucket).read_at_most(place.key, bytes_max)
+
+    def _bucket(self, name: str) -> RemoteObjects:
+        known = self._buckets.get(name)
+        if known is None:
+            from omnigraph.effects.remote_objects import open_s3
+
+            root = Root.parse(f"s3://{name}")
+            known = self._buckets[name] = open_s3(root, timeout=TRANSFER_TIMEOUT)
+        return known
+
+
+def require_directories(bases: ExternalBases) -> None:
+    """Refuse bases of files that are no directories of this machine."""
+    for base in bases.places:
+        if base.scheme == "file" and not _path(base).is_dir():
+            raise InputError(
+                f"the base {base} is not a directory",
+                hint="name an existing directory, as file:///path/to/it",
+            )
+
+
+def _path(place: ExternalPlace) -> Path:
+    return Path("/", place.key)
+
+
+def _read_file(place: ExternalPlace, base: ExternalPlace, bytes_max: int) -> bytes:
+    target = str(place)
+    count("object", "read", target)
+    try:
+        real, allowed = _path(place).resolve(strict=True), _path(base).resolve(strict=True)
+        if not real.is_relative_to(allowed):
+            reason = "a symbolic link leads out of the allowed base"
+            raise StorageFailure(FailureClass.CONFIGURATION, "read", target, reason)
+        # Non-blocking: a pipe without a writer would hang.
+        handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise StorageFailure(FailureClass.PERMANENT, "read", target, "it is not a file")
+            if found.st_size > bytes_max:
+                raise LimitExceeded(f"bytes of {target}", bytes_max, found.st_size)
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                return file.read(found.st_size)
+        finally:
+            os.close(handle)
+    except RuntimeError:  # a loop of symbolic links
+        reason = "its symbolic links lead in a circle"
+        raise StorageFailure(FailureClass.CONFIGURATION, "read", target, reason) from None
+    except OSError as error:
+        raise from_os_error(error, "read", target) from error

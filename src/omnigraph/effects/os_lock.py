@@ -21,12 +21,12 @@ from pathlib import Path
 from types import TracebackType
 
 from omnigraph.effects.failures import from_os_error
-from omnigraph.effects.keys import HIDDEN_PREFIX
+from omnigraph.effects.uri import HIDDEN_PREFIX
 from omnigraph.errors import InternalError
 
 _PAUSE_S = 0.000_1
 _PATIENCE_MS = 3
-"""So long a wait polls: most locks, like the shared one of `is_locked`, are held for a moment."""
+"""How long a wait polls: most locks, like the shared one of `is_locked`, are held briefly."""
 _OPEN_ATTEMPTS_MAX = 20
 
 
@@ -42,7 +42,7 @@ def lock_path(directory: Path, scope: str) -> Path:
 def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = False) -> bool:
     """Lock an open file, waiting up to ``timeout_ms`` (`None`: as long as it takes).
 
-    False when somebody else kept it all that time.
+    False when another holder kept it all that time.
     """
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     began = time.monotonic()
@@ -64,8 +64,8 @@ def lock_descriptor(descriptor: int, timeout_ms: int | None, *, shared: bool = F
 class _Wait:
     """A blocked `flock`, in a thread of its own, since it cannot be given a limit.
 
-    Polling would cost the more the more are waiting, and would favour whoever has come last. The
-    thread locks through a second descriptor of the same open file, which it closes in the end.
+    Polling costs more the more processes wait, and favours the latest arrival. The thread locks
+    through a second descriptor of the same open file, which it closes at the end.
     """
 
     def __init__(self, descriptor: int, mode: int) -> None:
@@ -104,7 +104,7 @@ class _Wait:
         os.close(self._descriptor)
 
     def drop_inherited(self) -> None:
-        """In a forked child: the wait is its parent's."""
+        """In a forked child: the wait belongs to the parent."""
         os.close(self._descriptor)
         if self._callers is not None:
             os.close(self._callers)
@@ -149,7 +149,7 @@ class OsLock:
         return self._descriptor is not None
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if it is free."""
         return self.acquire(_PATIENCE_MS)
 
     def acquire(self, timeout_ms: int | None = None) -> bool:
@@ -203,7 +203,7 @@ class OsLock:
             try:
                 return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             except FileNotFoundError:
-                # Somebody may remove the directory as empty while it is being made: begin again.
+                # Another process may remove the empty directory while it is being made: try again.
                 with suppress(FileNotFoundError, FileExistsError):
                     self.path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)

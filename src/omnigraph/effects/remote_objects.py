@@ -2,8 +2,8 @@
 
 Conditional writes are the store's own: `If-None-Match: *` and `If-Match: <e-tag>`. They are sent
 without the library's automatic retries. A retried request that had already taken effect is answered
-with "precondition failed", and the library would report our own success as somebody else's. The
-loop here retries knowingly: a refusal after an attempt without an answer is reported as unknown.
+with "precondition failed", and the library would report our own success as a lost race. The loop
+here retries itself: a refusal after an attempt without a reply is reported as unknown.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 import obstore
 from obstore.store import MemoryStore, S3Store
 
-from omnigraph.effects.failures import Answer, FailureClass, StorageFailure, from_store_error
-from omnigraph.effects.ids import MINT
-from omnigraph.effects.io_counters import count
-from omnigraph.effects.keys import HIDDEN_PREFIX, check_key, check_prefix, is_hidden
+from omnigraph.effects.clock import MINT
+from omnigraph.effects.failures import FailureClass, StorageFailure, StoreReply, from_store_error
 from omnigraph.effects.objects import Token
-from omnigraph.effects.uri import Root
+from omnigraph.effects.requests import count
+from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, LimitExceeded
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class RemoteObjects:
         except StorageFailure as failure:
             if failure.failure_class is not FailureClass.NOT_FOUND:
                 raise
-            # A missing bucket also answers the first request with "not found"; this one tells.
+            # A missing bucket also answers the first request with "not found"; a list fails.
             return self._ask("exists", key, lambda: any(map(_is_visible, self._names(key))))
         return True
 
@@ -220,12 +219,12 @@ class RemoteObjects:
             try:
                 return _put(self._once, key, data, mode)
             except Exception as error:
-                answer = Answer.of(error)
+                reply = StoreReply.of(error)
                 failure = from_store_error(error, operation, target)
             match failure.failure_class:
                 case FailureClass.TRANSIENT:
                     may_have_landed = True
-                case FailureClass.PRECONDITION if answer.status == 409:
+                case FailureClass.PRECONDITION if reply.status == 409:
                     # S3: another request on this name was under way, nothing was decided. Again.
                     failure = _contended(operation, target)
                 case FailureClass.PRECONDITION if may_have_landed:

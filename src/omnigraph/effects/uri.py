@@ -1,8 +1,11 @@
-"""Root URIs: every spelling of one place becomes one canonical root.
+"""Addresses: roots of graphs and the keys of objects below them.
 
-Locks, leases and caches are keyed by the canonical form, so two spellings that mean the same place
-must never differ in it. A root holds no credentials: they come from the environment when a store
-is opened.
+Every spelling of one root becomes one canonical URI. Locks, leases and caches are keyed by it, so
+two spellings of the same place must never differ in it. A root holds no credentials: they come from
+the environment when a store is opened.
+
+Keys are relative, `/`-separated, and cannot reach outside their root. The same rules hold on every
+backend, so a key that works in a test works on every store.
 """
 
 from __future__ import annotations
@@ -15,9 +18,56 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from omnigraph.effects.keys import check_key
-from omnigraph.effects.s3_environment import s3_options
+from omnigraph.effects.environment import s3_options
 from omnigraph.errors import InputError
+
+HIDDEN_PREFIX = ".omnigraph-"
+"""Segments starting with this are the store's own: staged files, lock files, probes.
+
+They are invisible to `list` and cannot be addressed by a key.
+"""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def is_hidden(segment: str) -> bool:
+    """Whether one path segment belongs to the store itself."""
+    return segment.startswith(HIDDEN_PREFIX)
+
+
+def check_key(key: str) -> str:
+    """``key`` itself, if it may name an object."""
+    problem = _problem(key)
+    if problem:
+        raise InputError(
+            f"'{key}' is not an object name: it {problem}",
+            hint="write it relative to the root, as segments joined by '/'",
+            details={"object": key},
+        )
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix without its trailing slash; the empty prefix is the whole root."""
+    return check_key(prefix.removesuffix("/")) if prefix else ""
+
+
+def _problem(key: str) -> str | None:
+    if not key:
+        return "is empty"
+    if key.startswith("/"):
+        return "is absolute"
+    if _CONTROL.search(key):
+        return "has a control character"
+    for segment in key.split("/"):
+        if not segment:
+            return "has an empty segment"
+        if segment in (".", ".."):
+            return f"has the segment '{segment}'"
+        if is_hidden(segment):
+            return f"has a segment starting with '{HIDDEN_PREFIX}', which is reserved"
+    return None
+
 
 Scheme = Literal["file", "s3", "memory"]
 
@@ -120,7 +170,7 @@ def _local(spelled: str) -> Root:
 def _spelled_path(text: str) -> str:
     if not text or "\0" in text:
         raise _refused(text, "is empty" if not text else "has a NUL character")
-    # Path("s3://bucket/x") silently becomes "s3:/bucket/x"; nobody wants a directory named "s3:".
+    # Path("s3://bucket/x") silently becomes "s3:/bucket/x", a directory named "s3:".
     if re.match(r"(s3|https?|memory|file):/", text, re.IGNORECASE):
         raise _refused(text, "is a URI that was turned into a path; pass it as a string")
     return text

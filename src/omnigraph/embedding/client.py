@@ -28,7 +28,7 @@ from omnigraph.embedding.config import (
     config_from_environment,
 )
 from omnigraph.errors import InputError
-from omnigraph.model.floats import round_to_f32
+from omnigraph.model.values import round_to_f32
 
 REPLY_BYTES_MAX = 16 << 20
 """Larger replies are refused; a vector of 100,000 components takes about 2 MB."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from os import PathLike
 
 from omnigraph.errors import InputError, PolicyDenied
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 from omnigraph.policy import Action, Policy
 from omnigraph.storage.layout import MAIN
 

@@ -15,7 +15,7 @@ from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import InputError, NotFound, OmnigraphError
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.gate import check_graph_policy
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.upkeep import Diagnosis, DoctorCheck, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema

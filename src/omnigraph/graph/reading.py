@@ -11,7 +11,7 @@ from omnigraph.branching.branches import list_branches
 from omnigraph.branching.export import export_blocks
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import tables_today, types_at
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.embedding.client import QueryEmbedder
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine, Execution, Trace
@@ -45,8 +45,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.past_reader import PastReader
-from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot
 from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean

@@ -16,8 +16,15 @@ import pyarrow.compute as pc
 from omnigraph.loading.claims import ROLES, CheckPlan, Claim, Role
 from omnigraph.model.columns import entity_id_column, spell_column
 from omnigraph.model.types import ValueType
-from omnigraph.storage.written import TablePlace, committed_batches, read_written
-from omnigraph.storage.written_upserts import OFFSET, ROW_ADDRESS, Deletions, read_stretches
+from omnigraph.storage.written import (
+    OFFSET,
+    ROW_ADDRESS,
+    Deletions,
+    TablePlace,
+    committed_batches,
+    read_stretches,
+    read_written,
+)
 
 CLAIMS = "rule int, key string, " + ", ".join(f"{role} long" for role in ROLES)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from omnigraph.effects.s3_environment import s3_options
+from omnigraph.effects.environment import s3_options
 
 S3 = "s3://"
 DATASET_FOLDER = "_versions"

@@ -43,8 +43,8 @@ from omnigraph.loading.records.problems import (
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
 from omnigraph.loading.sources import FoundFile, corrupt, type_of
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow_columns import values_from_text
 from omnigraph.model.receipts import LoadMode
-from omnigraph.model.text_columns import values_from_text
 from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
 from omnigraph.schema.contract import SchemaContract, open_contract

@@ -23,7 +23,7 @@ from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemL
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
-from omnigraph.model.spelling import spell
+from omnigraph.model.values import spell
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 
 

@@ -36,8 +36,7 @@ from omnigraph.loading.upsert_tasks import (
 )
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
-from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
-from omnigraph.storage.written_upserts import Stretch
+from omnigraph.storage.written import Stretch, TablePlace, fragment_groups, fragment_rows
 
 HELD_IDS = 1_000_000
 """Records whose ids every worker holds, against parts of the committed rows. The ids of more are

@@ -42,19 +42,21 @@ from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
 from omnigraph.schema.catalog import table_schema
-from omnigraph.storage.written import TablePlace, committed_batches, write_rows
-from omnigraph.storage.written_upserts import (
+from omnigraph.storage.written import (
     OFFSET,
     ROW_ADDRESS,
     ROW_ID,
     Deletions,
     Numbers,
     Stretch,
+    TablePlace,
+    committed_batches,
     delete_written,
     open_version,
     read_stretches,
     rows_by_place,
     with_row_ids,
+    write_rows,
     write_stretches,
 )
 

@@ -18,10 +18,16 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.arrow import BLOB_STORAGE, TIMESTAMP, arrow_type
-from omnigraph.model.spelling import entity_id, expand_exponent, refuse_non_finite
 from omnigraph.model.temporal import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import BlobUri, Value, property_value
+from omnigraph.model.values import (
+    BlobUri,
+    Value,
+    entity_id,
+    expand_exponent,
+    property_value,
+    refuse_non_finite,
+)
 
 # --- JSON to columns ------------------------------------------------------------------------------
 

@@ -17,10 +17,9 @@ from omnigraph.model.changes import (
     difference,
     subject,
 )
-from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
-from omnigraph.model.text_table import TextTable
+from omnigraph.model.text_table import TextTable, html_line, html_table
 
 HEADERS = ("type", "inserted", "updated", "deleted")
 CHANGES_PRINTED = 20

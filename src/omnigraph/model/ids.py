@@ -1,4 +1,4 @@
-"""Identifiers as values: ULIDs, commit ids, table keys and branch names.
+"""Identifiers as values: ULIDs, commit ids, table keys, branch names and actor ids.
 
 Everything here only reads and checks texts; new ids are minted in `effects`.
 """
@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from omnigraph.errors import AlreadyExists, InputError
+
+INTERNAL_SCHEMA_VERSION = 4
+"""The layout of a graph's own tables: the newest one this version reads, and the one it writes."""
+
 
 EntityKind = Literal["node", "edge"]
 
@@ -117,4 +121,26 @@ def check_new_branch_name(name: str) -> None:
             f"branch name '{name}' is reserved",
             hint="choose another name",
             details={"branch": name},
+        )
+
+
+# --- actors ---------------------------------------------------------------------------------------
+
+RESERVED_PREFIX = "omnigraph:"
+"""Actor ids that begin so are signed by the product itself, for example in recovery."""
+
+
+def check_declared_actor(actor: str, *, where: str = "an actor id") -> None:
+    """Refuse an id that no caller may declare: a blank one, or one the product signs with.
+
+    ``where`` says in the message where it was given. An id is otherwise any text, and is compared
+    as it is.
+    """
+    if not actor.strip():
+        raise InputError(f"{where} is blank", hint="give the id of who acts, or leave it out")
+    if actor.startswith(RESERVED_PREFIX):
+        raise InputError(
+            f"{where} is `{actor}`, and ids that begin `{RESERVED_PREFIX}` are reserved",
+            hint="use another id: these are signed by Omnigraph itself",
+            details={"actor_id": actor},
         )

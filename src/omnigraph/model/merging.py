@@ -9,11 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from omnigraph.errors import MergeConflicts
 from omnigraph.model.changes import Image, spelled
-from omnigraph.model.html_table import html_line, html_table
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.json_object import OPTIONAL, Json, JsonObject
 from omnigraph.model.receipts import MergeOutcome
-from omnigraph.model.text_table import TextTable
+from omnigraph.model.text_table import TextTable, html_line, html_table
 
 ConflictPolicy: TypeAlias = Literal["fail", "source", "target"]
 """What a conflict about an entity leads to: nothing is merged, or one side wins."""

@@ -113,3 +113,15 @@ class ValueType:
     def item(self) -> ValueType:
         """The element type of a list."""
         return replace(self, is_list=False, nullable=False)
+
+
+# --- column names that no table may use, because the table format computes them itself ------------
+
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
+LAST_UPDATED_AT = "_row_last_updated_at_version"
+
+VIRTUAL_COLUMNS = frozenset(
+    {ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", LAST_UPDATED_AT}
+)
+"""Exactly these; other names with the same beginnings are ordinary."""

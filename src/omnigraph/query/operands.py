@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from omnigraph.errors import QueryTypeError
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import round_to_f32
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property

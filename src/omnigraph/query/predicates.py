@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal, cast
 
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import round_to_f32
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.operands import (

@@ -11,8 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from omnigraph.errors import CatalogError, CompileError, IdentityError, SchemaParseError
-from omnigraph.model.types import VECTOR_DIMENSION_MAX, Scalar, ValueType
-from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
+from omnigraph.model.types import VECTOR_DIMENSION_MAX, VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.schema.ast import (
     AnnotationExpr,
     CardinalityDecl,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from omnigraph.effects.ids import MINT
+from omnigraph.effects.clock import MINT
 from omnigraph.errors import Busy, InputError, OmnigraphError, TooManyRequests
 from omnigraph.server import cors, mcp
 from omnigraph.server.answers import Answer, Headers, Stream, internal_error, refusal

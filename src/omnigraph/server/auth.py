@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 
 ONE_TOKEN = "OMNIGRAPH_SERVER_BEARER_TOKEN"  # noqa: S105 (the names of variables)
 TOKENS_FILE = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE"

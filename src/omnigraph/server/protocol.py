@@ -8,7 +8,7 @@ from typing import Any, cast
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from omnigraph.effects.ids import MINT
+from omnigraph.effects.clock import MINT
 from omnigraph.server.joined import JoinedWrites
 
 HEAD_BYTES_MAX = 64 * 1024

@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from lance import LanceDataset, Transaction
 from lance.blob import BlobFile
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
-from omnigraph.model.virtual_columns import ROW_ADDRESS, ROW_ID
 from omnigraph.storage import tables
-from omnigraph.storage.addresses import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.positions import addresses_at
+from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, addresses_at
 from omnigraph.storage.row_places import stage_in_place_of
 from omnigraph.storage.tables import ID, rows_where_in, take
 

@@ -18,7 +18,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.tables import ID
 

@@ -20,18 +20,13 @@ from lance.debug import format_manifest
 from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.errors import InternalError
 from omnigraph.storage.datasets import lance_failure
 
 _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 
 TARGET_ROWS_PER_FRAGMENT = 1_000_000
-
-
-def fragment_count(handle: LanceDataset) -> int:
-    """How many fragments a version has; known from its metadata."""
-    return len(handle.get_fragments())
 
 
 def next_fragment_id(handle: LanceDataset) -> int:

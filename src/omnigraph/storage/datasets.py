@@ -20,13 +20,18 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import hint_for
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
-from omnigraph.storage.damage import damaged_data, damaged_version
-from omnigraph.storage.durable import flush_commit, flush_ref, flushed_additions
 from omnigraph.storage.layout import MANIFEST
-from omnigraph.storage.newest import newest_version
+from omnigraph.storage.local_files import (
+    damaged_data,
+    damaged_version,
+    flush_commit,
+    flush_ref,
+    flushed_additions,
+    newest_version,
+)
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -298,6 +303,11 @@ def latest_version(handle: LanceDataset) -> int:
             ) from error
         raise lance_failure(handle, error) from error
     return version
+
+
+def fragment_count(handle: LanceDataset) -> int:
+    """How many fragments a version has; known from its metadata."""
+    return len(handle.get_fragments())
 
 
 def row_count(handle: LanceDataset, version: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.datasets import lance_failure

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
-from omnigraph.effects.ids import encode_ulid
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.clock import encode_ulid
+from omnigraph.effects.requests import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
@@ -41,7 +41,7 @@ from omnigraph.storage.manifest_rows import (
     VersionRow,
     decode_rows,
 )
-from omnigraph.storage.moved_root import require_unmoved
+from omnigraph.storage.stamp import require_unmoved
 
 COMMITS = "_graph_commits.lance"
 """Dataset of older graphs: one row per commit, on a ref per branch."""

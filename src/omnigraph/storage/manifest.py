@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset
 
-from omnigraph.effects.io_counters import count
-from omnigraph.effects.side_by_side import side_by_side
-from omnigraph.errors import HistoricalVersionReclaimed, NotFound
-from omnigraph.model.virtual_columns import LAST_UPDATED_AT
+from omnigraph.effects.requests import concurrently, count
+from omnigraph.errors import HistoricalVersionReclaimed, InternalError, NotFound
+from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
 from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
-from omnigraph.storage.head_swap import find_head_address, head_address_among
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
-from omnigraph.storage.manifest_rows import DECODED_COLUMNS, BranchRow, decode_rows
+from omnigraph.storage.manifest_rows import DECODED_COLUMNS, BranchRow, decode_rows, head_object_id
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import check_stamp, is_current, read_stamp
 from omnigraph.syntax.suggest import did_you_mean
@@ -100,7 +101,7 @@ class ManifestBranch:
         known = self._head_at
         if known is not None and known[0] == handle.version:
             return known[1]
-        return find_head_address(handle, self.branch)
+        return _find_head_address(handle, self.branch)
 
     def adopt(
         self, handle: LanceDataset, state: ManifestState, head_address: int | None = None
@@ -144,7 +145,7 @@ class ManifestBranch:
             with_row_address=True,
         ).to_table()
         # Absent when only a compaction moved the rows: then the old address is wrong, too.
-        head_address = head_address_among(changed, self.branch)
+        head_address = _head_address_among(changed, self.branch)
         self._head_at = None if head_address is None else (moved.version, head_address)
         following = state.following(moved.version, decode_rows(changed))
         if following.registry_changes != state.registry_changes:
@@ -197,14 +198,16 @@ class Manifest:
             branch = self.branch(name)
             branch.refresh()
             return branch
-        with side_by_side(threads=not self.lance.root.is_local) as side:
-            probed = side.start(known.refresh)
-            branch = side.here(partial(self.branch, name))
-        if branch is known:
-            probed()
-        else:
-            # The name belongs to another branch now; whether the former can be read is no matter.
+        branch, failure = concurrently(
+            partial(self.branch, name),
+            partial(_failure_of, known.refresh),
+            threads=not self.lance.root.is_local,
+        )
+        if branch is not known:
+            # The name was registered again with another ref; a failed probe of the old one is moot.
             branch.refresh()
+        elif failure is not None:
+            raise failure
         return branch
 
     def registration(self, name: str) -> BranchRow:
@@ -218,3 +221,27 @@ class Manifest:
                 or f"create it with `omnigraph branch create {name}`",
             )
         return row
+
+
+def _failure_of(work: Callable[[], object]) -> Exception | None:
+    try:
+        work()
+    except Exception as failure:
+        return failure
+    return None
+
+
+def _find_head_address(handle: LanceDataset, branch: str) -> int:
+    """Look the head row of a branch up."""
+    count("lance", "lookup", handle.uri)
+    key = head_object_id(branch).replace("'", "''")
+    found = handle.to_table(["object_id"], f"object_id = '{key}'", with_row_address=True)
+    if found.num_rows != 1:
+        raise InternalError(f"branch {branch} has {found.num_rows} head rows")
+    return int(found[ROW_ADDRESS][0].as_py())
+
+
+def _head_address_among(rows: pa.Table, branch: str) -> int | None:
+    """The address of a branch's head row in a scan with row addresses; None if it is not in it."""
+    at: int = pc.index(rows["object_id"], head_object_id(branch)).as_py()
+    return None if at < 0 else int(rows[ROW_ADDRESS][at].as_py())

@@ -14,8 +14,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import StorageError
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.model.receipts import CommitKind
-from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"

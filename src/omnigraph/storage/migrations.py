@@ -14,7 +14,7 @@ that there is less to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -22,11 +22,11 @@ from urllib.parse import quote
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.effects.ids import IdMint
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.clock import IdMint
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.effects.requests import count
 from omnigraph.errors import RowLevelCasContention, StorageError, UnsupportedStorageVersion
-from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.datasets import (
     CommitLost,
     CommitNotOwned,
@@ -35,16 +35,17 @@ from omnigraph.storage.datasets import (
     LanceStore,
 )
 from omnigraph.storage.layout import MAIN, MANIFEST
-from omnigraph.storage.legacy import RUN_PREFIX, AcceptedTables, OlderGraph
+from omnigraph.storage.legacy import COMMIT_ACTORS, COMMITS, RUN_PREFIX, AcceptedTables, OlderGraph
 from omnigraph.storage.manifest_rows import (
     SCHEMA,
     STAMP_KEY,
     BranchRow,
+    CommitRow,
     ManifestRow,
     encode_rows,
 )
-from omnigraph.storage.moved_root import require_unmoved
-from omnigraph.storage.stamp import is_current, read_stamp
+from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.stamp import is_current, read_stamp, require_unmoved
 
 KEY_COLUMN = "object_id"
 _KEY_METADATA = "lance-schema:unenforced-primary-key"
@@ -239,3 +240,48 @@ def _by_key(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _update_map(key: str, value: str) -> LanceOperation.UpdateMap:
     return LanceOperation.UpdateMap({key: value})
+
+
+# --- retired datasets: kept by a migration, removed by cleanup --------
+
+RETIRED = ("_graph_runs.lance", "_graph_run_actors.lance", COMMITS, COMMIT_ACTORS)
+"""In the order they go: the authors of commits last, which the commits are verified with."""
+
+
+def retired_datasets(store: ObjectStore) -> list[str]:
+    """Those that a graph still has."""
+    return [name for name in RETIRED if store.exists(name)]
+
+
+def require_folded(
+    lance: LanceStore,
+    root_uri: str,
+    accepted: AcceptedTables,
+    states: Mapping[str, ManifestState],
+) -> None:
+    """Raise `StorageError` unless the manifests tell every commit that the old datasets tell."""
+    older = OlderGraph(lance, root_uri, accepted)
+    for name, state in states.items():
+        for recorded in older.recorded_commits(MAIN if state.ref is None else state.ref):
+            known = state.commits.get(recorded.commit_id)
+            if known is None or _lineage(known) != _lineage(recorded):
+                raise StorageError(
+                    f"commit {recorded.commit_id} of {name} is not in the manifest as it was "
+                    "recorded before the migration",
+                    hint="the datasets it was recorded in are kept; compare them by hand",
+                )
+
+
+def remove_retired(store: ObjectStore, name: str) -> None:
+    """Remove one; what is left of an interrupted removal cannot be opened, and goes next time."""
+    store.delete_prefix(f"{name}/_versions")
+    store.delete_prefix(name)
+
+
+def _lineage(commit: CommitRow) -> tuple[object, ...]:
+    return (
+        commit.parent_commit_id,
+        commit.merged_parent_commit_id,
+        commit.actor_id,
+        commit.created_at,
+    )

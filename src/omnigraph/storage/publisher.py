@@ -7,37 +7,76 @@ nothing is visible; after it everything is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lance import LanceDataset
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.fragment import write_fragments
 
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import count
 from omnigraph.errors import (
+    AlreadyExists,
     ExpectedVersionMismatch,
     FencedOut,
     InternalError,
+    NotFound,
     PreconditionFailed,
     ReadSetChanged,
     RecoveryRequired,
     RowLevelCasContention,
 )
-from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown, Handle, row_count
-from omnigraph.storage.head_swap import stage_head_swap, swapped_head_address
-from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_merge import stage_merge
+from omnigraph.storage.datasets import (
+    CommitLost,
+    CommitOutcomeUnknown,
+    Handle,
+    StagedTransaction,
+    fragment_count,
+    row_count,
+)
+from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
+from omnigraph.storage.manifest import Manifest, ManifestBranch
 from omnigraph.storage.manifest_rows import (
+    BranchRow,
     CommitRow,
     HeadRow,
     ManifestRow,
+    RegistryRow,
     TableIdentity,
     TableRow,
     TombstoneRow,
     VersionRow,
+    branch_object_id,
     encode_rows,
 )
 from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
+
+_KEY = "object_id"
+
+
+def stage_merge(
+    handle: LanceDataset,
+    rows: Iterable[ManifestRow],
+    *,
+    replacing: bool = True,
+    without: str | None = None,
+) -> Transaction:
+    """Insert rows, replace those that are there unless told not to, and remove one by its key."""
+    count("lance", "stage", handle.uri)
+    merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
+    if replacing:
+        merge = merge.when_matched_update_all()
+    if without is not None:
+        key = without.replace("'", "''")
+        merge = merge.when_not_matched_by_source_delete(f"{_KEY} = '{key}'")
+    transaction, _ = merge.execute_uncommitted(encode_rows(rows))
+    return transaction
+
 
 PUBLISHER_RETRY_BUDGET = 5
 
@@ -238,3 +277,165 @@ def require_head(state: ManifestState, expected: str) -> None:
     """The check of a conditional write: the branch head is exactly the commit the caller saw."""
     if state.head.commit_id != expected:
         raise PreconditionFailed(expected, state.head.commit_id)
+
+
+def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: str) -> HeadRow:
+    """Make the manifest ref of a new branch at the source's head, with a head row of its own."""
+    state = source.refresh()
+    manifest.lance.create_ref(source.where, ref, state.version)
+    forked = ManifestBranch(manifest.lance, manifest.root_uri, name, ref)
+    head = HeadRow(name, state.head.commit_id, 0, state.head.commit_seq)
+    handle = forked.handle
+    manifest.lance.commit(handle, stage_merge(handle, [head]))
+    return head
+
+
+def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+    """Publish a new branch, as the owner of main: from here on it exists."""
+
+    def change(state: ManifestState) -> bool:
+        known = state.branches.get(row.name)
+        if known is not None and known.ref == row.ref:
+            return False
+        if known is not None:
+            raise AlreadyExists(f"branch `{row.name}` already exists")
+        return True
+
+    _publish_registry(manifest.main, [row], None, change, epoch)
+
+
+def unregister_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+    """Remove a branch, as the owner of main: from here on it is gone.
+
+    Raises `NotFound` if another one has its name.
+    """
+
+    def change(state: ManifestState) -> bool:
+        known = state.branches.get(row.name)
+        if known is not None and known.ref != row.ref:
+            raise NotFound(f"branch `{row.name}` was deleted and created again")
+        return known is not None
+
+    _publish_registry(manifest.main, [], row.name, change, epoch)
+
+
+def _publish_registry(
+    main: ManifestBranch,
+    rows: list[ManifestRow],
+    removed: str | None,
+    is_needed: Callable[[ManifestState], bool],
+    epoch: int,
+) -> None:
+    for _ in range(PUBLISHER_RETRY_BUDGET):
+        main.refresh()
+        handle, state = main.current
+        if not is_needed(state):
+            return
+        require_unfenced(state, epoch)
+        # The head row is rewritten: a publish on main and a registry change then contend for one
+        # row, and neither can slip under the other unseen, or past a takeover.
+        head = replace(state.head, fence_epoch=epoch)
+        changed = [*rows, RegistryRow(state.registry_changes + 1), head]
+        gone = None if removed is None else branch_object_id(removed)
+        transaction = stage_merge(handle, changed, without=gone)
+        try:
+            landed = main.lance.commit(handle, transaction)
+        except (CommitLost, CommitOutcomeUnknown):
+            # Either somebody was first, or the next look at the registry shows that we were.
+            continue
+        following = state.with_rows(landed.version, changed)
+        main.adopt(landed, following if removed is None else following.without_branch(removed))
+        return
+    raise RowLevelCasContention(
+        f"{PUBLISHER_RETRY_BUDGET} attempts to change the branch registry lost to other writers",
+        hint="try again",
+    )
+
+
+# --- the transactions ---------
+
+
+def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> Transaction:
+    """Insert ``rows``, the new head row last, and remove the head row at ``head_address``."""
+    count("lance", "stage", handle.uri)
+    fragment_id, offset = head_address >> FRAGMENT_SHIFT, head_address & OFFSET_MASK
+    fragment = handle.get_fragment(fragment_id)
+    if fragment is None:
+        raise InternalError(f"{handle.uri} has no fragment {fragment_id} to hold its head row")
+    left = fragment.delete_rows([offset])
+    operation = LanceOperation.Update(
+        removed_fragment_ids=[fragment_id] if left is None else [],
+        updated_fragments=[] if left is None else [left],
+        new_fragments=write_fragments(rows, handle),
+        update_mode="rewrite_rows",
+    )
+    return Transaction(handle.version, operation)
+
+
+def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
+    """Where the head row lies after `stage_head_swap` landed: last in the newest fragment."""
+    newest: int = max(landed.fragment_ids())
+    offset: int = rows.num_rows - 1
+    return (newest << FRAGMENT_SHIFT) + offset
+
+
+# --- upkeep -----------
+
+log = logging.getLogger(__name__)
+
+COMPACT_EVERY_VARIABLE = "OMNIGRAPH_MANIFEST_COMPACT_EVERY"
+COMPACT_EVERY = 64
+VERSIONS_KEPT = 32
+"""Enough for readers that opened an older version a moment ago, while others write on."""
+VERSIONS_KEPT_MIN = 4
+"""The same while nobody writes."""
+
+
+def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
+    """Compact and prune a branch's manifest if it is time; never fails the write it follows.
+
+    Called under the branch's lease, after a publish: each publish adds one fragment.
+    """
+    try:
+        if fragment_count(branch.handle) < _compact_every():
+            return
+        transaction = stage_compaction(branch.handle, uuid)
+        if transaction is not None:
+            _commit(branch, transaction)
+        count("lance", "cleanup", branch.where.address)
+        branch.handle.cleanup_old_versions(
+            retain_versions=VERSIONS_KEPT, error_if_tagged_old_versions=False
+        )
+    except Exception:
+        log.warning("the manifest of %s was not compacted", branch.branch, exc_info=True)
+
+
+def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
+    """Remove settings by which Lance would remove old versions of a manifest with every commit."""
+    settings = cleanup_settings(branch.handle)
+    if settings:
+        _commit(branch, KeepVersions(settings).stage(branch.handle, uuid))
+
+
+def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
+    """Compact a branch's manifest now; how many fragments it lost and got.
+
+    Content and versions stay. Called under the branch's lease, so that nobody competes: a conflict
+    is raised.
+    """
+    before = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
+    compaction = stage_compaction(branch.handle, uuid)
+    if compaction is None:
+        return 0, 0
+    _commit(branch, compaction)
+    after = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
+    return len(before - after), len(after - before)
+
+
+def _commit(branch: ManifestBranch, transaction: StagedTransaction) -> None:
+    landed = branch.lance.commit(branch.handle, transaction)
+    branch.adopt(landed, branch.state.with_rows(landed.version, []))
+
+
+def _compact_every() -> int:
+    return positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)

@@ -2,18 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
+from omnigraph.errors import HistoricalVersionReclaimed, NotFound
+from omnigraph.model.arrow import BLOB_STORAGE, ID, property_id
 from omnigraph.model.values import BlobUri
 from omnigraph.storage import blobs, tables
 from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.snapshot import Snapshot, TableEntry
-from omnigraph.storage.stored_columns import SAME, StoredColumns
+
+
+def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
+    """The name, in a version with ``schema``, of the column that is ``field`` today.
+
+    None if that version does not have it. Tables of older graphs have columns without a property
+    id; those go by their names.
+    """
+    wanted = property_id(field)
+    same_name: str | None = None
+    for stored in schema:
+        known = property_id(stored)
+        if wanted is not None and known == wanted:
+            return str(stored.name)
+        if stored.name == field.name and (known is None or wanted is None):
+            same_name = field.name
+    return same_name
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumns:
+    """How one version of a table differs from the columns of today."""
+
+    differing: tuple[tuple[str, str | None, pa.DataType], ...] = ()
+    """Name today, name in that version or None, and type today; only where something differs."""
+
+    @classmethod
+    def between(cls, stored: pa.Schema, today: pa.Schema) -> StoredColumns:
+        """What differs between a version and today."""
+        found = ((field, column_at(stored, field)) for field in today)
+        return cls(
+            tuple(
+                (field.name, name, field.type)
+                for field, name in found
+                if name != field.name or not _same_type(stored.field(name).type, field.type)
+            )
+        )
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every column of today is there, as it is today."""
+        return not self.differing
+
+    def name(self, column: str) -> str | None:
+        """The name a column of today has in that version; None if it is not there."""
+        for today, stored, _ in self.differing:
+            if today == column:
+                return stored
+        return column
+
+    def as_today(self, column: str, values: pa.Array) -> pa.Array:
+        """Stored values with the type the column has today."""
+        for today, _, type in self.differing:
+            if today == column:
+                return values.cast(type)
+        return values
+
+    def read(self, columns: Sequence[str], read: Callable[[list[str]], pa.Table]) -> pa.Table:
+        """Columns of today out of a read of stored ones; what was not there is null."""
+        if self.is_same:
+            return read(list(columns))
+        # The id is always read: it tells how many rows there are.
+        names = {column: self.name(column) for column in columns}
+        rows = read(list(dict.fromkeys([ID, *filter(None, names.values())])))
+        types = {today: type for today, _, type in self.differing}
+        return pa.table(
+            {
+                column: pa.nulls(rows.num_rows, types[column])
+                if stored is None
+                else self.as_today(column, rows[stored])
+                for column, stored in names.items()
+            }
+        )
+
+
+def _same_type(stored: pa.DataType, today: pa.DataType) -> bool:
+    # A blob is read by other means, and Lance gives it a type of its own.
+    return bool(stored == today or pa.types.is_struct(today))
+
+
+SAME = StoredColumns()
+"""Nothing differs."""
 
 
 class SnapshotReader:
@@ -104,3 +189,167 @@ class SnapshotReader:
     ) -> pa.Table:
         """Rows of a type whose ``column`` holds one of ``values``."""
         return tables.rows_where_in(self.handle(table_key), column, values, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TableToday:
+    """A type as it is now."""
+
+    identity: TableIdentity
+    schema: pa.Schema
+
+
+class PastReader(SnapshotReader):
+    """The rows of an older snapshot under the names and types of today.
+
+    A table is found by its identity: one that took over the name of another is not in its past.
+    """
+
+    def __init__(
+        self,
+        lance: LanceStore,
+        root_uri: str,
+        snapshot: Snapshot,
+        today: Mapping[str, TableToday],
+    ) -> None:
+        known = {
+            key: entry
+            for key, entry in snapshot.tables.items()
+            if key in today and today[key].identity == entry.identity
+        }
+        super().__init__(lance, root_uri, replace(snapshot, tables=known))
+        self._today = today
+        self._columns: dict[str, StoredColumns] = {}
+
+    def handle(self, table_key: str) -> LanceDataset:
+        """The table of a type at its pinned version; raises `HistoricalVersionReclaimed`."""
+        try:
+            return super().handle(table_key)
+        except NotFound:
+            if table_key not in self.snapshot.tables:
+                raise
+            raise _reclaimed(table_key) from None
+
+    def columns(self, table_key: str) -> StoredColumns:
+        """How the table of that time differs from today's."""
+        known = self._columns.get(table_key)
+        if known is None:
+            stored = self.handle(table_key).schema
+            known = StoredColumns.between(stored, self._today[table_key].schema)
+            self._columns[table_key] = known
+        return known
+
+    def rows_then(self, table_key: str, snapshot: Snapshot, ids: pa.Array) -> pa.Table:
+        """Some entities with all they had, blobs left out; also of a type that is gone today.
+
+        ``snapshot`` is the one this reader was made of. Properties have the names of today, and
+        those that were dropped since the names they had.
+        """
+        today = self._today.get(table_key)
+        if today is not None:
+            stored = self.handle(table_key)
+        else:
+            entry = snapshot.table(table_key)
+            try:
+                stored = self._lance.open(self.where(entry), entry.version)
+            except NotFound:
+                raise _reclaimed(table_key) from None
+        names = names_then(stored.schema, None if today is None else today.schema)
+        rows = tables.rows_where_in(stored, tables.ID, ids, list(names))
+        return rows.rename_columns([names[name] for name in rows.column_names])
+
+    def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a type."""
+        wanted = self._today[table_key].schema.names if columns is None else columns
+        read = super().scan
+        return self.columns(table_key).read(wanted, lambda names: read(table_key, names))
+
+    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of a type, a bounded number at a time."""
+        stored = self.columns(table_key)
+        if stored.is_same:
+            yield from super().batches(table_key, columns)
+        else:
+            yield from self.scan(table_key, columns).to_batches()
+
+    def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """The rows at ``positions``, in that order."""
+        read = super().take
+        return self.columns(table_key).read(
+            columns, lambda names: read(table_key, positions, names)
+        )
+
+    def rows_where(
+        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type that pass a filter, and where columns have changed others, too."""
+        stored = self.columns(table_key)
+        read, chosen = super().rows_where, wanted if stored.is_same else None
+        return stored.read(columns, lambda names: read(table_key, chosen, names))
+
+    def rows_where_in(
+        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type whose ``column``, which has not changed, holds one of ``values``."""
+        read = super().rows_where_in
+        return self.columns(table_key).read(
+            columns, lambda names: read(table_key, column, values, names)
+        )
+
+    def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """Bytes of each entity's blob."""
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.nulls(len(ids), pa.int64())
+        return super().blob_sizes(table_key, name, ids)
+
+    def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
+        """The blobs of some entities, in the order of ``ids``."""
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.nulls(len(ids), BLOB_STORAGE)
+        return super().blobs(table_key, name, ids)
+
+    def blobs_at(
+        self, table_key: str, column: str, positions: pa.Array
+    ) -> Iterator[bytes | BlobUri | None]:
+        """The blobs at ``positions``, one after another."""
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return iter([None] * len(positions))
+        return super().blobs_at(table_key, name, positions)
+
+    def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
+        """What one entity had in a blob column; null in one that was added since."""
+        if table_key not in self.snapshot.tables:
+            return None
+        name = self.columns(table_key).name(column)
+        if name is not None:
+            return super().blob_cell(table_key, name, id)
+        ids = pa.array([id])
+        found = self.rows_where_in(table_key, tables.ID, ids, [tables.ID])
+        return BlobCell(None) if found.num_rows else None
+
+
+def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:
+    return HistoricalVersionReclaimed(
+        f"the rows of {table_key} at this commit no longer exist",
+        hint="its type was dropped for good; read a newer commit",
+    )
+
+
+def names_then(stored: pa.Schema, today: pa.Schema | None) -> dict[str, str]:
+    """For each column of a version the name it is shown by: today's, or of what was dropped its
+    own. Blobs are left out."""
+    renamed: dict[int | None, str] = {}
+    if today is not None:
+        renamed = {property_id(field): field.name for field in today}
+        renamed.pop(None, None)
+    shown: dict[str, str] = {}
+    for field in stored:
+        if isinstance(field.type, pa.ExtensionType):
+            continue
+        name = renamed.get(property_id(field), field.name)
+        if name not in shown.values():
+            shown[field.name] = name
+    return shown

@@ -17,14 +17,15 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.effects.io_counters import count
-from omnigraph.model.virtual_columns import LAST_UPDATED_AT
+from omnigraph.effects.requests import count
+from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.fragments import deleted_offsets, fragments_of
-from omnigraph.storage.positions import (
+from omnigraph.storage.fragments import (
     PlacedFragment,
     Positions,
+    deleted_offsets,
     fragments_holding,
+    fragments_of,
     offsets_of,
     placed_fragments,
     places_of,

@@ -23,7 +23,7 @@ from lance import LanceDataset
 from lance.query import MatchQuery
 from numpy.typing import NDArray
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.errors import StorageError
 from omnigraph.storage.datasets import lance_failure
 from omnigraph.storage.tables import ID

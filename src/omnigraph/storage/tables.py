@@ -14,12 +14,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance import LanceDataset, LanceOperation, Transaction
-from lance.fragment import write_fragments
+from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
+from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.storage.datasets import lance_failure
-from omnigraph.storage.positions import take_rows
+from omnigraph.storage.fragments import take_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,3 +177,73 @@ def rows_where(
     """Rows that pass a filter; all of them without one."""
     count("lance", "scan" if wanted is None else "lookup", handle.uri)
     return handle.to_table(columns=list(columns), filter=wanted)
+
+
+SCANNED_ROWS_MAX = 10_000
+"""So many ids are read faster than a filter for them is planned."""
+
+
+def restage_new_rows(
+    staged: Transaction, on: LanceDataset, newer: LanceDataset, ids: pa.Array | None, uuid: str
+) -> Transaction | None:
+    """The rows that ``staged`` adds to the version ``on``, as a change of ``newer``.
+
+    None if the transaction does more than add rows, or if ``newer`` has got one of ``ids`` since;
+    None for ``ids`` means that they are known to be new. Both versions are of one ref, and have the
+    same columns.
+    """
+    added = _added_fragments(staged)
+    if added is None or (ids is not None and _holds_any(_changed(on, newer), newer, ids)):
+        return None
+    # Row ids are given out by the commit, and those of the older version may be taken by now.
+    fragments = [replace(fragment, row_id_meta=None) for fragment in added]
+    return Transaction(newer.version, LanceOperation.Append(fragments), uuid=uuid)
+
+
+def holds_any(table: LanceDataset, ids: pa.Array) -> bool:
+    """Whether a table has a row with one of ``ids``."""
+    if table.count_rows() > SCANNED_ROWS_MAX:
+        return bool(rows_where_in(table, ID, ids, [ID]).num_rows)
+    return _holds_any(table.get_fragments(), table, ids)
+
+
+def _added_fragments(staged: Transaction) -> list[FragmentMetadata] | None:
+    """The fragments of a transaction that only adds some."""
+    match staged.operation:
+        case LanceOperation.Append(fragments=added):
+            return list(added)
+        case LanceOperation.Update(
+            removed_fragment_ids=[], updated_fragments=[], new_fragments=added
+        ):
+            return list(added)
+        case _:
+            return None
+
+
+def _changed(on: LanceDataset, newer: LanceDataset) -> list[LanceFragment]:
+    """The fragments of ``newer`` that may hold rows which ``on`` does not have.
+
+    The rows of a fragment never change, and its id is never used again. But a restore can bring
+    deleted rows back: it shows in the deletion file, which is another one or none.
+    """
+    known = {(each.fragment_id, each.deletion_file()) for each in on.get_fragments()}
+    return [
+        each
+        for each in newer.get_fragments()
+        if (each.fragment_id, each.deletion_file()) not in known
+    ]
+
+
+def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Array) -> bool:
+    if not fragments:
+        return False
+    count("lance", "lookup", table.uri)
+    is_selective = sum(each.physical_rows for each in fragments) > SCANNED_ROWS_MAX
+    wanted = pc.field(ID).isin(ids) if is_selective and len(ids) <= LOOKUP_VALUES_MAX else None
+    try:
+        found = table.scanner(
+            columns=[ID], filter=wanted, fragments=fragments, use_scalar_index=False
+        ).to_table()
+    except (OSError, ValueError) as error:
+        raise lance_failure(table, error) from error
+    return bool(pc.any(pc.is_in(found[ID], value_set=ids)).as_py())

@@ -18,7 +18,7 @@ from functools import partial
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.effects.settings import report_unusable
+from omnigraph.effects.environment import report_unusable
 from omnigraph.errors import Busy, Conflict, InputError, RecoveryRequired
 from omnigraph.model.upkeep import AutoOptimizeStatus
 from omnigraph.storage.table_upkeep import RECENT

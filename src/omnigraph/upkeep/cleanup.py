@@ -25,19 +25,19 @@ from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
-from omnigraph.storage.manifest_upkeep import VERSIONS_KEPT_MIN
+from omnigraph.storage.migrations import remove_retired, require_folded, retired_datasets
+from omnigraph.storage.publisher import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.reclaiming import (
+from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.versions import (
     StoredVersion,
     holds_unlisted_files,
     live_states,
     reclaim,
     reclaimable,
     stored_versions,
+    version_count,
 )
-from omnigraph.storage.retired import remove_retired, require_folded, retired_datasets
-from omnigraph.storage.snapshot import ManifestState
-from omnigraph.storage.table_sizes import version_count
 from omnigraph.upkeep.optimize import maintenance_concurrency
 from omnigraph.upkeep.pending import require_nothing_pending
 from omnigraph.upkeep.retention import (

@@ -18,7 +18,8 @@ from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
-from omnigraph.effects.settings import positive_number
+from omnigraph.effects.environment import positive_number
+from omnigraph.effects.requests import concurrently
 from omnigraph.model.upkeep import (
     IndexedTable,
     IndexReceipt,
@@ -29,11 +30,10 @@ from omnigraph.model.upkeep import (
 )
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.compaction import fragment_count
-from omnigraph.storage.datasets import latest_version
+from omnigraph.storage.datasets import fragment_count, latest_version
 from omnigraph.storage.indexes import missing_indexes, why_not_buildable
 from omnigraph.storage.layout import MAIN, MANIFEST
-from omnigraph.storage.manifest_upkeep import compact_manifest, keep_manifest_versions
+from omnigraph.storage.publisher import compact_manifest, keep_manifest_versions
 from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableWork, work_on
 from omnigraph.upkeep.pending import require_nothing_pending
@@ -92,9 +92,8 @@ def plan_optimize(
 ) -> OptimizePlan:
     """What the tables of main need, as far as ``extent`` goes."""
     types = types_in_order(catalog)
-    with kernel.at_once() as side:
-        plans = [side.start(partial(_plan_table, capture, each, extent)) for each in types]
-    return OptimizePlan(tuple(plan() for plan in plans))
+    work = [partial(_plan_table, capture, each, extent) for each in types]
+    return OptimizePlan(concurrently(*work, threads=kernel.is_remote))
 
 
 def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> TablePlan:
@@ -223,9 +222,8 @@ def types_in_order(catalog: Catalog) -> list[NodeType | EdgeType]:
 def plan_indices(kernel: Kernel, capture: Capture, catalog: Catalog) -> IndexPlan:
     """What the head of a branch is missing; raises `UncoveredDrift` for a table changed outside."""
     types = types_in_order(catalog)
-    with kernel.at_once() as side:
-        plans = [side.start(partial(_plan_indexes, kernel, capture, each)) for each in types]
-    return IndexPlan(capture.branch.branch, tuple(plan() for plan in plans))
+    work = [partial(_plan_indexes, kernel, capture, each) for each in types]
+    return IndexPlan(capture.branch.branch, concurrently(*work, threads=kernel.is_remote))
 
 
 def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -> TableIndexPlan:

@@ -18,6 +18,7 @@ from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.examining import RECOVER_ADVICE
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.model.upkeep import (
@@ -31,7 +32,7 @@ from omnigraph.storage.datasets import Handle, StagedTransaction
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_history import (
+from omnigraph.storage.versions import (
     PRESERVING,
     TableOperation,
     has_columns_of,
@@ -105,12 +106,9 @@ class RepairPlan:
 
 def plan_repair(kernel: Kernel, capture: Capture) -> RepairPlan:
     """How the tables of a branch stand to what it publishes."""
-    with kernel.at_once() as side:
-        found = [
-            side.start(partial(_drift_of, kernel, capture, entry))
-            for entry in capture.snapshot.tables.values()
-        ]
-    tables = [table() for table in found]
+    entries = capture.snapshot.tables.values()
+    work = [partial(_drift_of, kernel, capture, entry) for entry in entries]
+    tables = list(concurrently(*work, threads=kernel.is_remote))
     if any(table.operations for table in tables):
         rows = RecoveryAudit(kernel.lance, kernel.root.uri).rows()
         retired = frozenset(uuid for row in rows for uuid in row.retired_uuids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from omnigraph.effects.ids import ulid_at
+from omnigraph.effects.clock import ulid_at
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.model.ids import is_ulid
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, PAST_SCHEMAS, past_schema_name

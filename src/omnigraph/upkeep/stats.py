@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.recovery.examining import REPAIR_ADVICE, uncovered_drift
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import (
@@ -33,10 +34,9 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.reclaiming import live_states
 from omnigraph.storage.search import has_text_index, matching_rows, nearest_rows
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_sizes import size_of, version_count, version_numbers
+from omnigraph.storage.versions import live_states, size_of, version_count, version_numbers
 from omnigraph.upkeep.cleanup import plan_cleanup
 from omnigraph.upkeep.optimize import types_in_order
 from omnigraph.upkeep.pending import pending_operations
@@ -89,12 +89,8 @@ def _tables(
 ) -> tuple[TableStats, ...]:
     heads = {drift.type_key: drift.head for drift in drifts}
     types = [each for each in types_in_order(catalog) if each.table_key in heads]
-    with kernel.at_once() as side:
-        found = [
-            side.start(partial(_table, kernel, capture, each, heads[each.table_key]))
-            for each in types
-        ]
-    return tuple(table() for table in found)
+    work = [partial(_table, kernel, capture, each, heads[each.table_key]) for each in types]
+    return concurrently(*work, threads=kernel.is_remote)
 
 
 def _table(kernel: Kernel, capture: Capture, type: NodeType | EdgeType, head: int) -> TableStats:

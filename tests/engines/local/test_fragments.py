@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
     FragmentState,

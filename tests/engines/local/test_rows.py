@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
-from omnigraph.effects.io_counters import measure
+from omnigraph.effects.requests import measure
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.nodes import slots_of_ids

@@ -34,6 +34,7 @@ from omnigraph.commit.schema.lock import (
     require_no_schema_apply,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
     Conflict,
     LeaseLost,
@@ -83,10 +84,12 @@ class Recoverer:
         proves later, as its owner, that it is still the newest. Raises `Conflict`, in the name of
         ``operation``, while the schema is being changed.
         """
-        with self._kernel.at_once() as side:
-            names = side.start(self._kernel.sidecars.names)
-            newest = side.here(partial(self._kernel.manifest.refreshed, branch))
-        if self._pass(branch, names()):
+        newest, names = concurrently(
+            partial(self._kernel.manifest.refreshed, branch),
+            self._kernel.sidecars.names,
+            threads=self._kernel.is_remote,
+        )
+        if self._pass(branch, names):
             newest = self._kernel.manifest.refreshed(branch)
         if SCHEMA_APPLY_LOCK in self._kernel.manifest.main.state.branches:
             remove_abandoned_lock(self._kernel)

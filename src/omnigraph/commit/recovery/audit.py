@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from omnigraph.effects.io_counters import count
+from omnigraph.effects.requests import count
 from omnigraph.errors import NotFound
 from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore
 from omnigraph.storage.layout import RECOVERY_AUDIT

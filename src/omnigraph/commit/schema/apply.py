@@ -31,8 +31,8 @@ from omnigraph.storage.compaction import rewrite_everything
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.reclaiming import reclaim, stored_versions
 from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.versions import reclaim, stored_versions
 from omnigraph.syntax.source import Source
 
 log = logging.getLogger(__name__)

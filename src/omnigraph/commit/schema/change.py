@@ -16,8 +16,8 @@ from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.past_reader import TableToday
 from omnigraph.storage.publisher import Registration, TablePin
+from omnigraph.storage.reader import TableToday
 from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from omnigraph.effects.objects import ObjectStore
-from omnigraph.effects.side_by_side import side_by_side
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import SchemaContractError
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, sha256_of
 from omnigraph.schema.compile import project
@@ -45,11 +45,8 @@ def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedS
 
 def promoted_contract(store: ObjectStore) -> AcceptedSchema:
     """The contract under its proper names alone."""
-    with side_by_side(threads=not store.root.is_local) as side:
-        source, ir, state = (
-            side.start(partial(store.read_if_exists, name)) for name in SCHEMA_OBJECTS
-        )
-    return open_contract(_text(source()), _text(ir()), _text(state()))
+    reads = [partial(store.read_if_exists, name) for name in SCHEMA_OBJECTS]
+    return open_contract(*map(_text, concurrently(*reads, threads=not store.root.is_local)))
 
 
 def staged_contract(store: ObjectStore) -> AcceptedSchema | None:
@@ -72,12 +69,11 @@ def _staged_or_promoted(store: ObjectStore, name: str) -> bytes | None:
 
 def staged_objects(store: ObjectStore) -> list[str]:
     """The objects of a change of schema that are not promoted."""
-    with side_by_side(threads=not store.root.is_local) as side:
-        asked = [
-            (name, side.start(partial(store.exists, f"{name}{STAGING_SUFFIX}")))
-            for name in SCHEMA_OBJECTS
-        ]
-    return [f"{name}{STAGING_SUFFIX}" for name, is_there in asked if is_there()]
+    names = [f"{name}{STAGING_SUFFIX}" for name in SCHEMA_OBJECTS]
+    found = concurrently(
+        *(partial(store.exists, name) for name in names), threads=not store.root.is_local
+    )
+    return [name for name, is_there in zip(names, found, strict=True) if is_there]
 
 
 def keep_past(store: ObjectStore, accepted: AcceptedSchema) -> None:

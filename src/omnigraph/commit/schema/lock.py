@@ -13,7 +13,7 @@ from omnigraph.errors import Conflict
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import BranchRow
-from omnigraph.storage.registry import register_branch, unregister_branch
+from omnigraph.storage.publisher import register_branch, unregister_branch
 
 SCHEMA_APPLY = "schema apply"
 

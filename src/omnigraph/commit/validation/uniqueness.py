@@ -20,8 +20,8 @@ from omnigraph.commit.validation.result_graph import ResultGraph
 from omnigraph.commit.validation.violations import Violation, violation
 from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind
-from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import spell
 from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import EdgeType, NodeType
 

@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from omnigraph.commit.validation.result_graph import ResultGraph
 from omnigraph.commit.validation.violations import Violation, violation
 from omnigraph.model.arrow import ID
-from omnigraph.model.floats import round_to_f32
 from omnigraph.model.merging import ConflictKind
-from omnigraph.model.spelling import spell
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import round_to_f32, spell
 from omnigraph.query.kernels import compare
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, Range
 

@@ -29,7 +29,7 @@ from omnigraph.storage.fragments import (
     fragments_of,
     stored_rows,
 )
-from omnigraph.storage.stored_columns import SAME, StoredColumns
+from omnigraph.storage.reader import SAME, StoredColumns
 
 # --- memory budget --------------------------------------------------------------------------------
 

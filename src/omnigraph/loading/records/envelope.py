@@ -19,8 +19,8 @@ from omnigraph.loading.records.problems import (
     name_hint,
     unit_of,
 )
+from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.model.values import shown
-from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 
 TableType = NodeType | EdgeType

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.spelling import spell
 from omnigraph.model.types import ValueType
-from omnigraph.model.values import WrongType, scalar_value
+from omnigraph.model.values import WrongType, scalar_value, spell
 
 MintIds = Callable[[str | None, pa.Int64Array], Sequence[str] | pa.StringArray]
 """New ids for the records of a source with these numbers.

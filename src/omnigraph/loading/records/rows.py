@@ -35,8 +35,11 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import (
     accepts,
     column_from_arrow,
+    ids_from_texts,
     json_values,
+    parsed_texts,
     sound_texts,
+    values_from_text,
 )
 from omnigraph.model.columns import (
     column_from_json,
@@ -44,10 +47,8 @@ from omnigraph.model.columns import (
     entity_id_column,
     spell_column,
 )
-from omnigraph.model.text_columns import ids_from_texts, parsed_texts, values_from_text
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
-from omnigraph.model.virtual_columns import VIRTUAL_COLUMNS
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
 
 _MEMBERS = {SRC: "from", DST: "to"}

@@ -9,7 +9,7 @@ from typing import get_args
 from omnigraph.errors import InputError
 from omnigraph.loading.inputs import type_key
 from omnigraph.loading.records.problems import name_hint
-from omnigraph.model.actors import check_declared_actor
+from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.receipts import LoadMode
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN

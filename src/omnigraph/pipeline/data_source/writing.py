@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import open_for_writing
 from omnigraph.commit.write_path import WritePath
-from omnigraph.effects.ids import MINT
+from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.table_columns import mapped_columns

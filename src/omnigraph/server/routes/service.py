@@ -7,7 +7,7 @@ from functools import lru_cache
 import orjson
 
 from omnigraph import __version__
-from omnigraph.model.versions import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.policy import Action
 from omnigraph.server.answers import Answer, json_answer
 from omnigraph.server.call import Call

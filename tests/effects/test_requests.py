@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import timeit
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from omnigraph.effects.io_counters import IoEvent, count, measure, together
+from omnigraph.effects.requests import IoEvent, concurrently, count, measure
 
 
 def test_nothing_is_counted_outside_of_a_measurement():
@@ -42,40 +43,34 @@ def test_measurements_nest():
     assert outer.report().round_trips == 2
 
 
-def test_branches_of_a_group_cost_as_much_waiting_as_the_longest():
+def test_concurrent_calls_cost_as_much_waiting_as_the_longest():
     def fetch(n: int) -> int:
         for _ in range(n):
             count("object", "read")
         return n
 
-    with measure() as outer, measure() as io, ThreadPoolExecutor(3) as pool:
+    with measure() as outer, measure() as io:
         count("object", "list")
-        with together() as group:
-            assert list(pool.map(group.branch(fetch), [1, 3, 2])) == [1, 3, 2]
+        calls = [partial(fetch, n) for n in (1, 3, 2)]
+        assert concurrently(*calls, threads=True) == (1, 3, 2)
         count("object", "write")
     for report in (io.report(), outer.report()):
         assert report.requests == 8
         assert report.round_trips == 1 + 3 + 1
 
 
-def test_groups_nest():
+def test_concurrent_calls_nest_in_the_calling_thread():
     def leaf() -> None:
         count("object", "read")
 
-    def inner(pool: ThreadPoolExecutor) -> None:
+    def inner() -> None:
         count("object", "list")
-        with together() as group:
-            list(pool.map(lambda _: group.branch(leaf)(), range(4)))
+        concurrently(*[leaf] * 4, threads=True)
 
-    with measure() as io, ThreadPoolExecutor(6) as pool, together() as group:
-        list(pool.map(group.branch(inner), [pool, pool]))
-    assert io.report().requests == 10
+    with measure() as io:
+        concurrently(inner, leaf, threads=True)
+    assert io.report().requests == 6
     assert io.report().round_trips == 2
-
-
-def test_a_group_outside_of_a_measurement_just_runs():
-    with together() as group:
-        assert group.branch(lambda: 5)() == 5
 
 
 def test_another_thread_does_not_disturb_a_measurement():
@@ -89,9 +84,8 @@ def test_many_threads_lose_no_count():
         for _ in range(500):
             count("lance", "scan")
 
-    with measure() as io, ThreadPoolExecutor(8) as pool, together() as group:
-        for future in [pool.submit(group.branch(work)) for _ in range(8)]:
-            future.result()
+    with measure() as io:
+        concurrently(*[work] * 8, threads=True)
     assert io.report().count("lance", "scan") == 4_000
     assert io.report().round_trips == 500
 

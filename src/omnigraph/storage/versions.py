@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
-from lance import LanceDataset
+from lance import LanceDataset, LanceOperation
 
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.io_counters import count
 from omnigraph.effects.objects import ObjectStore
+from omnigraph.effects.requests import count
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
+from omnigraph.storage.datasets import DatasetRef, lance_failure, latest_version
+from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest
 from omnigraph.storage.snapshot import ManifestState
@@ -128,3 +131,107 @@ def live_states(manifest: Manifest) -> dict[str, ManifestState]:
             ) from error
         states[name] = state
     return states
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The size of one version."""
+
+    fragments: int
+    small_fragments: int
+    """Those that compacting is for."""
+    deleted_rows: int
+    bytes: int
+
+
+def size_of(handle: LanceDataset) -> TableSize:
+    """The size of the version a handle is at."""
+    try:
+        fragments = [fragment.metadata for fragment in handle.get_fragments()]
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle, error) from error
+    return TableSize(
+        len(fragments),
+        sum(fragment.num_rows < TARGET_ROWS_PER_FRAGMENT for fragment in fragments),
+        sum(fragment.num_deletions for fragment in fragments),
+        sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files),
+    )
+
+
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first; it used to name them by number."""
+
+
+def version_numbers(store: ObjectStore, where: DatasetRef) -> list[int]:
+    """The versions a dataset still has: one listing, and none of them is read."""
+    folder = f"{where.address}/_versions".removeprefix(f"{store.root.uri}/")
+    names = (PurePosixPath(name) for name in store.list(folder))
+    numbers = [
+        int(name.stem) for name in names if name.suffix == ".manifest" and name.stem.isdecimal()
+    ]
+    return sorted(_VERSION_MAX - each if each > _VERSION_MAX // 2 else each for each in numbers)
+
+
+def version_count(store: ObjectStore, where: DatasetRef) -> int:
+    """How many versions a dataset still has."""
+    return len(version_numbers(store, where))
+
+
+RESERVATION = "ReserveFragments"
+"""Sets fragment ids aside for a rewrite. Lance does not name it to Python."""
+
+PRESERVING = frozenset({RESERVATION, "Rewrite"})
+"""Operations that leave every row as it was."""
+
+_UNREADABLE = (OSError, ValueError, TypeError, RuntimeError)
+"""Lance fails with a type error where it wrote what it cannot show to Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOperation:
+    """The transaction that made one version."""
+
+    version: int
+    name: str | None
+    """None if it cannot be read."""
+    uuid: str | None
+
+
+def operations_since(handle: LanceDataset, version: int) -> list[TableOperation]:
+    """The operations after ``version`` up to the newest, oldest first."""
+    newest = latest_version(handle)
+    return [_operation(handle, later) for later in range(version + 1, newest + 1)]
+
+
+def _operation(handle: LanceDataset, version: int) -> TableOperation:
+    count("lance", "read_transaction", handle.uri)
+    try:
+        transaction = handle.read_transaction(version)
+        if transaction is None:
+            return TableOperation(version, None, None)
+        operation = transaction.operation
+        name: str | None = type(operation).__name__
+        if type(operation) is LanceOperation.BaseOperation:
+            # Something without a name. A reservation is known by changing nothing at all.
+            name = RESERVATION if _is_same(handle, version - 1, version) else None
+        return TableOperation(version, name, str(transaction.uuid))
+    except _UNREADABLE:
+        return TableOperation(version, None, None)
+
+
+def _is_same(handle: LanceDataset, before: int, after: int) -> bool:
+    old, new = handle.checkout_version(before), handle.checkout_version(after)
+    return bool(old.schema.equals(new.schema)) and fragments_of(old) == fragments_of(new)
+
+
+def has_columns_of(handle: LanceDataset, version: int) -> bool:
+    """Whether a table still has the columns of ``version``, or that version is gone."""
+    try:
+        before = handle.checkout_version(version)
+    except _UNREADABLE:
+        return True
+    return _columns(before) == _columns(handle)
+
+
+def _columns(handle: LanceDataset) -> list[tuple[str, object]]:
+    return [(field.name, field.type) for field in handle.schema]

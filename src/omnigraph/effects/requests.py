@@ -1,4 +1,4 @@
-"""Counting what a block of work asks of storage: requests by kind and verb, and serial round trips.
+"""Requests to stores: counted while a caller measures, and sent concurrently where latency matters.
 
 Stores and the Lance kernel call `count`; it does nothing unless the caller runs inside `measure`::
 
@@ -6,24 +6,28 @@ Stores and the Lance kernel call `count`; it does nothing unless the caller runs
         graph.query(…)
     print(io.report().render())
 
-Costs are a contract (`tests/cost/`), so the numbers have to be exact and repeatable. A measurement
-therefore belongs to the work that runs inside it, not to the process: other threads do not disturb
-it. Work handed to threads is counted through `together`, which also says what runs side by side:
-requests made one after the other are one round trip each, branches of one group cost as many as
-the longest of them.
+Costs are a contract (`tests/cost/`), so the numbers are exact and repeatable: a measurement covers
+the work inside its block, not the process. Requests made one after the other are one round trip
+each; those sent by `concurrently` cost as many as the longest of them.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+A = TypeVar("A")
+B = TypeVar("B")
 T = TypeVar("T")
 
 Kind = Literal["object", "lance", "disk"]
@@ -100,7 +104,7 @@ class Meter:
             self._parent.add(event, n, self._round_trips_for_parent(round_trips))
 
     def add_round_trips(self, round_trips: int) -> None:
-        """Count the waiting of a group, whose requests are counted already."""
+        """Count the waiting of concurrent calls, whose requests are counted already."""
         with self._lock:
             self._round_trips += round_trips
         if self._parent is not None:
@@ -116,7 +120,7 @@ class Meter:
 
 
 class _Branch(Meter):
-    """One branch of a group: its requests count at once, its waiting only when the group ends."""
+    """One of several concurrent calls: its waiting is charged when all of them have ended."""
 
     def _round_trips_for_parent(self, round_trips: int) -> int:
         return 0
@@ -149,46 +153,104 @@ def measure(*, tracing: bool = False) -> Iterator[Meter]:
         _current.reset(token)
 
 
-class Group:
-    """Work that runs side by side."""
+# --- concurrency ----------------------------------------------------------------------------------
 
-    def __init__(self, meter: Meter | None) -> None:
-        self._meter = meter
-        self._lock = threading.Lock()
-        self._longest = 0
-
-    def branch(self, work: Callable[P, T]) -> Callable[P, T]:
-        """``work`` for a thread of a pool, still counted by the measurement of this thread."""
-        meter = self._meter
-        if meter is None:
-            return work
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            branch = _Branch(meter)
-            token = _current.set(branch)
-            try:
-                return work(*args, **kwargs)
-            finally:
-                _current.reset(token)
-                with self._lock:
-                    self._longest = max(self._longest, branch.round_trips)
-
-        return run
-
-    def finish(self) -> None:
-        """Charge the waiting of the longest branch."""
-        if self._meter is not None:
-            self._meter.add_round_trips(self._longest)
+_WORKERS_MAX = 32
+_worker = threading.local()
 
 
-@contextmanager
-def together() -> Iterator[Group]:
-    """A group of branches that run side by side; all must have finished when the block ends.
+@overload
+def concurrently(
+    first: Callable[[], A],
+    second: Callable[[], B],
+    /,
+    *,
+    threads: bool,
+    work_max: int | None = None,
+) -> tuple[A, B]: ...
 
-    ``with together() as group: list(pool.map(group.branch(fetch), names))``
+
+@overload
+def concurrently(
+    first: Callable[[], A],
+    second: Callable[[], B],
+    /,
+    *others: Callable[[], T],
+    threads: bool,
+    work_max: int | None = None,
+) -> tuple[A, B, *tuple[T, ...]]: ...
+
+
+@overload
+def concurrently(
+    *work: Callable[[], T], threads: bool, work_max: int | None = None
+) -> tuple[T, ...]: ...
+
+
+def concurrently(
+    *work: Callable[[], Any], threads: bool, work_max: int | None = None
+) -> tuple[Any, ...]:
+    """The results of independent calls, in order; all have ended when it returns or raises.
+
+    A request to a remote store is mostly waiting: with ``threads`` the calls run at once, the first
+    in this thread. Without, as on local disk, where a request is done before a thread has picked it
+    up, they run one after the other, up to the first failure.
+
+    ``work_max`` bounds how many run at once. Calls made inside other concurrent calls run one after
+    the other: a thread of the pool that waited for the pool could wait for ever.
+
+    >>> concurrently(lambda: 1, lambda: "a", threads=True)
+    (1, 'a')
     """
-    group = Group(_current.get())
+    if not threads or len(work) < 2 or getattr(_worker, "is_one", False):
+        return tuple([each() for each in work])
+    meter = _current.get()
+    branches = [_Branch(meter) for _ in work]
+    calls = [partial(_metered, each, branch) for each, branch in zip(work, branches, strict=True)]
     try:
-        yield group
+        return tuple(_in_shared_pool(calls) if work_max is None else _in_own_pool(calls, work_max))
     finally:
-        group.finish()
+        if meter is not None:
+            meter.add_round_trips(max(branch.round_trips for branch in branches))
+
+
+def _in_shared_pool(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    running = [_pool().submit(_as_worker, call) for call in calls[1:]]
+    try:
+        first = calls[0]()
+    finally:
+        for future in running:
+            future.exception()  # waits
+    return [first, *(future.result() for future in running)]
+
+
+def _in_own_pool(calls: Sequence[Callable[[], Any]], workers: int) -> list[Any]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(workers) as pool:
+        running = [pool.submit(_as_worker, call) for call in calls]
+    return [future.result() for future in running]
+
+
+def _as_worker(call: Callable[[], T]) -> T:
+    _worker.is_one = True
+    return call()
+
+
+def _metered(work: Callable[[], T], branch: Meter) -> T:
+    token = _current.set(branch)
+    try:
+        return work()
+    finally:
+        _current.reset(token)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="omnigraph-requests")
+
+
+# A forked child has none of the threads of its parent's pool.
+os.register_at_fork(after_in_child=_pool.cache_clear)

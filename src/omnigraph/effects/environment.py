@@ -1,16 +1,44 @@
-"""The `AWS_*` environment as options for Lance and for the object-store client.
+"""Environment variables: numbers an operator sets, and the `AWS_*` options of S3.
 
-Both take the same keys. The values are read when asked for and kept nowhere, so no value object of
-ours can show a credential.
+An unusable number is logged once and the default used: a typing error in the environment of a
+service must not keep it from starting. Lance and the object-store client take the same S3 options;
+they are read at each call and kept nowhere, so no object of ours can show a credential.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
+
+log = logging.getLogger(__name__)
+
+_reported: set[tuple[str, str]] = set()
+
+
+def positive_number(
+    name: str, default: int, environment: Mapping[str, str] = os.environ, *, least: int = 1
+) -> int:
+    """The value of a variable, at least ``least``; ``default`` if it is not set or unusable."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    if text.isascii() and text.isdecimal() and int(text) >= least:
+        return int(text)
+    report_unusable(name, text, f"a number from {least} on; {default} is used")
+    return default
+
+
+def report_unusable(name: str, text: str, expected: str) -> None:
+    """Log, once, that a variable does not hold what is expected."""
+    if (name, text) not in _reported:
+        _reported.add((name, text))
+        log.warning("%s is '%s', not %s", name, text, expected)
+
 
 _PLAIN = {
     "AWS_REGION": "aws_region",

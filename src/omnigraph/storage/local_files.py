@@ -1,0 +1,169 @@
+"""Finding the file behind a failure of Lance, whose messages name none.
+
+Every file of Lance, of data and of versions alike, ends with four fixed bytes. Those of a file that
+was cut off, or never reached the disk, are missing. Files are looked at only after a failure, and
+only on local disk: an object store shows no object before it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lance import LanceDataset, Transaction
+
+from omnigraph.effects.clock import SYSTEM_CLOCK
+from omnigraph.effects.durability import Durability, files_below, flush_new_files, flush_tree
+from omnigraph.effects.uri import Root
+from omnigraph.errors import DamagedFile
+
+_END = b"LANC"
+_ADVICE = (
+    "put it back from a copy of the graph; other tables, and commits from before it was written, "
+    "can be read and exported as they are"
+)
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first."""
+
+
+def version_file(address: str, version: int) -> Path:
+    """The file of one version of a local dataset or ref."""
+    return Path(address) / "_versions" / f"{_VERSION_MAX - version:020d}.manifest"
+
+
+def damaged_version(address: str, version: int | None) -> DamagedFile | None:
+    """What to say if the file of a version, or of the newest one, is cut off."""
+    if version is not None:
+        file = version_file(address, version)
+        return DamagedFile(str(file), _ADVICE) if _is_cut_off(file) else None
+    newest = min(Path(address).glob("_versions/*.manifest"), default=None)
+    if newest is None or not _is_cut_off(newest):
+        return None
+    return DamagedFile(
+        str(newest),
+        "put it back from a copy of the graph; without one, move it away, which takes back the "
+        "last commit it was written for",
+    )
+
+
+def damaged_data(handle: LanceDataset) -> DamagedFile | None:
+    """What to say if a version cannot be read because a data file of it is cut off."""
+    for file in _data_files(handle):
+        if _is_cut_off(file):
+            return DamagedFile(str(file), _ADVICE)
+    return damaged_version(handle.uri, handle.version)
+
+
+def _data_files(handle: LanceDataset) -> Iterator[Path]:
+    # A branch shares the files of those it was forked from, which lie in their folders.
+    root = Path(handle.uri.partition("/tree/")[0])
+    folders = [folder / "data" for folder in (root, *root.glob("tree/*"))]
+    for fragment in handle.get_fragments():
+        for file in fragment.data_files():
+            yield from (folder / file.path for folder in folders if (folder / file.path).exists())
+
+
+def _is_cut_off(file: Path) -> bool:
+    try:
+        with file.open("rb") as content:
+            size = content.seek(0, os.SEEK_END)
+            content.seek(max(0, size - len(_END)))
+            return content.read() != _END
+    except OSError:
+        return False
+
+
+def flush_commit(
+    root: Root, landed: LanceDataset, transaction: Transaction, durability: Durability
+) -> None:
+    """Flush every file a commit brought: its data, its transaction and its version file.
+
+    On an object store an acknowledged write is durable already, and nothing happens.
+    """
+    if root.path is None or durability is Durability.PROCESS:
+        return
+    files = {version_file(landed.uri, landed.version), *_new_files(Path(landed.uri), transaction)}
+    flush_tree(root.path, files, durability)
+
+
+def flush_ref(root: Root, uri: str, ref: str, durability: Durability) -> None:
+    """Flush the files of a new ref: the version it starts with, and its entry in the list."""
+    if root.path is None or durability is Durability.PROCESS:
+        return
+    directory = Path(uri)
+    files = {*files_below(directory / "tree" / ref), directory / "_refs/branches" / f"{ref}.json"}
+    flush_tree(root.path, files, durability)
+
+
+@contextmanager
+def flushed_additions(root: Root, address: str, durability: Durability) -> Iterator[None]:
+    """Flush every file that a block adds to a dataset, where Lance commits by itself."""
+    if root.path is None or durability is Durability.PROCESS:
+        yield
+        return
+    known = files_below(Path(address))
+    yield
+    flush_new_files(Path(address), known, durability)
+
+
+def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
+    yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+    operation = transaction.operation
+    rewritten = getattr(operation, "groups", None) or ()
+    for fragment in (
+        *(getattr(operation, "fragments", None) or ()),
+        *(getattr(operation, "new_fragments", None) or ()),
+        *(fragment for group in rewritten for fragment in group.new_fragments),
+    ):
+        for file in fragment.files:
+            data = directory / "data" / file.path
+            yield data
+            # Blobs too large for the file lie in a directory of its name.
+            yield from data.with_suffix("").glob("*.blob")
+    for index in getattr(operation, "new_indices", None) or ():
+        yield from (directory / "_indices" / index.uuid).iterdir()
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        if fragment.deletion_file is not None:
+            deleted = directory / fragment.deletion_file.path(fragment.id)
+            # A fragment may keep the deletion file it had, which lies where it was made.
+            if deleted.exists():
+                yield deleted
+
+
+SETTLED_NS = 50_000_000
+"""File systems count time in steps of some milliseconds. A change that is younger than this may
+have the time of one that is still to come."""
+
+_KNOWN_MAX = 4_096
+_Signs = tuple[int, int]
+_known: dict[str, tuple[_Signs, int]] = {}
+"""By directory: what told it from other moments, and its newest version then."""
+
+
+def newest_version(address: str, probe: Callable[[], int]) -> int:
+    """The newest version of the dataset or ref at a path; ``probe`` lists them."""
+    directory = f"{address}/_versions"
+    signs = _signs(directory)
+    known = _known.get(directory)
+    if signs is not None and known is not None and known[0] == signs:
+        return known[1]
+    version = probe()
+    if signs is not None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[directory] = (signs, version)
+    return version
+
+
+def _signs(directory: str) -> _Signs | None:
+    """What changes when the directory does; None if the next change might not show."""
+    try:
+        found = os.stat(directory)  # noqa: PTH116 - every query waits for this
+    except OSError:
+        return None
+    changed = found.st_mtime_ns
+    is_coarse = changed % 1_000_000_000 == 0
+    age = SYSTEM_CLOCK.wall_us() * 1_000 - changed
+    return None if is_coarse or age < SETTLED_NS else (found.st_ino, changed)

@@ -46,10 +46,10 @@ def test_a_malformed_branch_is_refused_at_the_start(pattern: str):
 def test_every_kind_of_parameter_has_a_schema():
     kinds: list[FieldKind]
     kinds = ["string", "bool", "int", "bigint", "float", "date", "datetime", "blob"]
-    parameters = [FieldDescriptor(kind, kind, nullable=False) for kind in kinds]
+    parameters = [FieldDescriptor(name=kind, kind=kind, nullable=False) for kind in kinds]
     parameters += [
-        FieldDescriptor("tags", "list", nullable=True, item_kind="string"),
-        FieldDescriptor("near", "vector", nullable=False, vector_dim=3),
+        FieldDescriptor(name="tags", kind="list", nullable=True, item_kind="string"),
+        FieldDescriptor(name="near", kind="vector", nullable=False, vector_dim=3),
     ]
     schema = QuerySignature("q", False, tuple(parameters)).parameters_schema()
     assert schema["required"] == [*kinds, "near"]

@@ -24,17 +24,17 @@ FieldKind = Literal[
 """`bigint`, `date`, `datetime` and `blob` travel as JSON strings; only results have an `object`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDescriptor(JsonObject):
     """One value a query takes or returns."""
 
     name: str
-    kind: FieldKind
-    nullable: bool
     column: Annotated[str | None, OPTIONAL] = None
     """The exact key in a result row; parameters have none."""
+    kind: FieldKind
     item_kind: Annotated[FieldKind | None, OPTIONAL] = None
     vector_dim: Annotated[int | None, OPTIONAL] = None
+    nullable: bool
 
 
 @dataclass(frozen=True, slots=True)

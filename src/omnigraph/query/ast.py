@@ -1,10 +1,11 @@
-"""What a `.gq` text says, before it meets a schema. Every node knows where it stands."""
+"""The syntax tree of a `.gq` text, before any schema is applied. Every node has its position."""
 
 from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
 from typing import Literal as OneOf
+from typing import get_args
 
 from omnigraph.model.types import ValueType
 from omnigraph.syntax.source import Source, Span
@@ -85,14 +86,7 @@ class Now:
 
 
 SearchFunction = OneOf["search", "match_text", "fuzzy", "bm25", "nearest", "rrf"]
-SEARCH_FUNCTIONS: tuple[SearchFunction, ...] = (
-    "search",
-    "match_text",
-    "fuzzy",
-    "bm25",
-    "nearest",
-    "rrf",
-)
+SEARCH_FUNCTIONS: tuple[SearchFunction, ...] = get_args(SearchFunction)
 TEXT_PREDICATES: tuple[SearchFunction, ...] = ("search", "match_text", "fuzzy")
 RANK_FUNCTIONS: tuple[SearchFunction, ...] = ("nearest", "bm25", "rrf")
 
@@ -107,14 +101,7 @@ class SearchCall:
 
 
 AggregateFunction = OneOf["count", "sum", "avg", "min", "max", "collect"]
-AGGREGATE_FUNCTIONS: tuple[AggregateFunction, ...] = (
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "collect",
-)
+AGGREGATE_FUNCTIONS: tuple[AggregateFunction, ...] = get_args(AggregateFunction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +115,7 @@ class Aggregate:
 
 
 ScalarFunction = OneOf["lower", "upper", "length", "coalesce", "abs", "round", "date_part"]
-SCALAR_FUNCTIONS: tuple[ScalarFunction, ...] = (
-    "lower",
-    "upper",
-    "length",
-    "coalesce",
-    "abs",
-    "round",
-    "date_part",
-)
+SCALAR_FUNCTIONS: tuple[ScalarFunction, ...] = get_args(ScalarFunction)
 
 
 @dataclass(frozen=True, slots=True)

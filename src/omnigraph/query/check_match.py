@@ -136,7 +136,7 @@ class _BlockChecker:
         return bound
 
     def _endpoint(self, variable: ast.Variable) -> NodeVariable | None:
-        """What a variable in node position is bound to; edges, paths and optionals are refused."""
+        """The node a variable is bound to; an edge, a path or an optional node is an error."""
         if variable.is_anonymous:
             return None
         bound = self._scope.lookup(variable.name)
@@ -288,7 +288,7 @@ class _BlockChecker:
 
 
 def _mentions(clause: ast.Clause, parameters: Set[str]) -> set[str]:
-    """Variables a clause mentions directly; a nested `not` keeps its own to itself."""
+    """Variables a clause mentions directly, without those inside a nested `not`."""
     match clause:
         case ast.Binding():
             return {clause.variable.name}

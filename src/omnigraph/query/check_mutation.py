@@ -142,7 +142,7 @@ class _MutationChecker:
         for declared in target.properties.values():
             if declared.name in assigned or declared.type.nullable or declared.default is not None:
                 continue
-            # The vector is expected to come from its source; that it is there is a run-time matter.
+            # The vector is computed from its source; whether it is stored is checked at run time.
             if declared.embed is not None and declared.embed.source in assigned:
                 continue
             raise self._context.error(

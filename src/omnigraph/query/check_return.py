@@ -30,7 +30,7 @@ _GROUPABLE = (
     ex.ArithmeticValue,
     ex.ScalarCall,
 )
-"""What may stand beside an aggregate: properties, variables, and what is computed from them."""
+"""Items allowed beside an aggregate: properties, variables, and computations over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ReturnBlock:
     group_by: plan.GroupBy | None
     having: tuple[ex.Expression, ...]
     row_values: dict[str, ex.OutputExpression]
-    """What each column shows, by name, before any grouping replaced it."""
+    """The expression of each column by name, before grouping replaces it."""
 
 
 def check_return(body: ast.ReadBody, context: Context, scope: VariableScope) -> ReturnBlock:
@@ -263,7 +263,7 @@ class _ReturnChecker:
     def _over_groups(
         self, value: ex.Expression, item: ast.ReturnItem | ast.Filter | ast.NullTest
     ) -> ex.Expression:
-        """``value`` in terms of grouped columns; T9 if it reads what varies in a group."""
+        """``value`` over grouped columns; T9 if it reads a value that varies in a group."""
         assert self._grouping is not None
         grouped = ex.rewrite(value, self._grouping.output)
         if ex.variables_of(grouped):
@@ -440,7 +440,7 @@ class _OrderChecker:
         if at > 0 or self._output.group_by is not None:
             where = "of an aggregate query" if at == 0 else "after the first key"
             raise self._context.error("T25", f"a ranking call cannot order {where}", key.span)
-        # Written directly, `bm25` and `rrf` are best-first whatever the direction says.
+        # A direct `bm25` or `rrf` key is best-first in either direction.
         self._set_rank(score, True, key)
 
     def _set_rank(self, score: ex.RankExpression, best_first: bool, key: ast.OrderKey) -> None:
@@ -523,7 +523,7 @@ class _OrderChecker:
             raise self._context.error("T25", f"a {value_type} has no order", key.span)
 
     def _tie_breakers(self) -> tuple[ex.OutputValue, ...]:
-        """Columns that make the order total where rows no longer stand for bound entities."""
+        """Columns that make the order total for grouped or distinct rows, which have no ids."""
         group_by = self._output.group_by
         if group_by is not None and not self._body.distinct:
             return tuple(ex.OutputValue(name, value.type) for name, value in group_by.items)

@@ -89,9 +89,13 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
     value = _before_grouping(column.expression, compiled.group_by)
     match value:
         case EntityObject():
-            return FieldDescriptor(column.field, "object", value.nullable, column.name)
+            return FieldDescriptor(
+                name=column.field, column=column.name, kind="object", nullable=value.nullable
+            )
         case EntityId():
-            return FieldDescriptor(column.field, "object", value.type.nullable, column.name)
+            return FieldDescriptor(
+                name=column.field, column=column.name, kind="object", nullable=value.type.nullable
+            )
         case AggregateValue():
             # A group may hold no values, so every aggregate counts as nullable.
             return _field(column.field, value.type.with_nullable(True), column.name)
@@ -101,7 +105,7 @@ def _result_field(column: plan.Column, compiled: plan.ReadPlan) -> FieldDescript
 def _before_grouping(
     expression: OutputExpression, group_by: plan.GroupBy | None
 ) -> OutputExpression:
-    """What a grouped column stands for: its group item or its aggregate."""
+    """The group item or aggregate behind a grouped column."""
     if group_by is None or not isinstance(expression, OutputValue):
         return expression
     sources: dict[str, OutputExpression] = dict(group_by.items)
@@ -112,12 +116,12 @@ def _before_grouping(
 def _field(name: str, value_type: ValueType, column: str | None = None) -> FieldDescriptor:
     kind = _KINDS[value_type.scalar]
     return FieldDescriptor(
-        name,
-        "list" if value_type.is_list else kind,
-        value_type.nullable,
-        column,
-        kind if value_type.is_list else None,
-        value_type.vector_dim,
+        name=name,
+        column=column,
+        kind="list" if value_type.is_list else kind,
+        item_kind=kind if value_type.is_list else None,
+        vector_dim=value_type.vector_dim,
+        nullable=value_type.nullable,
     )
 
 

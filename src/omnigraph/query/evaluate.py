@@ -1,10 +1,10 @@
-"""Expressions over columns: what a typed expression is worth, for all rows at once.
+"""Evaluates typed expressions over columns, for all rows at once.
 
-Everything that looks at one row at a time is computed here: comparisons, tests, arithmetic and
-scalar functions. Text search, ranking and aggregates need more than a row; an engine computes them
-and hands the outcome in as a column.
+Computes everything that depends on single rows: comparisons, tests, arithmetic and scalar
+functions. Text search, ranking and aggregates need more than a row; an engine computes them and
+passes the result as a column.
 
-The rules, beyond what the language says:
+Rules beyond those of the language:
 
 - A predicate is two-valued: where a comparison has no answer because of a null, it is false.
 - Floats follow IEEE 754: a NaN is unequal to everything, itself included, so only `!=` holds for
@@ -13,7 +13,7 @@ The rules, beyond what the language says:
 - `lower` and `upper` are the full case mapping of Unicode: `ß` becomes `SS`.
 - `round` goes by the digits a reader sees: 2.675 to two places is 2.68, although the float nearest
   to 2.675 lies a little below it. Halves go away from zero.
-- A value that is the same for all rows may be a scalar; a caller with rows to filter asks `holds`.
+- A value that is the same for all rows may be a scalar; `holds` always gives one value per row.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from omnigraph.query.kernels import (
 ColumnExpression: TypeAlias = (
     ex.PropertyValue | ex.EntityId | ex.OutputValue | ex.PathNodes | ex.PathLength
 )
-"""The leaves that differ from row to row."""
+"""The leaves with one value per row."""
 
 Columns: TypeAlias = Callable[[ColumnExpression], pa.Array | pa.ChunkedArray]
-"""Where the values of a leaf come from; all columns it gives have the same length."""
+"""Gives the values of a leaf; all columns have the same length."""
 
 Parameters: TypeAlias = Mapping[str, object]
 """Bound parameters by name, in the form of `model.values`."""
@@ -88,9 +88,9 @@ def scalar_operand(
 
 
 def text_operand(expression: ex.Expression, parameters: Parameters, now: dt.datetime) -> str | None:
-    """The value of a text that reads no column, without the way through Arrow where there is one.
+    """The value of a text that reads no column; constants and parameters skip Arrow.
 
-    A point query asks for its key, and that should cost less than looking it up.
+    A point query evaluates its key this way, which is faster than the lookup.
     """
     match expression:
         case ex.Constant(value=str() as text):
@@ -193,7 +193,7 @@ def call(function: ScalarFunction, arguments: Sequence[Datum], result: ValueType
 def _map_case(
     texts: Datum, ascii_kernel: Callable[[Datum], Datum], convert: Callable[[str], str]
 ) -> Datum:
-    """Arrow maps ASCII fast, and the rest one character to one, which is not what Unicode says."""
+    """Map case by Unicode; Arrow maps other than ASCII only one character to one."""
     if isinstance(texts, pa.Scalar):
         return pa.scalar(convert(texts.as_py()) if texts.is_valid else None, pa.string())
     is_other = pc.invert(pc.string_is_ascii(texts))

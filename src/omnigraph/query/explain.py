@@ -72,7 +72,7 @@ def _pattern(pattern: plan.Pattern, indent: str) -> Iterator[str]:
 
 
 def explain_step(step: plan.Step) -> str:
-    """One step of a pattern, without what is inside it."""
+    """One step of a pattern, without its inner patterns."""
     match step:
         case plan.Scan():
             return f"Scan ${step.variable}: {step.type_name}{_where(step.predicates)}"

@@ -1,8 +1,8 @@
-"""Typed expressions: what the checker makes of the expressions of a query.
+"""Typed expressions: the output of the checker.
 
-They are values (frozen, comparable, hashable where their constants are), carry their type, and say
-everything an engine needs: no engine looks at source text or at the catalog again. Two equal
-expressions denote the same value, which is how a returned score is recognised as the ranking one.
+They are frozen values that carry their type and everything an engine needs, so that no engine reads
+source text or the catalog. Equal expressions denote the same value, which is how a returned score
+is recognised as the ranking one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ F64 = ValueType(Scalar.F64)
 DATETIME = ValueType(Scalar.DATETIME)
 
 MUTATION_TARGET = ""
-"""The variable that stands for the row a mutation's `where` looks at."""
+"""The variable of the row that the `where` of a mutation tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class ListContains:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Two-valued null test; on an `EntityId` it asks whether an optional match was found."""
+    """Two-valued null test; of an `EntityId`, whether an optional match found nothing."""
 
     operand: Expression
     negated: bool
@@ -302,10 +302,10 @@ Expression: TypeAlias = (
 """Anything that denotes one typed value per row."""
 
 _READS_VARIABLE = (PropertyValue, EntityId, PathNodes, PathLength, TextMatch, Nearest, Bm25)
-"""The parts that name a match variable; what else they hold are literals and parameters."""
+"""The expressions that name a match variable."""
 
 OutputExpression: TypeAlias = Expression | EntityObject
-"""What a return item may be: a value, or a whole entity."""
+"""A return item: a value, or a whole entity."""
 
 
 _OPERAND_NAMES: dict[type, tuple[str, ...]] = {
@@ -340,7 +340,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def rewrite(
     expression: Expression, replacement: Callable[[Expression], Expression | None]
 ) -> Expression:
-    """The expression with every part for which ``replacement`` gives an answer replaced by it."""
+    """The expression with parts replaced where ``replacement`` gives another one."""
     new = replacement(expression)
     if new is not None:
         return new
@@ -355,7 +355,7 @@ def rewrite(
 
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """The expression with match variables called by their new names."""
+    """The expression with match variables renamed."""
 
     def replacement(part: Expression) -> Expression | None:
         if isinstance(part, _READS_VARIABLE) and part.variable in names:

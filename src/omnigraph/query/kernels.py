@@ -61,7 +61,7 @@ def compare(operator: ComparisonOperator, left: Datum, right: Datum) -> Datum:
         return kernel(left, right)
     if _is_float(left) or right.type == pa.uint64():
         operator, left, right = _MIRRORED[operator], right, left
-    # What is left: an integer beside a float, or U64 beside I64.
+    # Remaining: an integer with a float, or U64 with I64.
     if _is_float(right):
         return _integer_with_float(operator, left, right)
     return _unsigned_with_signed(operator, left, right)
@@ -70,7 +70,7 @@ def compare(operator: ComparisonOperator, left: Datum, right: Datum) -> Datum:
 def equal_members(members: pa.Array, type: pa.DataType) -> pa.Array:
     """The values of ``type`` that equal one of ``members``, for a test by hashing.
 
-    A hash tells the two zeros apart and takes a NaN for itself; comparisons do neither.
+    Hashing distinguishes the two zeros and equates NaN with itself; comparisons do neither.
     """
     members = members.drop_null()
     if members.type != type:
@@ -91,7 +91,7 @@ def exactly(value: int | float, type: pa.DataType) -> int | float | None:
     >>> exactly(7.0, pa.int32()), exactly(2.7, pa.int32()), exactly(2**53 + 1, pa.float64())
     (7, None, None)
     """
-    # A float that is no integer, or beyond the type, makes the round trip with a difference.
+    # A float that is no integer or out of range differs after the round trip.
     try:
         number = pa.scalar(int(value) if pa.types.is_integer(type) else float(value), type).as_py()
     except (pa.ArrowInvalid, OverflowError, ValueError):
@@ -100,7 +100,7 @@ def exactly(value: int | float, type: pa.DataType) -> int | float | None:
 
 
 def _integer_with_float(operator: ComparisonOperator, integers: Datum, floats: Datum) -> Datum:
-    """An integer is compared with the whole number next to the float on the side that decides.
+    """Compare integers with floats by rounding the float up or down to an integer.
 
     `i < 2.5` is `i < 3` and `i <= 2.5` is `i <= 2`. Floats beyond the integer type lie on one side
     of every integer, and a NaN on neither.
@@ -176,7 +176,7 @@ def arithmetic(operator: ArithmeticOperator, left: Datum, right: Datum, result: 
         return _integers(operator, left, right)
     left, right = to_numeric(left, result), to_numeric(right, result)
     if operator == "/":
-        # The quotient of the rows in question is never looked at.
+        # The quotient of these rows is not used.
         is_zero = pc.equal(right, 0.0)
         return pc.if_else(is_zero, pa.scalar(None, pa.float64()), pc.divide(left, right))
     return _FLOAT_KERNELS[operator](left, right)
@@ -271,7 +271,7 @@ F64 = pa.float64()
 _WHOLE = 2.0**52
 """From here on every float is an integer."""
 _DOUBT = 2.0**-50
-"""How far, relative to its size, a scaled float may lie from the scaled digits it stands for."""
+"""Largest relative error of a scaled float against its scaled decimal digits."""
 
 
 def _round_floats(column: pa.Array, digits: int) -> pa.Array:
@@ -352,7 +352,7 @@ def text_starts_with(texts: Datum, prefixes: Datum) -> Datum:
 
 
 def _pairwise(texts: Datum, parts: Datum, test: Callable[[str, str], bool]) -> pa.Array:
-    """Arrow looks for one text in a column only; a column of parts is looked for row by row."""
+    """Test row by row: Arrow's kernels take only one pattern for a whole column."""
     whole = repeat(texts.as_py()) if isinstance(texts, pa.Scalar) else texts.to_pylist()
     return pa.array(
         [

@@ -22,7 +22,7 @@ _SEVERITY_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What lint found out about one query."""
+    """The outcome for one query."""
 
     name: str
     kind: Literal["read", "mutation"]
@@ -48,7 +48,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinding:
-    """One thing worth a person's attention."""
+    """A problem or a warning."""
 
     severity: Severity
     code: str
@@ -114,7 +114,7 @@ class LintReport:
 
 
 def lint_queries(origin: str | bytes | Path | Source, catalog: Catalog) -> LintReport:
-    """Check every query of a text; nothing is raised for what is wrong with it."""
+    """Check every query of a text; problems are reported, not raised."""
     try:
         file = parse_query_file(origin)
     except QueryParseError as error:

@@ -219,7 +219,7 @@ class _Ordering:
     def _pinned_id(
         self, type_name: str, predicates: tuple[ex.Expression, ...]
     ) -> ex.Expression | None:
-        """What the id must be: the value of `id` itself, or of a single String key."""
+        """The required id: the value of `id`, or of a single String key."""
         key = self.catalog.nodes[type_name].key
         for predicate in predicates:
             for column, value in _equalities(predicate):

@@ -51,7 +51,7 @@ BoundAs: TypeAlias = NodeVariable | EdgeVariable | PathVariable
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same while one query is checked."""
+    """The source, catalog and parameters of the query being checked."""
 
     source: Source
     catalog: Catalog
@@ -131,10 +131,10 @@ class Operands:
     aliases: dict[str, ex.OutputExpression] = field(default_factory=dict)
     """Earlier return items, for expressions that may name them."""
     alias_code: str = "T7"
-    """The code for a bare word that names none of them: T25 where aliases have a place."""
+    """The code for a bare word that names none of them: T25 where aliases are allowed."""
 
     def value(self, node: ast.Expression) -> ex.Expression:
-        """A typed value; raises T6, T7 or T24 for what is none."""
+        """A typed value; raises T6, T7 or T24 for anything else."""
         match node:
             case ast.Literal():
                 return ex.Constant(node.value, ValueType(_LITERAL_SCALARS[type(node.value)]))

@@ -1,4 +1,4 @@
-"""Expressions and literals.
+"""The token stream of `.gq`, and its expressions and literals.
 
 ::
 
@@ -46,8 +46,7 @@ FOREIGN_OPERATORS = {
     "<>": "inequality is written `!=`",
     "->": "a hop is written `$a knows $b`, without an arrow",
 }
-"""Operators of other languages. No text of ours can contain them, so they are tokens of their own,
-which lets the parser name the mistake."""
+"""Operators of other languages, lexed as tokens so that the parser can name the mistake."""
 
 _LEXER = Lexer(
     _PUNCTUATION + _SYMBOLS + list(FOREIGN_OPERATORS),
@@ -104,7 +103,7 @@ class QueryStream(TokenStream):
     # --- tokens ----------------------------------------------------------------------------------
 
     def opens_block(self, *words: str) -> bool:
-        """Whether the cursor stands on one of these words with `{` behind it."""
+        """Whether one of these words is here, followed by `{`."""
         return self.at_word(*words) and self.peek().text == "{"
 
     def variable(self, what: str = "a variable", where: str = "") -> ast.Variable:
@@ -138,7 +137,7 @@ class QueryStream(TokenStream):
         return self.string_value(self.expect_kind(TokenKind.STRING, "a string", where))
 
     def integer(self, maximum: int, where: str) -> int:
-        """Read digits that stand for at most ``maximum``."""
+        """Read an integer of at most ``maximum``."""
         return self.integer_value(self.expect_kind(TokenKind.INT, "an integer", where), maximum)
 
     def integer_value(self, token: Token, maximum: int) -> int:
@@ -151,7 +150,7 @@ class QueryStream(TokenStream):
         return int(digits)
 
     def end_number(self, token: Token) -> None:
-        """Refuse a word that touches the number in front of it, such as `1e3`."""
+        """Fail if a word touches the number before it, as in `1e3`."""
         after = self.current
         if after.start == token.end and after.kind in (TokenKind.WORD, TokenKind.TYPE):
             hint = None
@@ -165,7 +164,7 @@ class QueryStream(TokenStream):
     # --- errors ----------------------------------------------------------------------------------
 
     def foreign_hint(self) -> str | None:
-        """Advice when the cursor stands on an operator of another language."""
+        """A hint if an operator of another language is here."""
         return FOREIGN_OPERATORS.get(self.current.text)
 
 
@@ -216,7 +215,7 @@ def parse_expression(stream: QueryStream) -> ast.Expression:
 
 
 def parse_value(stream: QueryStream, where: str) -> ast.Expression:
-    """Read a literal, a variable or `now()`: what may stand for a stored value."""
+    """Read a literal, a variable or `now()`."""
     token = stream.current
     if token.kind is TokenKind.VAR:
         return stream.variable()
@@ -234,7 +233,7 @@ def parse_value(stream: QueryStream, where: str) -> ast.Expression:
 
 
 def parse_list(stream: QueryStream, where: str) -> ast.ListLiteral:
-    """Read `[ … ]` where a variable could stand as well."""
+    """Read `[ … ]` where a variable is allowed too."""
     if not stream.at_punct("["):
         hint = "lists are written in square brackets: `[1, 2]`" if stream.at_punct("(") else None
         stream.unexpected("`[` or a variable", where, hint=hint)
@@ -275,7 +274,7 @@ def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
             )
         stream.advance()
         right = _expression(stream, tightness)
-        # Measured by tokens, not by operands: those in parentheses do not include them.
+        # By tokens: the spans of operands leave out parentheses.
         left = ast.Arithmetic(operator, left, right, stream.span_from(start))
     return left
 

@@ -52,7 +52,7 @@ _ADVICE = {
     "match": "one `match` holds all clauses",
     "return": "close the match with `}` in front of `return`",
 }
-"""What to write instead of words that start no clause here but do elsewhere."""
+"""Hints for words that start a clause in other languages."""
 _TEST_ADVICE = {
     "not": "wrap the clause in `not { … }`, or write `is not null`",
     "like": "texts are matched with `contains`, `starts_with` or `match_text(…)`",
@@ -112,7 +112,7 @@ def _variable_clause(stream: QueryStream) -> ast.Clause:
 
 
 def _starts_operand(after: Token) -> bool:
-    """Whether a word with ``after`` behind it begins a filter, as a call or as an alias."""
+    """Whether a word followed by ``after`` begins a filter, as a call or an alias."""
     if after.kind is TokenKind.WORD:
         return after.text in _TEST_WORDS
     return after.text in _BEHIND_OPERAND
@@ -266,7 +266,7 @@ def _filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
 def _test(
     stream: QueryStream, left: ast.Expression, start: int
 ) -> ast.Filter | ast.NullTest | None:
-    """Read what is asked of ``left``, which begins at ``start``; None when nothing is."""
+    """Read the test of ``left``, which begins at ``start``; None if there is none."""
     token = stream.current
     operator: ast.FilterOperator | None = COMPARISONS.get(token.text)
     if operator is None:
@@ -295,7 +295,7 @@ def parse_null_test(stream: QueryStream) -> bool:
 
 
 def _candidates(stream: QueryStream) -> ast.ListLiteral | ast.Variable | ast.PropertyRef:
-    """Read what stands behind `in`."""
+    """Read the right side of `in`."""
     if not stream.at_kind(TokenKind.VAR):
         return parse_list(stream, "after `in`")
     operand = parse_reference(stream)

@@ -283,7 +283,7 @@ def _count(stream: QueryStream, word: str) -> ast.Count:
 
 
 def _misplaced(stream: QueryStream) -> NoReturn:
-    """Fail at whatever stands between the parts of the tail and the closing brace."""
+    """Fail at a token that belongs to no part of the tail."""
     if stream.at_word(*_TAIL):
         hint = "`having`, `order`, `limit` and `offset` follow `return` in this order, once each"
         stream.fail(f"`{stream.current.text}` is misplaced", stream.current.span, hint=hint)
@@ -377,7 +377,7 @@ def _joined(
     word: Literal["and", "or"],
     parse_operand: Callable[[QueryStream], ast.Predicate],
 ) -> ast.Predicate:
-    """Read operands joined by ``word``; an operand joined by the same word is taken apart."""
+    """Read operands joined by ``word``; nested ones of the same word are flattened."""
     start = stream.current.start
     operands = [parse_operand(stream)]
     while stream.take_word(word):

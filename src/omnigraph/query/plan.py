@@ -5,7 +5,7 @@ of the language: rank, aggregate, project, having, distinct, order, offset and l
 a list of statements. Search, ranking, negation and mutation are nodes of their own, so that an
 engine never has to recognise them inside an expression tree.
 
-Steps come in an order that can be executed as it stands: whatever a step reads was bound before.
+Steps are in an executable order: the variables a step reads are bound before it.
 An engine may choose another order, and may walk a hop from its target, where `Expand.reversible`
 allows it.
 """
@@ -38,7 +38,7 @@ class Scan:
     predicates: tuple[Expression, ...] = ()
     """Conditions on this variable alone, ready to be pushed into storage."""
     entity_id: Expression | None = None
-    """The one id that can satisfy them, where they pin a key whose text is the id."""
+    """The id of the only node that can satisfy them, if they fix a String key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Column:
     name: str
     expression: OutputExpression
     field: str
-    """What the operation descriptor calls it: alias, property, variable or function name."""
+    """Its name in the operation descriptor: alias, property, variable or function."""
 
 
 @dataclass(frozen=True, slots=True)

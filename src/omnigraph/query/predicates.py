@@ -56,7 +56,7 @@ def check_filter(
 
 
 def check_null_test(node: ast.NullTest, operands: Operands) -> ex.Expression:
-    """`operand is [not] null`; a bare variable asks whether an optional match was found."""
+    """`operand is [not] null`; of a bare variable, whether an optional match was found."""
     operand = node.operand
     if isinstance(operand, ast.Variable) and operand.name not in operands.context.parameters:
         bound = operands.scope.lookup(operand.name)

@@ -1,8 +1,8 @@
-"""What a `.pg` text says, before any rule is applied. Every part knows where it stands.
+"""The syntax tree of a `.pg` text, before any rule is applied. Every part has its position.
 
-Nothing here is checked beyond the grammar: a `TypeExpr` may be `Vector(0)` and a constraint may
-name a property that does not exist. `schema.admission` decides about that. The parts are named
-tuples because a text has thousands of them, and because they cost little when the module loads.
+Only the grammar is checked: a `TypeExpr` may be `Vector(0)` and a constraint may name a property
+that does not exist; `schema.admission` checks that. The parts are named tuples because a text has
+thousands of them.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ HINTS_SEARCHED_MAX = 20
 """How many of the reported problems may search for their hint."""
 
 Hint = str | Callable[[], str | None] | None
-"""A ready hint, or a way to search for one. Comparing names is slow, so that it is only done for
-problems that are really reported, and only for the first of them."""
+"""A hint, or a function that searches for one. Comparing names is slow, so it is only done for the
+first of the reported problems."""
 
 
 class _Problem(NamedTuple):

@@ -163,7 +163,7 @@ class _Encoder:
         return form
 
     def _embed_source(self, kind: TypeKind, owner: str, name: str) -> Json:
-        """Like any reference; but an interface may leave its source to the nodes, who have it."""
+        """A reference; the source of an interface property may be declared by its nodes only."""
         foreign = kind == "interface" and (
             self._ids is not None and (kind, owner, name) not in self._ids.properties
         )

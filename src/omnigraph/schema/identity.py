@@ -45,8 +45,8 @@ class RenameHint:
     is_inherited: bool = False
     """Written on the interface that supplies the property, not on the node itself.
 
-    The interface property is what such a hint is about; it renames the properties of the nodes
-    along where they exist, and says nothing about a node that never had the old one.
+    Such a hint also renames the properties of nodes that have the old one, and is ignored for
+    nodes that never had it.
     """
 
 

@@ -391,7 +391,7 @@ _HEADER_CONSTRAINTS = {
     ("edge", False): "is not supported on edges",
     ("edge", True): "constraint is not supported on edges",
 }
-"""What is said about a constraint in the header of a type; `True` for `@range` and `@check`."""
+"""Messages about a constraint in the header of a type; `True` for `@range` and `@check`."""
 
 _MISSING_VALUE = {
     "embed": "requires a source property name",
@@ -400,7 +400,7 @@ _MISSING_VALUE = {
     "instruction": "requires a non-empty value",
     "default": "requires a literal value",
 }
-"""What the annotations with a meaning say when their parentheses hold no positional value."""
+"""Messages about annotations without a positional value."""
 
 
 def at_constraint(tokens: SchemaStream) -> bool:

@@ -47,8 +47,8 @@ class Source:
         if isinstance(origin, Source):
             return origin
         if isinstance(origin, str):
-            # A str can hold lone surrogates, which no UTF-8 file can. They are refused here:
-            # otherwise whatever is derived from the text fails much later, when it is encoded.
+            # A str can hold lone surrogates, which have no UTF-8 form: refuse them here, not when
+            # something derived from the text is encoded.
             lone = _LONE_SURROGATE.search(origin)
             if lone is not None:
                 shown = cls(_LONE_SURROGATE.sub("\ufffd", origin))

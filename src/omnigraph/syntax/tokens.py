@@ -1,4 +1,4 @@
-"""Tokens, and the cursor both parsers walk over them.
+"""Tokens, and the cursor of both parsers.
 
 Both languages share words, numbers, strings and comments; they differ in punctuation. Words are not
 classified as keywords here: keywords are contextual in both languages, so that the parser decides.
@@ -25,7 +25,7 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
 class TokenKind(Enum):
-    """What a token is, before the parser gives it a meaning."""
+    """The lexical kind of a token."""
 
     WORD = "word"
     """``[a-z_][A-Za-z0-9_]*``: a lowercase identifier or a keyword."""
@@ -130,8 +130,8 @@ class Lexer:
         """All tokens of ``source``, ending with one END token.
 
         A character that starts no token becomes a BAD token in front of the END. The parser then
-        reports whichever problem stands first in the text, which for a forgotten quote is much
-        closer to the mistake.
+        reports the first problem in the text, which for a missing quote is much closer to the
+        mistake.
         """
         found: list[Token] = []
         # `tuple.__new__` leaves out the Python-level constructor: a fifth of the time spent here.
@@ -140,7 +140,7 @@ class Lexer:
             group = hit.lastindex or _END
             start = hit.start(group)
             if group == _VAR:
-                start -= 1  # the dollar sign is part of the place, not of the name
+                start -= 1  # the dollar sign is part of the span, not of the name
             found.append(new(Token, (_GROUPS[group], hit[group], start, hit.end())))
             if group >= _END:
                 break
@@ -184,17 +184,17 @@ class TokenStream:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def at_punct(self, text: str) -> bool:
-        """Whether the cursor stands on this punctuation."""
+        """Whether this punctuation is here."""
         # No other kind of token can have the text of a punctuation mark: strings keep their quotes.
         return self.current.text == text
 
     def at_word(self, *words: str) -> bool:
-        """Whether the cursor stands on one of these words."""
+        """Whether one of these words is here."""
         token = self.current
         return token.text in words and token.kind is TokenKind.WORD
 
     def at_kind(self, kind: TokenKind) -> bool:
-        """Whether the cursor stands on a token of this kind."""
+        """Whether a token of this kind is here."""
         return self.current.kind is kind
 
     # --- moving ----------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class TokenStream:
     ) -> NoReturn:
         """Fail with "expected …, found …" at the cursor; suggest one of ``words`` or ``hint``."""
         token = self.current
-        # An uppercase word may be a keyword too: `RETURN` is one habit away from `return`.
+        # An uppercase word may be a misspelt keyword, such as `RETURN`.
         spelled = token.kind in (TokenKind.WORD, TokenKind.TYPE)
         self.fail(
             f"expected {expected}{_blank(where)}, found {token.describe()}",
@@ -320,7 +320,7 @@ class TokenStream:
         """Raise this stream's kind of error at ``span``."""
         token = self.current
         if token.kind is TokenKind.BAD and span.start >= token.start:
-            # Nothing was expected here in particular: the text cannot be read at all.
+            # The text cannot be lexed here: report that instead.
             raise self._lexer.bad_character(self.source, token.start)
         raise self.source.error(self._error, message, span, hint=hint)
 

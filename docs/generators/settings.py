@@ -195,7 +195,7 @@ SECTIONS = (
     ),
     Section(
         "Texts that become vectors",
-        "[Search](../guide/search.md#texts-that-become-vectors) explains providers and keys.",
+        "[Search](../guide/search.md#embeddings) explains providers and keys.",
         (
             Setting(
                 config.PROVIDER_VARIABLE,

@@ -27,14 +27,14 @@ def test_every_example_compiles_on_its_own(text):
 
 
 def test_the_example_of_a_change_has_the_plan_it_shows():
-    section = GUIDE.partition("## Changing a schema")[2].partition("## Codes")[0]
+    section = GUIDE.partition("## Changing a schema")[2].partition("## Lint codes")[0]
     old, new = fences("pg", section)
     (shown,) = fences("text", section)
     assert planned(old, new).render() == shown.splitlines()
 
 
 def test_the_example_of_a_refusal_is_what_is_printed():
-    (shown,) = fences("text", GUIDE.partition("## Codes")[2])
+    (shown,) = fences("text", GUIDE.partition("## Lint codes")[2])
     plan = planned("node User { age: I32 }", "node User { age: String }")
     assert plan.render() == shown.splitlines()
 

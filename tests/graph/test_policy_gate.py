@@ -118,7 +118,8 @@ UPKEEP = {"cleanup", "close", "ensure_indices", "optimize", "recover", "repair"}
 
 READS = {
     *("accepted_ir", "auto_optimize", "blob", "change_baseline", "commit_changes"),
-    *("commit_changes_page", "describe_queries", "diff", "entity_at", "entity_history", "examine"),
+    *("commit_changes_page", "describe_queries", "diff", "diff_page", "entity_at"),
+    *("entity_history", "examine"),
     *("explain", "export", "frame", "list_branches", "list_commits", "list_recoveries"),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),
     *("schema_source", "show_commit", "snapshot", "stats", "uri"),

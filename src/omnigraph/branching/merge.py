@@ -178,12 +178,13 @@ def _capture(
     base = merge_base(commits, *heads)
     if base is None:
         raise Conflict(f"{source.branch} and {target.branch} have no commit in common")
-    accepted = kernel.accepted_at(ours, accepted)
+    head = ours.head_snapshot()
+    accepted = kernel.accepted_at(head, accepted)
     return _Captured(
         _snapshot_at(states, base.commit_id),
         source,
         theirs.head_snapshot(),
-        kernel.capture(target, accepted.schema_hash, ours),
+        kernel.capture(target, accepted.schema_hash, head),
         accepted,
     )
 
@@ -340,8 +341,9 @@ def _plan_replay(
     kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest, branch: ManifestBranch
 ) -> tuple[MergePlan, Capture, ChangeSet]:
     state = branch.state
-    accepted = kernel.accepted_at(state, accepted)
-    capture = kernel.capture(branch, accepted.schema_hash, state)
+    head = state.head_snapshot()
+    accepted = kernel.accepted_at(head, accepted)
+    capture = kernel.capture(branch, accepted.schema_hash, head)
     history = _history(kernel, request, state)
     parent = history.commits[request.commit_id].parent_commit_id
     if parent is None:

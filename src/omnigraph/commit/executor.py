@@ -128,7 +128,7 @@ class Executor:
         Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
         `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
         """
-        if not plan.has_effects:
+        if not plan.has_sidecar:
             return self._publish_checked(plan, tables)
         self._lease.require_valid()
         self._kernel.sidecars.write(plan)

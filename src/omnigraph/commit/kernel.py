@@ -43,7 +43,7 @@ from omnigraph.storage.manifest import Manifest, ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import ManifestState, Snapshot
+from omnigraph.storage.snapshot import Snapshot
 
 
 class SharedGate:
@@ -276,15 +276,13 @@ class Kernel:
         """
         return read_contract(self.store, published)
 
-    def accepted_at(
-        self, state: ManifestState, known: AcceptedSchema | None = None
-    ) -> AcceptedSchema:
+    def accepted_at(self, head: Snapshot, known: AcceptedSchema | None = None) -> AcceptedSchema:
         """The schema the head of a branch was written with: the one it may be written with now.
 
         Schema and branch were read one beside the other, so they may not belong together. A change
         of schema is a commit: while the head names the schema that is ``known``, none happened.
         """
-        published = state.head_snapshot().commit.schema_hash
+        published = head.commit.schema_hash
         if known is not None and known.schema_hash == published:
             return known
         accepted = self.accepted_schema(published)
@@ -293,10 +291,10 @@ class Kernel:
         return accepted
 
     def capture(
-        self, branch: ManifestBranch, schema_hash: str, state: ManifestState | None = None
+        self, branch: ManifestBranch, schema_hash: str, head: Snapshot | None = None
     ) -> Capture:
-        """The head of a branch in ``state``, or as it was last read, and a reader of its tables."""
-        snapshot = (state or branch.state).head_snapshot()
+        """``head``, or the head of a branch as it was last read, and a reader of its tables."""
+        snapshot = head or branch.state.head_snapshot()
         reader = SnapshotReader(self.lance, self.root.uri, snapshot)
         return Capture(branch, snapshot, reader, schema_hash)
 
@@ -313,10 +311,15 @@ class Kernel:
         """The commit of ``intent`` on a captured head, by the holder of a lease."""
         branch, captured_hash = capture.branch, capture.schema_hash
         target_hash = captured_hash if schema is None else schema.target_hash
-        lineage = self.next_commit(
-            branch, intent.commit_kind, target_hash, intent.actor_id, self.ids.commit_id()
-        )
         authority = Authority.of(capture.snapshot, captured_hash)
+        lineage = self.next_commit(
+            branch,
+            authority.head_commit_id,
+            intent.commit_kind,
+            target_hash,
+            actor_id=intent.actor_id,
+            commit_id=self.ids.commit_id(),
+        )
         return CommitPlan(
             attempt_id=attempt_id,
             writer_kind=intent.writer_kind,
@@ -328,7 +331,6 @@ class Kernel:
             authority=authority,
             lineage=replace(
                 lineage,
-                parent_commit_id=authority.head_commit_id,
                 merged_parent_commit_id=intent.merged_parent,
                 operation_id=intent.operation_id,
                 receipt=intent.receipt_with_message,
@@ -341,18 +343,20 @@ class Kernel:
     def next_commit(
         self,
         branch: ManifestBranch,
+        parent: str,
         kind: CommitKind,
         schema_hash: str,
+        *,
         actor_id: str | None,
         commit_id: str,
     ) -> CommitRow:
-        """A commit on top of a branch; its position is filled in when it is published."""
+        """A commit on top of ``parent``; its position is filled in when it is published."""
         return CommitRow(
             commit_id=commit_id,
             branch=None if branch.where.ref is None else branch.branch,
             manifest_version=0,
             commit_seq=0,
-            parent_commit_id=branch.state.head.commit_id,
+            parent_commit_id=parent,
             merged_parent_commit_id=None,
             actor_id=actor_id,
             kind=kind,

@@ -185,9 +185,9 @@ class CommitPlan:
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
 
     @property
-    def has_effects(self) -> bool:
-        """Whether anything is written before the publish; if so, a sidecar comes first."""
-        return self.schema is not None or any(table.transactions for table in self.tables)
+    def has_sidecar(self) -> bool:
+        """Whether something may have to be undone; a repair publishes versions that exist."""
+        return self.writer_kind != "Repair"
 
     def request(self, pins: Iterable[TablePin], epoch: int) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``."""

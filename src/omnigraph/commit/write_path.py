@@ -215,8 +215,9 @@ class WritePath:
         refuse_repetition(state, request.operation_id, request.kind)
         if request.expected_head is not None:
             require_head(state, request.expected_head)
-        accepted = self._kernel.accepted_at(state, request.accepted)
-        capture = self._kernel.capture(manifest, accepted.schema_hash, state)
+        head = state.head_snapshot()
+        accepted = self._kernel.accepted_at(head, request.accepted)
+        capture = self._kernel.capture(manifest, accepted.schema_hash, head)
         captured.append(capture)
         return capture, prepare(capture, accepted.catalog)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.upkeep import IndexSpec
 
@@ -109,11 +110,11 @@ class NodeType:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[Annotation, ...] = ()
+    table_key: str = field(init=False, repr=False, compare=False)
+    """`node:Name`."""
 
-    @property
-    def table_key(self) -> str:
-        """`node:Name`."""
-        return f"node:{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table_key", str(TableKey("node", self.name)))
 
     @property
     def table_path(self) -> str:
@@ -137,11 +138,11 @@ class EdgeType:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[Annotation, ...] = ()
+    table_key: str = field(init=False, repr=False, compare=False)
+    """`edge:Name`."""
 
-    @property
-    def table_key(self) -> str:
-        """`edge:Name`."""
-        return f"edge:{self.name}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table_key", str(TableKey("edge", self.name)))
 
     @property
     def table_path(self) -> str:

@@ -183,7 +183,8 @@ def repair(
 def _captured(kernel: Kernel, accepted: AcceptedSchema, branch: str) -> Capture:
     manifest: ManifestBranch = kernel.manifest.refreshed(branch)
     require_no_schema_apply(kernel, "repair")
-    return kernel.capture(manifest, kernel.accepted_at(manifest.state, accepted).schema_hash)
+    head = manifest.state.head_snapshot()
+    return kernel.capture(manifest, kernel.accepted_at(head, accepted).schema_hash, head)
 
 
 def _publish(

@@ -135,8 +135,9 @@ class Settling:
     def commit(self, commit_id: str, branch: ManifestBranch, attempt_id: str) -> CommitRow:
         """A commit of recovery itself on top of a branch."""
         schema_hash = self._kernel.accepted_schema().schema_hash
+        head = branch.state.head.commit_id
         commit = self._kernel.next_commit(
-            branch, "recovery", schema_hash, RECOVERY_ACTOR, commit_id
+            branch, head, "recovery", schema_hash, actor_id=RECOVERY_ACTOR, commit_id=commit_id
         )
         return replace(commit, recovery_operation_id=attempt_id)
 

@@ -66,7 +66,7 @@ def apply_schema(
         branch = kernel.manifest.refreshed(MAIN)
         _require_only_main(branch.state)
         _require_nothing_pending(kernel)
-        accepted = kernel.accepted_at(branch.state)
+        accepted = kernel.accepted_at(branch.state.head_snapshot())
         planned = plan_change(accepted.ir, desired, allow_data_loss=allow_data_loss)
         if not planned.plan.steps:
             return AppliedSchema(planned, None, branch.state.version)

@@ -52,7 +52,8 @@ GROUPS = {
     "Stored queries": ("list_queries", "invoke"),
     "Writing": ("mutate", "load", "plan_schema", "apply_schema"),
     "Branches and review": (
-        *("create_branch", "list_branches", "delete_branch", "diff", "plan_merge", "merge_branch"),
+        *("create_branch", "list_branches", "delete_branch"),
+        *("diff", "diff_page", "plan_merge", "merge_branch"),
         *("plan_revert", "revert", "plan_cherry_pick", "cherry_pick"),
     ),
     "History and changes": (

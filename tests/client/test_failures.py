@@ -279,7 +279,8 @@ def test_no_token_is_in_errors_reprs_or_logs(guarded: Guarded, caplog: pytest.Lo
 
     caplog.set_level(logging.DEBUG)
     graph = og.connect(guarded.live.url, SECRET, graph="default")
-    shown = [repr(graph), repr(vars(graph)), repr(graph._connection)]
+    inner = graph._verbs
+    shown = [repr(graph), repr(vars(graph)), repr(vars(inner)), repr(inner._connection)]
     for work in (graph.list_branches, lambda: list(graph.export())):
         with pytest.raises(Unauthenticated) as refused:
             work()
@@ -291,4 +292,4 @@ def test_no_token_is_in_errors_reprs_or_logs(guarded: Guarded, caplog: pytest.Lo
     shown.append("".join(traceback.format_exception(gone.value)))
     shown += [record.getMessage() for record in caplog.records]
     assert not [text for text in shown if SECRET in text]
-    assert "request 01" in shown[3]
+    assert "request 01" in shown[4]

@@ -14,9 +14,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph.client import AsyncRemoteGraph, RemoteGraph
+from omnigraph.client.async_graph import NOT_SERVED
 from omnigraph.errors import (
     AlreadyExists,
     BlobRangeError,
+    ChangeCursorRejected,
     ConstraintViolation,
     InputError,
     KeyConflict,
@@ -390,17 +392,146 @@ def test_an_actor_is_refused_because_the_token_says_it(remote: RemoteGraph):
         remote.mutate(ADD, {"name": "cy"}, actor="act-ana")
 
 
-def test_both_clients_have_the_same_verbs_with_the_same_parameters():
-    def verbs(kind: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(member).parameters)
-            for name, member in inspect.getmembers(kind, inspect.isfunction)
-            if not name.startswith("_")
-        }
+def public(kind: type) -> dict[str, object]:
+    return {
+        name: inspect.getattr_static(kind, name)
+        for each in kind.__mro__
+        for name in vars(each)
+        if not name.startswith("_")
+    }
 
-    assert verbs(RemoteGraph) == verbs(AsyncRemoteGraph)
-    embedded = verbs(Graph)
-    own = {"close", "health", "invoke", "list_queries"}
-    for name, parameters in verbs(RemoteGraph).items():
-        if name not in own:
-            assert set(parameters) <= set(embedded[name]), name
+
+def parameters(member: object) -> list[tuple[str, object, object]] | None:
+    """Names, kinds and defaults of what a verb takes; None for a property."""
+    if isinstance(member, property):
+        return None
+    assert callable(member)
+    return [(p.name, p.kind, p.default) for p in inspect.signature(member).parameters.values()]
+
+
+def test_every_verb_of_a_graph_is_served_with_the_same_signature_or_has_a_reason():
+    embedded, own = public(Graph), {"health", "invoke", "list_queries"}
+    for client in (RemoteGraph, AsyncRemoteGraph):
+        served = public(client)
+        assert served.keys() - own == embedded.keys() - NOT_SERVED.keys()
+        for name in served.keys() - own:
+            expected = parameters(embedded[name])
+            if expected is not None:
+                expected = [each for each in expected if f"{name}.{each[0]}" not in NOT_SERVED]
+            assert parameters(served[name]) == expected, name
+    assert parameters(RemoteGraph.invoke) == parameters(AsyncRemoteGraph.invoke)
+
+
+def test_every_reason_is_about_a_verb_or_an_option_there_is():
+    embedded = public(Graph)
+    for name in NOT_SERVED:
+        verb, _, option = name.partition(".")
+        taken = [each[0] for each in parameters(embedded[verb]) or ()]
+        assert not option or option in taken, name
+
+
+def reviewed(graph: Graph) -> str:
+    """A branch that differs from main, and the commit that made it differ."""
+    graph.create_branch("review")
+    change = """query q {
+        update Person set { age: 37 } where name = "ada"
+        insert Person { name: "cy" }
+        insert Knows { from: "cy", to: "ada" } }"""
+    commit = graph.mutate(change, branch="review").commit
+    assert commit is not None
+    return commit.graph_commit_id
+
+
+def test_a_diff_is_the_same_and_turns_pages(remote: RemoteGraph, local: Graph):
+    reviewed(local)
+    here, there = local.diff("main", "review"), remote.diff("main", "review")
+    assert (repr(there), len(there), there._repr_html_()) == (
+        repr(here),
+        len(here),
+        here._repr_html_(),
+    )
+    for images in (False, True):
+        assert there.to_dict(images=images) == here.to_dict(images=images)
+    assert list(there.changes(images=True)) == list(here.changes(images=True))
+    edges = remote.diff("main", "review", kinds=["edge"], ops=["insert"])
+    assert [change.kind for change in edges.changes()] == ["edge"]
+    seen, page = [], remote.diff_page("main", "review", limit=1)
+    while True:
+        assert page.types == here.types
+        seen += [entry.id for entry in page.changes]
+        if page.next_page_token is None:
+            break
+        ends = page.before.graph_commit_id, page.after.graph_commit_id
+        page = remote.diff_page(*ends, page_token=page.next_page_token, limit=1)
+    assert seen == [change.id for change in here.changes()]
+    with pytest.raises(ChangeCursorRejected):
+        remote.diff_page("review", "main", page_token="bad")
+
+
+def test_plans_are_the_same_values(remote: RemoteGraph, local: Graph):
+    commit_id = reviewed(local)
+    assert remote.plan_merge("review") == local.plan_merge("review")
+    local.mutate('query q { update Person set { age: 1 } where name = "ada" }')
+    plan = remote.plan_merge("review")
+    assert plan.conflicts and plan == local.plan_merge("review")
+    assert repr(plan) == repr(local.plan_merge("review"))
+    settled = remote.plan_merge("review", on_conflict="source", granularity="property")
+    assert not settled.conflicts
+    assert remote.plan_cherry_pick(commit_id) == local.plan_cherry_pick(commit_id)
+    there = remote.plan_revert(commit_id, branch="review")
+    assert there == local.plan_revert(commit_id, branch="review")
+
+
+def test_merges_follow_rules_and_commits_are_replayed(remote: RemoteGraph, local: Graph):
+    commit_id = reviewed(local)
+    remote.create_branch("early", "main")
+    local.mutate('query q { update Person set { age: 1 } where name = "ada" }')
+    merged = remote.merge_branch("review", on_conflict_of={"Person": "source"})
+    assert merged.outcome == "merged"
+    assert remote.query(PEOPLE).to_pylist()[0]["p.age"] == 37
+    undone = remote.revert(commit_id, branch="review")
+    assert (undone.verb, undone.branch, undone.deleted) == ("revert", "review", 2)
+    assert undone.commit == remote.list_commits("review")[0]
+    again = remote.cherry_pick(commit_id, "early")
+    assert (again.verb, again.branch, again.inserted) == ("cherry-pick", "early", 2)
+    with pytest.raises(NotFound):
+        remote.revert("01K3Z7M0Q8W4R6T2Y5V9B1N3XC")
+
+
+def test_the_history_of_an_entity_and_a_commit_is_the_same(remote: RemoteGraph, local: Graph):
+    commit_id = reviewed(local)
+    here = list(local.entity_history("Person", "ada", branch="review"))
+    assert len(here) == 2
+    assert list(remote.entity_history("Person", "ada", branch="review")) == here
+    changes = remote.commit_changes(commit_id)
+    assert list(changes) == list(local.commit_changes(commit_id))
+    assert changes.to_dict() == local.commit_changes(commit_id).to_dict()
+    with pytest.raises(NotFound):
+        remote.entity_history("None", "ada")
+
+
+def test_stats_plans_and_explanations_are_the_same(remote: RemoteGraph, local: Graph):
+    assert remote.stats() == local.stats()
+    assert remote.explain(PEOPLE) == local.explain(PEOPLE)
+    explained = remote.query(PEOPLE, explain=True).explain
+    assert explained is not None and explained.run is not None and explained.run.steps
+    planned = remote.plan_schema(SCHEMA + "node Pet { name: String @key }")
+    assert planned.supported and planned.step_count == 1
+    assert not remote.plan_schema(NARROWER).supported
+    with pytest.raises(SchemaParseError):
+        remote.plan_schema("node {")
+
+
+def test_writes_keep_their_message_and_are_done_once(remote: RemoteGraph):
+    options: Any = {"operation_id": "daily-1", "message": "the daily load"}
+    first = remote.mutate(ADD, {"name": "cy"}, **options)
+    assert first.commit is not None and first.commit.message == "the daily load"
+    assert remote.mutate(ADD, {"name": "cy"}, **options) == first
+    record = '{"type": "Person", "data": {"name": "di"}}'
+    for grammar in ("strict", "compatible"):
+        rules: Any = {"mode": "append", "grammar": grammar, "dry_run": True}
+        tried = remote.load(data=record, ignore_unknown=True, max_errors=3, **rules)
+        assert tried.dry_run and tried.commit is None
+    before = remote.query(PEOPLE).graph_commit_id
+    remote.mutate(ADD, {"name": "ed"})
+    assert b'"ed"' not in b"".join(remote.export(snapshot=before))

@@ -16,7 +16,7 @@ from omnigraph.cli.output import Line, Output, Styled, counted, output_of
 from omnigraph.cli.query import BranchOption, SnapshotOption
 
 if TYPE_CHECKING:
-    from omnigraph.client.blobs import RemoteBlob
+    from omnigraph.client.remote import RemoteBlob
     from omnigraph.graph.blobs import Blob
     from omnigraph.model.blobs import BlobStat
 

@@ -43,7 +43,7 @@ def list_(ctx: typer.Context, json: JsonFlag = False) -> None:
     from omnigraph.cli.addressing import resolve_server
     from omnigraph.cli.remote import token_of
     from omnigraph.client import list_graphs
-    from omnigraph.client.address import Address
+    from omnigraph.client.exchange import Address
 
     root = Address.parse(resolve_server(ctx).url).root
     found = list_graphs(root, token_of(ctx, root))

@@ -90,7 +90,7 @@ def writer_of(ctx: typer.Context, graph: Graph | RemoteGraph) -> str | None:
 def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
     """The graph behind a server; closed when the command ends."""
     from omnigraph.client import connect
-    from omnigraph.client.address import Address
+    from omnigraph.client.exchange import Address
     from omnigraph.client.patience import Patience
 
     address = Address.parse(target.url, target.graph)

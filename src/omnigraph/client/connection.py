@@ -1,19 +1,22 @@
-"""Sending requests and reading answers, blocking and not. Everything else is elsewhere."""
+"""Sending requests and reading answers.
+
+What a connection does is written once, as coroutines. `AsyncHttp` waits on the event loop.
+`BlockingHttp` has the same methods and never suspends: a coroutine that uses it is finished by one
+step, which is how `RemoteGraph` runs the verbs of `AsyncRemoteGraph` without an event loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
 from omnigraph import __version__
-from omnigraph.client.address import Address
-from omnigraph.client.exchange import Answer, Exchange
+from omnigraph.client.exchange import Address, Exchange, Response
 from omnigraph.client.failures import refusal, unanswered, unreadable
 from omnigraph.client.patience import Patience
 from omnigraph.errors import InputError
@@ -26,171 +29,180 @@ KEEP_ALIVE_SECONDS = 30.0
 """Less than servers keep a quiet connection, so that none is used while it is being closed."""
 
 
-class _Endpoint:
-    """What both connections share."""
+class Http(Protocol):
+    """The part of an HTTP library that waits."""
 
-    def __init__(self, address: Address, patience: Patience) -> None:
+    def request(self, **parts: Any) -> httpx.Request:
+        """A request with the headers of this client."""
+
+    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
+        """The answer; of a stream, the content is still to be read."""
+
+    async def read(self, response: httpx.Response) -> None:
+        """Read the content of a stream."""
+
+    def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """The content of a stream as it comes."""
+
+    async def end(self, response: httpx.Response) -> None:
+        """Read no more of a stream."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class AsyncHttp:
+    """Requests on the event loop."""
+
+    def __init__(self, token: str | None, timeout: float | None) -> None:
+        self._client = httpx.AsyncClient(**_options(token, timeout))
+
+    def request(self, **parts: Any) -> httpx.Request:
+        """A request with the headers of this client."""
+        return self._client.build_request(**parts)
+
+    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
+        """The answer; of a stream, the content is still to be read."""
+        return await self._client.send(request, stream=stream)
+
+    async def read(self, response: httpx.Response) -> None:
+        """Read the content of a stream."""
+        await response.aread()
+
+    async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """The content of a stream as it comes."""
+        async for chunk in response.aiter_bytes():
+            yield chunk
+
+    async def end(self, response: httpx.Response) -> None:
+        """Read no more of a stream."""
+        await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+
+class BlockingHttp:
+    """The same methods, which block and never suspend; may be shared between threads."""
+
+    def __init__(self, token: str | None, timeout: float | None) -> None:
+        self._client = httpx.Client(**_options(token, timeout))
+        # A graph that is dropped instead of closed leaves no open sockets behind either.
+        self._close = weakref.finalize(self, self._client.close)
+
+    def request(self, **parts: Any) -> httpx.Request:
+        """A request with the headers of this client."""
+        return self._client.build_request(**parts)
+
+    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
+        """The answer; of a stream, the content is still to be read."""
+        return self._client.send(request, stream=stream)
+
+    async def read(self, response: httpx.Response) -> None:
+        """Read the content of a stream."""
+        response.read()
+
+    async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """The content of a stream as it comes."""
+        for chunk in response.iter_bytes():
+            yield chunk
+
+    async def end(self, response: httpx.Response) -> None:
+        """Read no more of a stream."""
+        response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)  # it is there to block
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._close()
+
+
+class Connection:
+    """Requests to one server."""
+
+    def __init__(self, address: Address, http: Http, patience: Patience) -> None:
         self.address = address
-        self.patience = patience
+        self._http = http
+        self._patience = patience
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address.base!r})"
 
-    def _request(self, exchange: Exchange[Any]) -> dict[str, Any]:
-        start = self.address.base if exchange.is_about_a_graph else self.address.root
-        return {
-            "method": exchange.operation.method,
-            "url": start + exchange.path,
-            "params": exchange.query or None,
-            "headers": exchange.all_headers,
-            "content": exchange.content,
-        }
-
-    def _read(self, answer: Answer, exchange: Exchange[Value]) -> Value:
-        if not exchange.succeeded(answer.status):
-            raise refusal(answer, exchange, self.address)
+    async def send(self, exchange: Exchange[Value]) -> Value:
+        """Send a request and read its answer; raises what the verb raises, or that none came."""
+        found = _response(await self._open(exchange))
+        if not exchange.succeeded(found.status):
+            raise refusal(found, exchange, self.address)
         try:
-            return exchange.read(answer)
+            return exchange.read(found)
         except (KeyError, TypeError, ValueError) as problem:
             raise unreadable(problem, self.address) from problem
 
-
-class Connection(_Endpoint):
-    """Blocking requests to one server; may be shared between threads."""
-
-    def __init__(
-        self, address: Address, token: str | None, timeout: float | None, patience: Patience
-    ) -> None:
-        super().__init__(address, patience)
-        self._http = httpx.Client(**_options(token, timeout))
-        # Who drops a graph instead of closing it leaves no open sockets behind either.
-        self.close = weakref.finalize(self, self._http.close)
-        """Let the connections go."""
-
-    def send(self, exchange: Exchange[Value]) -> Value:
-        """Send a request and read its answer; raises what the verb raises, or that none came."""
-        response = self._open(exchange)
-        return self._read(_answer(response), exchange)
-
-    def stream(self, exchange: Exchange[None]) -> Stream:
-        """Send a request whose content is read as it comes; a refusal is raised at once."""
-        response = self._open(exchange, stream=True)
-        if not exchange.succeeded(response.status_code):
-            raise refusal(_answer(response), exchange, self.address)
-        return Stream(response, exchange, self.address)
-
-    def _open(self, exchange: Exchange[Any], *, stream: bool = False) -> httpx.Response:
-        request = self._http.build_request(**self._request(exchange))
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                response = self._http.send(request, stream=stream)
-                if stream and not exchange.succeeded(response.status_code):
-                    response.read()
-            except httpx.TransportError as failure:
-                wait = self.patience.after_failure(failure, exchange, attempt)
-                if wait is None:
-                    raise unanswered(failure, exchange, self.address) from failure
-            else:
-                if exchange.succeeded(response.status_code):
-                    return response
-                wait = self.patience.after_answer(_answer(response), exchange, attempt)
-                if wait is None:
-                    return response
-            time.sleep(wait)
-
-
-class AsyncConnection(_Endpoint):
-    """The same without blocking."""
-
-    def __init__(
-        self, address: Address, token: str | None, timeout: float | None, patience: Patience
-    ) -> None:
-        super().__init__(address, patience)
-        self._http = httpx.AsyncClient(**_options(token, timeout))
-
-    async def send(self, exchange: Exchange[Value]) -> Value:
-        """Send a request and read its answer; raises what the verb raises, or that none came."""
-        response = await self._open(exchange)
-        return self._read(_answer(response), exchange)
-
-    async def stream(self, exchange: Exchange[None]) -> AsyncStream:
+    async def stream(self, exchange: Exchange[None]) -> Stream:
         """Send a request whose content is read as it comes; a refusal is raised at once."""
         response = await self._open(exchange, stream=True)
         if not exchange.succeeded(response.status_code):
-            raise refusal(_answer(response), exchange, self.address)
-        return AsyncStream(response, exchange, self.address)
+            raise refusal(_response(response), exchange, self.address)
+        return Stream(self._http, response, exchange, self.address)
 
     async def close(self) -> None:
         """Let the connections go."""
-        await self._http.aclose()
+        await self._http.close()
 
     async def _open(self, exchange: Exchange[Any], *, stream: bool = False) -> httpx.Response:
-        request = self._http.build_request(**self._request(exchange))
+        start = self.address.base if exchange.is_about_a_graph else self.address.root
+        request = self._http.request(
+            method=exchange.operation.method,
+            url=start + exchange.path,
+            params=exchange.query or None,
+            headers=exchange.all_headers,
+            content=exchange.content,
+        )
         attempt = 0
         while True:
             attempt += 1
             try:
                 response = await self._http.send(request, stream=stream)
                 if stream and not exchange.succeeded(response.status_code):
-                    await response.aread()
+                    await self._http.read(response)
             except httpx.TransportError as failure:
-                wait = self.patience.after_failure(failure, exchange, attempt)
+                wait = self._patience.after_failure(failure, exchange, attempt)
                 if wait is None:
                     raise unanswered(failure, exchange, self.address) from failure
             else:
                 if exchange.succeeded(response.status_code):
                     return response
-                wait = self.patience.after_answer(_answer(response), exchange, attempt)
+                wait = self._patience.after_answer(_response(response), exchange, attempt)
                 if wait is None:
                     return response
-            await asyncio.sleep(wait)
+            await self._http.sleep(wait)
 
 
 class Stream:
     """Content as it comes. Close it, or read it to its end: a server keeps room for it."""
 
-    def __init__(self, response: httpx.Response, exchange: Exchange[None], address: Address):
-        self._response = response
-        self._exchange = exchange
-        self._address = address
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._response.iter_bytes()
-        except httpx.TransportError as failure:
-            raise unanswered(failure, self._exchange, self._address) from failure
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._response.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+    def __init__(
+        self, http: Http, response: httpx.Response, exchange: Exchange[None], address: Address
     ) -> None:
-        self.close()
-
-
-class AsyncStream:
-    """The same without blocking."""
-
-    def __init__(self, response: httpx.Response, exchange: Exchange[None], address: Address):
+        self._http = http
         self._response = response
         self._exchange = exchange
         self._address = address
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._response.aiter_bytes():
+            async for chunk in self._http.chunks(self._response):
                 yield chunk
         except httpx.TransportError as failure:
             raise unanswered(failure, self._exchange, self._address) from failure
@@ -199,11 +211,11 @@ class AsyncStream:
 
     async def close(self) -> None:
         """Stop reading."""
-        await self._response.aclose()
+        await self._http.end(self._response)
 
 
-def _answer(response: httpx.Response) -> Answer:
-    return Answer(response.status_code, response.headers, response.content)
+def _response(response: httpx.Response) -> Response:
+    return Response(response.status_code, response.headers, response.content)
 
 
 def _options(token: str | None, timeout: float | None) -> dict[str, Any]:

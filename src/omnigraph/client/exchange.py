@@ -2,24 +2,121 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote, urlsplit
 
 import orjson
 
-from omnigraph.client.texts import Text
-from omnigraph.errors import InputError
-from omnigraph.wire.operations import GRAPH, Operation
+from omnigraph.errors import InputError, UnexpectedAnswer
+from omnigraph.wire.operations import GRAPH, GRAPH_ID_PATTERN, Operation
 
 Value = TypeVar("Value")
 
 QueryItem = tuple[str, str]
 
+# --- where a graph is served ----------------------------------------------------------------------
+
+_SCHEMES = ("http", "https")
+_HINT = "write it as http://HOST:PORT/graphs/ID"
+_GRAPH_AT_END = re.compile(r"(?P<root>.*)/graphs/(?P<graph_id>[^/]+)")
+
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Address:
+    """The URL below which the paths of one graph lie."""
+
+    base: str
+    """Without a slash at its end."""
+
+    @classmethod
+    def parse(cls, url: str, graph: str | None = None) -> Address:
+        """An address from what a caller wrote; ``graph`` names the graph if the URL does not.
+
+        Raises `InputError` for anything but the plain URL of a server, and for two graphs.
+        """
+        parts = urlsplit(url)
+        # A password in a URL ends up in logs and histories, so it is refused and not repeated.
+        if parts.username is not None or parts.password is not None:
+            raise InputError("the URL of a server holds a user name", hint="pass `token` instead")
+        if parts.scheme.lower() not in _SCHEMES or not parts.hostname:
+            raise InputError(f"`{url}` is not the URL of a server", hint=_HINT)
+        if parts.query or parts.fragment:
+            raise InputError(f"`{url}` has more than a path", hint=_HINT)
+        found = cls(url.rstrip("/"))
+        return found if graph is None else found._with_graph(graph)
+
+    @property
+    def root(self) -> str:
+        """The URL of the server itself."""
+        found = _GRAPH_AT_END.fullmatch(self.base)
+        return found["root"] if found is not None else self.base
+
+    @property
+    def graph_id(self) -> str | None:
+        """The graph, if the URL says so."""
+        found = _GRAPH_AT_END.fullmatch(self.base)
+        return found["graph_id"] if found is not None else None
+
+    def __str__(self) -> str:
+        return self.base
+
+    def _with_graph(self, graph: str) -> Address:
+        if self.graph_id is not None and self.graph_id != graph:
+            raise InputError(
+                f"`{self.base}` is graph `{self.graph_id}` already, not `{graph}`",
+                hint="give the graph once",
+            )
+        if re.fullmatch(GRAPH_ID_PATTERN, graph) is None:
+            raise InputError(
+                f"`{graph}` is not the id of a graph", hint="ids have letters, digits and `-`"
+            )
+        return Address(f"{self.root}/graphs/{quote(graph, safe='')}")
+
+
+# --- texts of queries and schemas -----------------------------------------------------------------
+
+
+class HasText(Protocol):
+    """A text that was read already, with the file it came from; `Source` is one."""
+
+    text: str
+    path: str | None
+
+
+@dataclass(slots=True)
+class Text:
+    """One text to be sent."""
+
+    text: str
+    path: str | None = None
+
+    @classmethod
+    def of(cls, origin: str | Path | HasText) -> Text:
+        """A text, or what is in a file; raises `InputError` for what is not UTF-8."""
+        if isinstance(origin, Path):
+            return cls(utf8(origin.read_bytes(), f"`{origin}`").removeprefix("\ufeff"), str(origin))
+        if isinstance(origin, str):
+            return cls(origin.removeprefix("\ufeff"))
+        return cls(origin.text, origin.path)
+
+
+def utf8(raw: bytes, name: str) -> str:
+    """Bytes as a text; raises `InputError` naming the first bad byte."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as bad:
+        raise InputError(f"{name} is not UTF-8, from byte {bad.start} on") from None
+
+
+# --- request and response -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
     """What came back."""
 
     status: int
@@ -32,13 +129,20 @@ class Answer:
         """The type of the content, without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
+    def document(self) -> dict[str, Any]:
+        """The JSON object that the content is; raises `UnexpectedAnswer`."""
+        found = orjson.loads(self.content)
+        if not isinstance(found, dict):
+            raise UnexpectedAnswer("the answer is no JSON object")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Generic[Value]):
     """One request and how its answer is read."""
 
     operation: Operation
-    read: Callable[[Answer], Value]
+    read: Callable[[Response], Value]
     values: Mapping[str, str] = field(default_factory=dict)
     """What stands in the path."""
     query: tuple[QueryItem, ...] = ()
@@ -86,18 +190,25 @@ def json_body(document: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-def query_items(**parameters: str | int | Iterable[str] | None) -> tuple[QueryItem, ...]:
-    """Parameters of a query string; a trailing underscore keeps a word off Python's own.
+def query_items(
+    parameters: Mapping[str, str | int | bool | Iterable[str] | None],
+) -> tuple[QueryItem, ...]:
+    """Parameters of a query string, without those that are None.
 
-    >>> query_items(branch="review", from_=None, kind=["node", "edge"])
-    (('branch', 'review'), ('kind', 'node'), ('kind', 'edge'))
+    >>> query_items({"branch": "review", "from": None, "kind": ["node", "edge"], "images": True})
+    (('branch', 'review'), ('kind', 'node'), ('kind', 'edge'), ('images', 'true'))
     """
     items: list[QueryItem] = []
     for name, value in parameters.items():
-        if value is None:
-            continue
-        several = [str(value)] if isinstance(value, str | int) else value
-        items += [(name.removesuffix("_"), each) for each in several]
+        match value:
+            case None:
+                pass
+            case bool():
+                items.append((name, str(value).lower()))
+            case str() | int():
+                items.append((name, str(value)))
+            case _:
+                items += [(name, each) for each in value]
     return tuple(items)
 
 

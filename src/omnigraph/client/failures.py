@@ -12,9 +12,7 @@ from typing import Any
 import httpx
 import orjson
 
-from omnigraph.client.address import Address
-from omnigraph.client.exchange import Answer, Exchange
-from omnigraph.client.texts import Text
+from omnigraph.client.exchange import Address, Exchange, Response, Text
 from omnigraph.errors import (
     AnswerLost,
     CatalogError,
@@ -53,17 +51,17 @@ _COMPILE_ERRORS: tuple[type[CompileError], ...] = (
 )
 
 
-def refusal(answer: Answer, exchange: Exchange[Any], address: Address) -> OmnigraphError:
+def refusal(response: Response, exchange: Exchange[Any], address: Address) -> OmnigraphError:
     """The error that an answer other than a success stands for."""
-    envelope = _envelope(answer)
+    envelope = _envelope(response)
     error = (
-        _foreign(answer, exchange, address)
+        _foreign(response, exchange, address)
         if envelope is None
-        else _told(answer, envelope, exchange, address)
+        else _told(response, envelope, exchange, address)
     )
-    request_id = answer.headers.get(REQUEST_ID)
+    request_id = response.headers.get(REQUEST_ID)
     named = f", request {request_id}" if request_id is not None else ""
-    error.add_note(f"answered by {address} with status {answer.status}{named}")
+    error.add_note(f"answered by {address} with status {response.status}{named}")
     return error
 
 
@@ -99,9 +97,9 @@ def unanswered(
     )
 
 
-def retry_after_seconds(answer: Answer) -> float | None:
+def retry_after_seconds(response: Response) -> float | None:
     """How long a server asks to wait; None if it does not, or says it in another way."""
-    text = answer.headers.get("retry-after", "")
+    text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdecimal() else None
 
 
@@ -109,18 +107,18 @@ def _reason(failure: httpx.TransportError) -> str:
     return str(failure).strip().rstrip(".").lower() or type(failure).__name__
 
 
-def _envelope(answer: Answer) -> dict[str, Any] | None:
+def _envelope(response: Response) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(answer.content)
+        found = orjson.loads(response.content)
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, dict) and isinstance(found.get("error"), str) else None
 
 
-def _foreign(answer: Answer, exchange: Exchange[Any], address: Address) -> OmnigraphError:
+def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> OmnigraphError:
     """Whatever answered, it was not one of ours."""
-    location = answer.headers.get("location")
-    if 300 <= answer.status < 400 and location is not None:
+    location = response.headers.get("location")
+    if 300 <= response.status < 400 and location is not None:
         return UnexpectedAnswer(
             f"{address} has moved: it answers with a redirection",
             hint="tokens are not sent elsewhere; use the new URL if you trust it",
@@ -128,22 +126,22 @@ def _foreign(answer: Answer, exchange: Exchange[Any], address: Address) -> Omnig
         )
     if exchange.operation.method == "HEAD":
         # Answers to HEAD have no content, so the status has to do.
-        return error_of(answer.status, {"error": f"{address} answered with {answer.status}"})
+        return error_of(response.status, {"error": f"{address} answered with {response.status}"})
     return UnexpectedAnswer(
-        f"{address} is no Omnigraph server: it answered {answer.status} "
-        f"with {answer.media_type or 'nothing'}",
+        f"{address} is no Omnigraph server: it answered {response.status} "
+        f"with {response.media_type or 'nothing'}",
         hint="check host, port and path; the URL of a graph ends in /graphs/ID",
     )
 
 
 def _told(
-    answer: Answer, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
+    response: Response, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
 ) -> OmnigraphError:
     compiled = _compile_error(envelope, exchange)
     if compiled is not None:
         return compiled
-    error = error_of(answer.status, envelope)
-    wait = retry_after_seconds(answer)
+    error = error_of(response.status, envelope)
+    wait = retry_after_seconds(response)
     if isinstance(error, Unauthenticated):
         error.hint = _LOGIN
     elif isinstance(error, TooManyRequests) and wait is not None:
@@ -166,7 +164,7 @@ def _compile_error(envelope: Mapping[str, Any], exchange: Exchange[Any]) -> Comp
     """The mistake in a query or a schema, shown in the text that was sent."""
     if exchange.text is None:
         return None
-    is_schema = exchange.operation is operations.APPLY_SCHEMA
+    is_schema = exchange.operation in (operations.APPLY_SCHEMA, operations.PLAN_SCHEMA)
     diagnostic = envelope.get("diagnostic")
     for kind in _COMPILE_ERRORS:
         fits = issubclass(kind, QueryParseError | QueryTypeError) != is_schema

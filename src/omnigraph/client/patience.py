@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from omnigraph.client.exchange import Answer, Exchange
+from omnigraph.client.exchange import Exchange, Response
 from omnigraph.client.failures import NOT_SENT, retry_after_seconds
 
 RETRY_STATUSES = (429, 503)
@@ -40,11 +40,13 @@ class Patience:
             return None
         return self.first_wait_seconds * 4.0 ** (attempt - 1)
 
-    def after_answer(self, answer: Answer, exchange: Exchange[Any], attempt: int) -> float | None:
+    def after_answer(
+        self, response: Response, exchange: Exchange[Any], attempt: int
+    ) -> float | None:
         """Seconds to wait after a busy server's answer; None to give up."""
-        if answer.status not in RETRY_STATUSES or not self._may_repeat(exchange, attempt):
+        if response.status not in RETRY_STATUSES or not self._may_repeat(exchange, attempt):
             return None
-        wait = retry_after_seconds(answer)
+        wait = retry_after_seconds(response)
         return wait if wait is not None and wait <= self.wait_seconds_max else None
 
     def _may_repeat(self, exchange: Exchange[Any], attempt: int) -> bool:

@@ -1,35 +1,207 @@
-"""`RemoteGraph`: a graph behind a server, with the verbs of `Graph`."""
+"""`RemoteGraph`: the verbs of `AsyncRemoteGraph` without an event loop, and how both are made.
+
+Every verb is the coroutine of `AsyncRemoteGraph`, run to its end by the thread that calls it: on a
+`BlockingHttp` it never suspends, so one step finishes it.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from omnigraph.client import exchanges
-from omnigraph.client.baseline import RemoteBaseline
-from omnigraph.client.blobs import BlobAddress, RemoteBlob
-from omnigraph.client.connection import Connection
-from omnigraph.client.exchanges import Grammar, RowForm, SourceText
-from omnigraph.client.failures import require_no_actor
-from omnigraph.client.lines import LineBuffer
-from omnigraph.client.records import Data, read_records
-from omnigraph.model.blobs import BlobSelector
-from omnigraph.model.changes import CommitPage, FeedPage
-from omnigraph.model.receipts import (
-    BranchCreated,
-    BranchDeleted,
-    CommitInfo,
-    LoadMode,
-    LoadReceipt,
-    MergeReceipt,
-    MutationReceipt,
-    SchemaApplyReceipt,
+from omnigraph.client.async_graph import AsyncRemoteGraph, RowForm
+from omnigraph.client.connection import AsyncHttp, BlockingHttp, Connection
+from omnigraph.client.exchange import Address, Exchange
+from omnigraph.client.patience import Patience
+from omnigraph.client.values import (
+    AsyncRemoteBaseline,
+    AsyncRemoteBlob,
+    AsyncRemoteChanges,
+    AsyncRemoteDiff,
 )
-from omnigraph.model.result import Result, SnapshotSummary
-from omnigraph.model.signatures import QuerySignature
-from omnigraph.wire.answers import Health
+from omnigraph.model.blobs import CHUNK_BYTES_MAX, KnownBlob
+from omnigraph.model.changes import (
+    ChangeBlock,
+    CommitCause,
+    EntityChange,
+    EntityRecord,
+    Handshake,
+    TypeCounts,
+)
+from omnigraph.model.diffs import DiffEnd, DiffView
+from omnigraph.wire import operations
+from omnigraph.wire.answers import GraphList, ServedGraph
+
+TIMEOUT_SECONDS = 60.0
+
+P = ParamSpec("P")
+Item = TypeVar("Item")
+Returned = TypeVar("Returned")
+Shown = TypeVar("Shown")
+
+
+# --- running coroutines without an event loop -----------------------------------------------------
+
+
+def run_inline(work: Coroutine[Any, Any, Returned]) -> Returned:
+    """What a coroutine returns that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as finished:
+        returned: Returned = finished.value
+        return returned
+    raise AssertionError("a blocking connection does not suspend")
+
+
+def iterate_inline(items: AsyncIterator[Item]) -> Iterator[Item]:
+    """The items of an asynchronous iterator that never suspends."""
+
+    async def following() -> Item:
+        return await anext(items)
+
+    async def close() -> None:
+        if inspect.isasyncgen(items):
+            await items.aclose()
+
+    try:
+        while True:
+            try:
+                item = run_inline(following())
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run_inline(close())
+
+
+@overload
+def _blocking(
+    verb: Callable[Concatenate[AsyncRemoteGraph, P], Coroutine[Any, Any, Returned]],
+) -> Callable[Concatenate[RemoteGraph, P], Returned]: ...
+
+
+@overload
+def _blocking(
+    verb: Callable[Concatenate[AsyncRemoteGraph, P], Coroutine[Any, Any, Returned]],
+    shown: Callable[[Returned], Shown],
+    returns: str,
+) -> Callable[Concatenate[RemoteGraph, P], Shown]: ...
+
+
+def _blocking(verb: Any, shown: Any = None, returns: str | None = None) -> Any:
+    """A verb of `AsyncRemoteGraph` as a method that returns what it awaits, or what shows that."""
+
+    def method(self: RemoteGraph, *args: Any, **kwargs: Any) -> Any:
+        found = run_inline(verb(self._verbs, *args, **kwargs))
+        return found if shown is None else shown(found)
+
+    signature = inspect.signature(verb)
+    if returns is not None:
+        signature = signature.replace(return_annotation=returns)
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    method.__name__, method.__qualname__ = verb.__name__, f"RemoteGraph.{verb.__name__}"
+    method.__doc__ = verb.__doc__
+    method.__module__ = verb.__module__ if returns is None else __name__
+    return method
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+class RemoteBlob(KnownBlob):
+    """One value of a blob property, as of one commit; bytes are fetched when they are asked for."""
+
+    def __init__(self, blob: AsyncRemoteBlob) -> None:
+        super().__init__(blob.stat)
+        self._blob = blob
+
+    def read(self, offset: int = 0, length: int | None = None) -> bytes:
+        """Some of the bytes, or all from ``offset``, in one piece; raises as `byte_range` does."""
+        return run_inline(self._blob.read(offset, length))
+
+    def chunks(
+        self, offset: int = 0, length: int | None = None, *, chunk_bytes: int = CHUNK_BYTES_MAX
+    ) -> Iterator[bytes]:
+        """The same bytes in pieces of at most ``chunk_bytes``, as they come.
+
+        What is wrong with the range is told at once. They are those of the commit the value was
+        found at, also if the branch has moved on.
+        """
+        return iterate_inline(self._blob.chunks(offset, length, chunk_bytes=chunk_bytes))
+
+
+class RemoteBaseline:
+    """The entities of one commit, read as they are asked for, once.
+
+    Iterating gives the entities. After the last one `handshake` says where the feed goes on; as
+    long as it is None, the baseline is not complete.
+    """
+
+    entity_count: int | None = None
+    """Known only where the tables are."""
+
+    def __init__(self, baseline: AsyncRemoteBaseline) -> None:
+        self._baseline = baseline
+
+    @property
+    def handshake(self) -> Handshake | None:
+        """Where the feed goes on; None before the last entity was read."""
+        return self._baseline.handshake
+
+    def __iter__(self) -> Iterator[EntityRecord]:
+        return iterate_inline(aiter(self._baseline))
+
+    def blocks(self) -> Iterator[bytes]:
+        """JSON lines in blocks of whole lines: every entity, and at the very end the handshake."""
+        return iterate_inline(self._baseline.blocks())
+
+    def close(self) -> None:
+        """Stop reading before the end."""
+        run_inline(self._baseline.close())
+
+
+class RemoteChanges:
+    """What one commit changed, with images before and after; pages are fetched as needed."""
+
+    def __init__(self, changes: AsyncRemoteChanges) -> None:
+        self.cause: CommitCause = changes.cause
+        self._changes = changes
+
+    def __iter__(self) -> Iterator[EntityChange]:
+        return iterate_inline(aiter(self._changes))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: the cause once, then every change."""
+        return ChangeBlock(self.cause, tuple(self)).to_dict()
+
+
+class RemoteDiff(DiffView):
+    """What leads from one commit to another. Printing one shows how much of each type differs."""
+
+    def __init__(self, diff: AsyncRemoteDiff) -> None:
+        self._diff = diff
+
+    @property
+    def ends(self) -> tuple[DiffEnd, DiffEnd]:
+        """The commit it starts from, and the one it leads to."""
+        return self._diff.ends
+
+    @property
+    def types(self) -> Sequence[TypeCounts]:
+        """How many entities of each type differ; types that do not are left out."""
+        return self._diff.types
+
+    def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
+        """Every change: nodes before edges, then by type and id; read as they are asked for."""
+        return iterate_inline(self._diff.changes(images=images))
+
+
+# --- the graph ------------------------------------------------------------------------------------
 
 
 class RemoteGraph:
@@ -40,9 +212,8 @@ class RemoteGraph:
     and `AnswerLost` that a write was sent and its answer never came.
     """
 
-    def __init__(self, connection: Connection, rows: RowForm = "arrow") -> None:
-        self._connection = connection
-        self._rows = rows
+    def __init__(self, verbs: AsyncRemoteGraph) -> None:
+        self._verbs = verbs
 
     def __repr__(self) -> str:
         return f"RemoteGraph({self.uri!r})"
@@ -50,11 +221,7 @@ class RemoteGraph:
     @property
     def uri(self) -> str:
         """Where the graph is served."""
-        return self._connection.address.base
-
-    def close(self) -> None:
-        """Let the connections go; the graph is not touched."""
-        self._connection.close()
+        return self._verbs.uri
 
     def __enter__(self) -> Self:
         return self
@@ -67,258 +234,107 @@ class RemoteGraph:
     ) -> None:
         self.close()
 
-    # --- reading ----------------------------------------------------------------------------------
-
-    def query(
-        self,
-        source: SourceText,
-        params: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        branch: str | None = None,
-        snapshot: str | None = None,
-    ) -> Result:
-        """Run a read query over one snapshot and return its rows, as `Graph.query` does."""
-        return self._connection.send(
-            exchanges.query(
-                source, params, name=name, branch=branch, snapshot=snapshot, rows=self._rows
-            )
-        )
-
     @property
     def schema_source(self) -> str:
         """The accepted schema, as it was written."""
-        return self._connection.send(exchanges.schema_source())
+        return run_inline(self._verbs._schema_source())
 
-    def snapshot(self, branch: str | None = None) -> SnapshotSummary:
-        """The tables and counts at the head of a branch."""
-        return self._connection.send(exchanges.snapshot(branch))
+    query = _blocking(AsyncRemoteGraph.query)
+    explain = _blocking(AsyncRemoteGraph.explain)
+    snapshot = _blocking(AsyncRemoteGraph.snapshot)
+    stats = _blocking(AsyncRemoteGraph.stats)
+    export = _blocking(AsyncRemoteGraph.export, iterate_inline, "Iterator[bytes]")
+    blob = _blocking(AsyncRemoteGraph.blob, RemoteBlob, "RemoteBlob")
 
-    def export(
-        self, *, branch: str | None = None, types: Iterable[str] | None = None
-    ) -> Iterator[bytes]:
-        """The entities of a branch head as JSON lines in blocks of whole lines.
+    mutate = _blocking(AsyncRemoteGraph.mutate)
+    load = _blocking(AsyncRemoteGraph.load)
+    plan_schema = _blocking(AsyncRemoteGraph.plan_schema)
+    apply_schema = _blocking(AsyncRemoteGraph.apply_schema)
 
-        The server has begun by the time this returns, so that a refusal is raised here.
-        """
-        stream = self._connection.stream(exchanges.export(branch, types))
-        return _whole_lines(iter(stream))
+    list_queries = _blocking(AsyncRemoteGraph.list_queries)
+    invoke = _blocking(AsyncRemoteGraph.invoke)
 
-    def blob(
-        self,
-        entity: str,
-        type: str,
-        id: str,
-        property: str,
-        *,
-        branch: str | None = None,
-        snapshot: str | None = None,
-    ) -> RemoteBlob:
-        """One value of a blob property, ready to be read in parts; none of it is read yet."""
-        selector = BlobSelector.of(entity, type, id, property)
-        return RemoteBlob(self._connection, BlobAddress(selector, branch, snapshot))
+    create_branch = _blocking(AsyncRemoteGraph.create_branch)
+    list_branches = _blocking(AsyncRemoteGraph.list_branches)
+    delete_branch = _blocking(AsyncRemoteGraph.delete_branch)
+    diff = _blocking(AsyncRemoteGraph.diff, RemoteDiff, "RemoteDiff")
+    diff_page = _blocking(AsyncRemoteGraph.diff_page)
+    plan_merge = _blocking(AsyncRemoteGraph.plan_merge)
+    merge_branch = _blocking(AsyncRemoteGraph.merge_branch)
+    revert = _blocking(AsyncRemoteGraph.revert)
+    cherry_pick = _blocking(AsyncRemoteGraph.cherry_pick)
+    plan_revert = _blocking(AsyncRemoteGraph.plan_revert)
+    plan_cherry_pick = _blocking(AsyncRemoteGraph.plan_cherry_pick)
 
-    # --- writing ----------------------------------------------------------------------------------
+    list_commits = _blocking(AsyncRemoteGraph.list_commits)
+    show_commit = _blocking(AsyncRemoteGraph.show_commit)
+    entity_history = _blocking(
+        AsyncRemoteGraph.entity_history, iterate_inline, "Iterator[EntityVersion]"
+    )
+    commit_changes = _blocking(AsyncRemoteGraph.commit_changes, RemoteChanges, "RemoteChanges")
+    commit_changes_page = _blocking(AsyncRemoteGraph.commit_changes_page)
+    poll_changes = _blocking(AsyncRemoteGraph.poll_changes)
+    change_baseline = _blocking(AsyncRemoteGraph.change_baseline, RemoteBaseline, "RemoteBaseline")
 
-    def mutate(
-        self,
-        source: SourceText,
-        params: Mapping[str, Any] | None = None,
-        *,
-        name: str | None = None,
-        branch: str | None = None,
-        expected_head: str | None = None,
-        actor: str | None = None,
-    ) -> MutationReceipt:
-        """Run a write query as one commit.
+    health = _blocking(AsyncRemoteGraph.health)
+    close = _blocking(AsyncRemoteGraph.close)
 
-        ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
-        """
-        require_no_actor(actor)
-        return self._connection.send(
-            exchanges.mutate(source, params, name=name, branch=branch, expected_head=expected_head)
+
+# --- making clients -------------------------------------------------------------------------------
+
+
+def connect(
+    url: str,
+    token: str | None = None,
+    timeout: float | None = TIMEOUT_SECONDS,
+    *,
+    graph: str | None = None,
+    rows: RowForm = "arrow",
+    patience: Patience | None = None,
+) -> RemoteGraph:
+    """A graph behind a server, with the verbs of `Graph`. Nothing is sent yet.
+
+    ``url`` is the one of the graph, `https://host/graphs/knowledge`, or of the server, and then
+    ``graph`` is its id. ``timeout`` is in seconds and for each wait; None waits for ever. ``rows``
+    says how results travel: as `arrow`, or as `json`, whose values have only the types of JSON.
+    ``patience`` says when something is tried again. Raises `InputError` for a URL that is none.
+    """
+    address = Address.parse(url, graph)
+    http = BlockingHttp(token, timeout)
+    return RemoteGraph(AsyncRemoteGraph(Connection(address, http, patience or Patience()), rows))
+
+
+def connect_async(
+    url: str,
+    token: str | None = None,
+    timeout: float | None = TIMEOUT_SECONDS,
+    *,
+    graph: str | None = None,
+    rows: RowForm = "arrow",
+    patience: Patience | None = None,
+) -> AsyncRemoteGraph:
+    """The same for programs with an event loop: every verb is awaited."""
+    address = Address.parse(url, graph)
+    http = AsyncHttp(token, timeout)
+    return AsyncRemoteGraph(Connection(address, http, patience or Patience()), rows)
+
+
+def list_graphs(
+    url: str, token: str | None = None, timeout: float | None = TIMEOUT_SECONDS
+) -> list[ServedGraph]:
+    """The graphs of a server, by id; raises `Denied` unless its policy allows to list them."""
+
+    async def listed() -> GraphList:
+        http = BlockingHttp(token, timeout)
+        connection = Connection(Address.parse(url), http, Patience())
+        exchange = Exchange(
+            operations.LIST_GRAPHS,
+            lambda response: GraphList.from_dict(response.document()),
+            is_read=True,
         )
+        try:
+            return await connection.send(exchange)
+        finally:
+            await connection.close()
 
-    def load(
-        self,
-        *paths: str | os.PathLike[str],
-        mode: LoadMode,
-        data: Data | None = None,
-        branch: str | None = None,
-        from_: str | None = None,
-        grammar: Grammar = "compatible",
-        actor: str | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> LoadReceipt:
-        """Load graph records, from files of JSON lines or as ``data``, as one commit.
-
-        A server takes up to 32 MiB at once; more is for loads on the storage.
-        """
-        require_no_actor(actor)
-        records = read_records(paths, data, progress)
-        return self._connection.send(
-            exchanges.load(records, mode=mode, branch=branch, from_=from_, grammar=grammar)
-        )
-
-    def apply_schema(
-        self, desired: SourceText, *, allow_data_loss: bool = False, actor: str | None = None
-    ) -> SchemaApplyReceipt:
-        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit."""
-        require_no_actor(actor)
-        return self._connection.send(
-            exchanges.apply_schema(desired, allow_data_loss=allow_data_loss)
-        )
-
-    # --- stored queries ---------------------------------------------------------------------------
-
-    def list_queries(self) -> list[QuerySignature]:
-        """The queries stored with the server, and what they take."""
-        return self._connection.send(exchanges.list_queries())
-
-    def invoke(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        branch: str | None = None,
-        snapshot: str | None = None,
-        expect_mutation: bool | None = None,
-        expected_head: str | None = None,
-    ) -> Result | MutationReceipt:
-        """Run a stored query: rows if it reads, a receipt if it writes.
-
-        ``expect_mutation`` refuses it unless it writes, or unless it reads. Raises `NotFound` for a
-        name there is not, and for everybody who may not call stored queries.
-        """
-        return self._connection.send(
-            exchanges.invoke(
-                name,
-                params,
-                branch=branch,
-                snapshot=snapshot,
-                expect_mutation=expect_mutation,
-                expected_head=expected_head,
-                rows=self._rows,
-            )
-        )
-
-    # --- branches and history ---------------------------------------------------------------------
-
-    def create_branch(
-        self, name: str, from_: str | None = None, *, actor: str | None = None
-    ) -> BranchCreated:
-        """Create a branch at the head of another."""
-        require_no_actor(actor)
-        return self._connection.send(exchanges.create_branch(name, from_))
-
-    def list_branches(self) -> list[str]:
-        """The branches, sorted."""
-        return self._connection.send(exchanges.list_branches())
-
-    def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
-        """Delete a branch; its commits are gone with it."""
-        require_no_actor(actor)
-        return self._connection.send(exchanges.delete_branch(name))
-
-    def merge_branch(
-        self,
-        source: str,
-        into: str | None = None,
-        *,
-        delete_branch: bool = False,
-        actor: str | None = None,
-    ) -> MergeReceipt:
-        """Merge a branch into main, or ``into`` another, as one commit with two parents.
-
-        Raises `MergeConflicts`, and nothing has changed then.
-        """
-        require_no_actor(actor)
-        return self._connection.send(
-            exchanges.merge_branch(source, into, delete_branch=delete_branch)
-        )
-
-    def list_commits(
-        self, branch: str | None = None, *, actor: str | None = None
-    ) -> list[CommitInfo]:
-        """The commits a branch's head reaches, newest first; only those of ``actor``, if given."""
-        found = self._connection.send(exchanges.list_commits(branch))
-        return [commit for commit in found if actor in (None, commit.actor_id)]
-
-    def show_commit(self, commit_id: str) -> CommitInfo:
-        """One commit of any branch; raises `NotFound`."""
-        return self._connection.send(exchanges.show_commit(commit_id))
-
-    # --- changes ----------------------------------------------------------------------------------
-
-    def commit_changes_page(
-        self,
-        commit_id: str,
-        *,
-        page_token: str | None = None,
-        limit: int | None = None,
-        kinds: Iterable[str] = (),
-        types: Iterable[str] = (),
-        ops: Iterable[str] = (),
-    ) -> CommitPage:
-        """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
-        return self._connection.send(
-            exchanges.commit_changes(
-                commit_id, page_token=page_token, limit=limit, kinds=kinds, types=types, ops=ops
-            )
-        )
-
-    def poll_changes(
-        self,
-        branch: str | None = None,
-        *,
-        cursor: str | None = None,
-        start: str | None = None,
-        page_token: str | None = None,
-        limit: int | None = None,
-        kinds: Iterable[str] = (),
-        types: Iterable[str] = (),
-        ops: Iterable[str] = (),
-    ) -> FeedPage:
-        """What the commits of a branch changed since ``cursor``, one block a commit."""
-        return self._connection.send(
-            exchanges.poll_changes(
-                branch,
-                cursor=cursor,
-                start=start,
-                page_token=page_token,
-                limit=limit,
-                kinds=kinds,
-                types=types,
-                ops=ops,
-            )
-        )
-
-    def change_baseline(
-        self,
-        branch: str | None = None,
-        *,
-        kinds: Iterable[str] = (),
-        types: Iterable[str] = (),
-        ops: Iterable[str] = (),
-    ) -> RemoteBaseline:
-        """Every entity at the present head of a branch, and then the cursor to go on with."""
-        return RemoteBaseline(
-            self._connection.stream(exchanges.baseline(branch, kinds, types, ops))
-        )
-
-    # --- the server -------------------------------------------------------------------------------
-
-    def health(self) -> Health:
-        """What the server says about itself; needs no token."""
-        return self._connection.send(exchanges.health())
-
-
-def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    lines = LineBuffer()
-    for chunk in chunks:
-        block = lines.feed(chunk)
-        if block:
-            yield block
-    rest = lines.end()
-    if rest:
-        yield rest
+    return list(run_inline(listed()).graphs)

@@ -1,0 +1,713 @@
+"""`AsyncRemoteGraph`: every verb of a served graph, written once; `RemoteGraph` runs the same.
+
+`NOT_SERVED` lists the verbs and options of `Graph` that a server does not offer, each with the
+reason; a test compares it with the signatures of both classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from omnigraph.client.connection import Connection
+from omnigraph.client.exchange import (
+    Exchange,
+    HasText,
+    Response,
+    Text,
+    json_body,
+    query_items,
+    utf8,
+)
+from omnigraph.client.failures import require_no_actor
+from omnigraph.client.records import Data, read_records
+from omnigraph.client.values import (
+    AsyncRemoteBaseline,
+    AsyncRemoteBlob,
+    AsyncRemoteChanges,
+    AsyncRemoteDiff,
+    BlobAddress,
+    read_rows,
+    read_rows_or_receipt,
+    whole_lines,
+)
+from omnigraph.errors import InputError, LimitExceeded
+from omnigraph.model.blobs import BlobSelector
+from omnigraph.model.changes import CommitPage, EntityVersion, FeedPage
+from omnigraph.model.diffs import DiffPage
+from omnigraph.model.json_object import JsonObject
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
+from omnigraph.model.receipts import (
+    BranchCreated,
+    BranchDeleted,
+    CommitInfo,
+    LoadMode,
+    LoadReceipt,
+    MergeReceipt,
+    MutationReceipt,
+    ReplayReceipt,
+    SchemaApplyReceipt,
+    SchemaPlan,
+)
+from omnigraph.model.result import Explanation, Result, SnapshotSummary
+from omnigraph.model.signatures import QuerySignature
+from omnigraph.model.upkeep import GraphStats
+from omnigraph.wire import operations, requests
+from omnigraph.wire.answers import (
+    BranchList,
+    CommitList,
+    EntityHistoryPage,
+    Health,
+    QueryCatalog,
+    SchemaSource,
+)
+from omnigraph.wire.operations import Operation
+from omnigraph.wire.requests import (
+    ARROW_STREAM,
+    IF_GRAPH_COMMIT,
+    JSON,
+    Body,
+    branch_name,
+    expected_commit,
+    read_document,
+)
+
+RowForm = Literal["arrow", "json"]
+Grammar = Literal["strict", "compatible"]
+SourceText = str | Path | HasText
+Answered = TypeVar("Answered", bound=JsonObject)
+
+_ACCEPTED: Mapping[RowForm, str] = {"arrow": f"{ARROW_STREAM}, {JSON};q=0.5", "json": JSON}
+
+_UPKEEP = "storage is maintained by its operator, with the command line"
+_IN_PROCESS = "it needs the storage in this process"
+NOT_SERVED: Mapping[str, str] = {
+    "accepted_ir": "the compiled schema is a value of this process; `schema_source` is its text",
+    "auto_optimize": "upkeep in the background belongs to the handle of the server",
+    "cleanup": _UPKEEP,
+    "describe_queries": "a server describes its stored queries with `list_queries`",
+    "ensure_indices": _UPKEEP,
+    "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",
+    "examine": _IN_PROCESS,
+    "frame": "Spark reads the storage itself",
+    "list_recoveries": _UPKEEP,
+    "optimize": _UPKEEP,
+    "recover": _UPKEEP,
+    "repair": _UPKEEP,
+    "load.edges": "a server loads graph records; files of tables are loaded on the storage",
+    "load.engine": "a server loads in its own process",
+    "load.errors_out": "problems are in the error; a server writes no files",
+    "load.frames": "a server loads graph records; frames are loaded on the storage",
+    "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
+    "load.on_engine": "a server loads in its own process",
+    "load.spark": "a server loads in its own process",
+    "load.spark_conf": "a server loads in its own process",
+    "load.spark_master": "a server loads in its own process",
+    "load.watch": "a load over HTTP is one request; `progress` tells what was read for it",
+    "query.engine": "a server runs queries in its own process",
+}
+"""Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""
+
+
+class AsyncRemoteGraph:
+    """One served graph, for one event loop; everything else is as with `RemoteGraph`."""
+
+    def __init__(self, connection: Connection, rows: RowForm = "arrow") -> None:
+        self._connection = connection
+        self._rows = rows
+
+    def __repr__(self) -> str:
+        return f"AsyncRemoteGraph({self.uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """Where the graph is served."""
+        return self._connection.address.base
+
+    async def close(self) -> None:
+        """Let the connections go; the graph is not touched."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def query(
+        self,
+        source: SourceText,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        explain: bool = False,
+    ) -> Result:
+        """Run a read query over one snapshot and return its rows, as `Graph.query` does."""
+        text = Text.of(source)
+        fields = {"query": text.text, "name": name, "branch": branch, "snapshot": snapshot}
+        return await self._connection.send(
+            Exchange(
+                operations.QUERY,
+                read_rows,
+                headers={"Accept": _ACCEPTED[self._rows]},
+                content=_body(requests.QueryRequest, fields | {"explain": explain or None}, params),
+                is_read=True,
+                text=text,
+            )
+        )
+
+    async def explain(self, source: SourceText, *, name: str | None = None) -> Explanation:
+        """The typed plan of a query, read or write, without running it."""
+        text = Text.of(source)
+        content = _body(requests.ExplainRequest, {"query": text.text, "name": name})
+        return await self._ask(
+            operations.EXPLAIN, Explanation, content=content, text=text, is_read=True
+        )
+
+    @property
+    def schema_source(self) -> Awaitable[str]:
+        """The accepted schema, as it was written; awaited like a verb."""
+        return self._schema_source()
+
+    async def _schema_source(self) -> str:
+        return (await self._ask(operations.SCHEMA, SchemaSource)).schema_source
+
+    async def snapshot(self, branch: str | None = None) -> SnapshotSummary:
+        """The tables and counts at the head of a branch."""
+        return await self._ask(operations.SNAPSHOT, SnapshotSummary, query={"branch": branch})
+
+    async def stats(self, branch: str | None = None) -> GraphStats:
+        """The head of a branch and the graph around it in numbers; writes nothing."""
+        return await self._ask(operations.STATS, GraphStats, query={"branch": branch})
+
+    async def export(
+        self,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        types: Iterable[str] | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The entities of a branch head, or of one commit, as JSON lines in blocks of whole lines.
+
+        The server has begun by the time this returns, so that a refusal is raised here.
+        """
+        names = None if types is None else list(types)
+        fields = {"branch": branch, "snapshot": snapshot, "type_names": names}
+        content = _body(requests.ExportRequest, fields)
+        return whole_lines(await self._connection.stream(_stream(operations.EXPORT, content)))
+
+    async def blob(
+        self,
+        entity: str,
+        type: str,
+        id: str,
+        property: str,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> AsyncRemoteBlob:
+        """One value of a blob property, ready to be read in parts; none of it is read yet."""
+        selector = BlobSelector.of(entity, type, id, property)
+        return await AsyncRemoteBlob.find(self._connection, BlobAddress(selector, branch, snapshot))
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def mutate(
+        self,
+        source: SourceText,
+        params: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        branch: str | None = None,
+        expected_head: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
+        message: str | None = None,
+    ) -> MutationReceipt:
+        """Run a write query as one commit.
+
+        ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
+        ``operation_id`` names the write: repeating it with the same id returns the first receipt.
+        ``message`` is kept with the commit.
+        """
+        require_no_actor(actor)
+        text = Text.of(source)
+        fields = {
+            "query": text.text,
+            "name": name,
+            "branch": branch,
+            "operation_id": operation_id,
+            "message": message,
+        }
+        return await self._ask(
+            # Only the route for conditions knows them: an older server refuses it.
+            operations.MUTATE if expected_head is None else operations.MUTATE_IF,
+            MutationReceipt,
+            headers=_condition(expected_head),
+            content=_body(requests.ChangeRequest, fields, params),
+            text=text,
+        )
+
+    async def load(
+        self,
+        *paths: str | os.PathLike[str],
+        mode: LoadMode,
+        data: Data | None = None,
+        branch: str | None = None,
+        from_: str | None = None,
+        grammar: Grammar = "compatible",
+        replace_types: Iterable[str] = (),
+        actor: str | None = None,
+        operation_id: str | None = None,
+        message: str | None = None,
+        progress: Callable[[int], None] | None = None,
+        dry_run: bool = False,
+        max_errors: int | None = None,
+        ignore_unknown: bool = False,
+    ) -> LoadReceipt:
+        """Load graph records, from files of JSON lines or as ``data``, as one commit.
+
+        The options mean what they mean for `Graph.load`. A server takes up to 32 MiB at once; more
+        is loaded on the storage.
+        """
+        require_no_actor(actor)
+        records = read_records(paths, data, progress)
+        limit = operations.LOAD_BYTES_MAX
+        if len(records) > limit:
+            raise LimitExceeded(
+                "graph_batch_request_bytes",
+                limit,
+                len(records),
+                hint="load it in parts, or on the storage of the graph with `--store`",
+            )
+        options: dict[str, Any] = {
+            "branch": branch,
+            "from": from_,
+            "mode": mode,
+            "replace_types": list(replace_types) or None,
+            "operation_id": operation_id,
+            "message": message,
+            "dry_run": dry_run or None,
+            "max_errors": max_errors,
+            "ignore_unknown": ignore_unknown or None,
+        }
+        if grammar == "compatible":
+            content = _body(requests.LoadRequest, options | {"data": utf8(records, "the data")})
+            return await self._ask(operations.LOAD, LoadReceipt, content=content)
+        read_document(requests.LoadOptions, _present(options))
+        return await self._ask(operations.LOAD_NDJSON, LoadReceipt, query=options, content=records)
+
+    async def plan_schema(
+        self, desired: SourceText, *, allow_data_loss: bool = False
+    ) -> SchemaPlan:
+        """The steps from the accepted schema to another; changes nothing."""
+        return await self._schema(operations.PLAN_SCHEMA, SchemaPlan, desired, allow_data_loss)
+
+    async def apply_schema(
+        self, desired: SourceText, *, allow_data_loss: bool = False, actor: str | None = None
+    ) -> SchemaApplyReceipt:
+        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit."""
+        require_no_actor(actor)
+        kind = SchemaApplyReceipt
+        return await self._schema(operations.APPLY_SCHEMA, kind, desired, allow_data_loss)
+
+    async def _schema(
+        self, operation: Operation, kind: type[Answered], desired: SourceText, loss: bool
+    ) -> Answered:
+        text = Text.of(desired)
+        fields = {"schema_source": text.text, "allow_data_loss": loss}
+        content = _body(requests.SchemaRequest, fields)
+        is_read = not operation.is_gated
+        return await self._ask(operation, kind, content=content, text=text, is_read=is_read)
+
+    # --- stored queries ---------------------------------------------------------------------------
+
+    async def list_queries(self) -> list[QuerySignature]:
+        """The queries stored with the server, and what they take."""
+        return list((await self._ask(operations.LIST_QUERIES, QueryCatalog)).queries)
+
+    async def invoke(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        branch: str | None = None,
+        snapshot: str | None = None,
+        expect_mutation: bool | None = None,
+        expected_head: str | None = None,
+    ) -> Result | MutationReceipt:
+        """Run a stored query: rows if it reads, a receipt if it writes.
+
+        ``expect_mutation`` refuses it unless it writes, or unless it reads. Raises `NotFound` for
+        an unknown name, and for a caller that may not run stored queries.
+        """
+        fields = {"branch": branch, "snapshot": snapshot, "expect_mutation": expect_mutation}
+        return await self._connection.send(
+            Exchange(
+                operations.INVOKE if expected_head is None else operations.INVOKE_IF,
+                read_rows_or_receipt,
+                {"name": _segment(name, "stored query")},
+                headers={"Accept": _ACCEPTED[self._rows], **_condition(expected_head)},
+                content=_body(requests.InvokeRequest, fields, params),
+                is_read=expect_mutation is False,
+            )
+        )
+
+    # --- branches and review ----------------------------------------------------------------------
+
+    async def create_branch(
+        self, name: str, from_: str | None = None, *, actor: str | None = None
+    ) -> BranchCreated:
+        """Create a branch at the head of another."""
+        require_no_actor(actor)
+        content = _body(requests.CreateBranchRequest, {"name": name, "from": from_})
+        return await self._ask(operations.CREATE_BRANCH, BranchCreated, content=content)
+
+    async def list_branches(self) -> list[str]:
+        """The branches, sorted."""
+        return list((await self._ask(operations.LIST_BRANCHES, BranchList)).branches)
+
+    async def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
+        """Delete a branch; its commits are gone with it."""
+        require_no_actor(actor)
+        values = {"branch": branch_name(name)}
+        return await self._ask(operations.DELETE_BRANCH, BranchDeleted, values=values)
+
+    async def diff(
+        self,
+        before: str,
+        after: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> AsyncRemoteDiff:
+        """The entities that differ between two branches, or two commits, or one of each.
+
+        How many there are is known at once, `changes` fetches them. Raises what `Graph.diff` does.
+        """
+        filters: Any = {"kinds": list(kinds), "types": list(types), "ops": list(ops)}
+        first = await self.diff_page(before, after, **filters)
+        # Branches may move between two pages; the commits of the first page do not.
+        ends = (first.before.graph_commit_id, first.after.graph_commit_id)
+
+        async def turn(page_token: str | None, images: bool) -> DiffPage:
+            return await self.diff_page(*ends, page_token=page_token, images=images, **filters)
+
+        return AsyncRemoteDiff(first, turn)
+
+    async def diff_page(
+        self,
+        before: str,
+        after: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+        images: bool = False,
+    ) -> DiffPage:
+        """How much differs between two branches or commits, and some of the entities.
+
+        `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
+        """
+        query = {
+            "before": before,
+            "after": after,
+            "page_token": page_token,
+            "limit": limit,
+            "limit_bytes": limit_bytes,
+            "kind": kinds,
+            "type": types,
+            "op": ops,
+            "images": images or None,
+        }
+        return await self._ask(operations.DIFF, DiffPage, query=query)
+
+    async def plan_merge(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+    ) -> MergePlan:
+        """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
+        fields = _merge_fields(source, into, on_conflict, on_conflict_of, granularity)
+        content = _body(requests.MergePlanRequest, fields)
+        return await self._ask(operations.PLAN_MERGE, MergePlan, content=content, is_read=True)
+
+    async def merge_branch(
+        self,
+        source: str,
+        into: str | None = None,
+        *,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = False,
+        actor: str | None = None,
+    ) -> MergeReceipt:
+        """Merge a branch into main, or ``into`` another, as one commit with two parents.
+
+        The options mean what they mean for `Graph.merge_branch`. Raises `MergeConflicts`, and
+        nothing has changed then.
+        """
+        require_no_actor(actor)
+        fields = _merge_fields(source, into, on_conflict, on_conflict_of, granularity)
+        content = _body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
+        return await self._ask(operations.MERGE_BRANCHES, MergeReceipt, content=content)
+
+    async def revert(
+        self, commit_id: str, *, branch: str | None = None, actor: str | None = None
+    ) -> ReplayReceipt:
+        """Undo what one commit of a branch changed, as a new commit; history stays as it is.
+
+        Raises `MergeConflicts` where the same entities changed again; nothing is done then.
+        """
+        require_no_actor(actor)
+        return await self._replay(operations.REVERT, ReplayReceipt, commit_id, branch)
+
+    async def cherry_pick(
+        self, commit_id: str, into: str | None = None, *, actor: str | None = None
+    ) -> ReplayReceipt:
+        """Do what one commit of any branch changed once more on main, or ``into`` another branch.
+
+        Raises `MergeConflicts` where the same entities differ there; nothing is done then.
+        """
+        require_no_actor(actor)
+        return await self._replay(operations.CHERRY_PICK, ReplayReceipt, commit_id, into)
+
+    async def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
+        """What `revert` would do now. Changes nothing."""
+        return await self._replay(operations.PLAN_REVERT, MergePlan, commit_id, branch)
+
+    async def plan_cherry_pick(self, commit_id: str, into: str | None = None) -> MergePlan:
+        """What `cherry_pick` would do now. Changes nothing."""
+        return await self._replay(operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into)
+
+    async def _replay(
+        self, operation: Operation, kind: type[Answered], commit_id: str, branch: str | None
+    ) -> Answered:
+        values = {"commit_id": _segment(commit_id, "commit")}
+        content = _body(requests.ReplayRequest, {"branch": branch})
+        is_read = not operation.is_gated
+        return await self._ask(operation, kind, values=values, content=content, is_read=is_read)
+
+    # --- history and changes ----------------------------------------------------------------------
+
+    async def list_commits(
+        self, branch: str | None = None, *, actor: str | None = None
+    ) -> list[CommitInfo]:
+        """The commits a branch's head reaches, newest first; only those of ``actor``, if given."""
+        found = await self._ask(operations.LIST_COMMITS, CommitList, query={"branch": branch})
+        return [commit for commit in found.commits if actor in (None, commit.actor_id)]
+
+    async def show_commit(self, commit_id: str) -> CommitInfo:
+        """One commit of any branch; raises `NotFound`."""
+        values = {"commit_id": _segment(commit_id, "commit")}
+        return await self._ask(operations.GET_COMMIT, CommitInfo, values=values)
+
+    async def entity_history(
+        self, type_name: str, entity_id: str, *, branch: str | None = None
+    ) -> AsyncIterator[EntityVersion]:
+        """The commits of a branch that changed one entity, newest first, with what they did to it.
+
+        ``type_name`` is a name, or `node:Name` or `edge:Name`. More are fetched as needed.
+        """
+
+        async def page(token: str | None) -> EntityHistoryPage:
+            query = {"type": type_name, "id": entity_id, "branch": branch, "page_token": token}
+            return await self._ask(operations.ENTITY_HISTORY, EntityHistoryPage, query=query)
+
+        async def versions(found: EntityHistoryPage) -> AsyncIterator[EntityVersion]:
+            while True:
+                for version in found.versions:
+                    yield version
+                if found.next_page_token is None:
+                    return
+                found = await page(found.next_page_token)
+
+        return versions(await page(None))
+
+    async def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> AsyncRemoteChanges:
+        """What one commit changed in its first parent, with images before and after."""
+        filters: Any = {"kinds": list(kinds), "types": list(types), "ops": list(ops)}
+
+        async def turn(page_token: str) -> CommitPage:
+            return await self.commit_changes_page(commit_id, page_token=page_token, **filters)
+
+        return AsyncRemoteChanges(await self.commit_changes_page(commit_id, **filters), turn)
+
+    async def commit_changes_page(
+        self,
+        commit_id: str,
+        *,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> CommitPage:
+        """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
+        query = {
+            "page_token": page_token,
+            "limit": limit,
+            "limit_bytes": limit_bytes,
+            "kind": kinds,
+            "type": types,
+            "op": ops,
+        }
+        values = {"commit_id": _segment(commit_id, "commit")}
+        return await self._ask(operations.COMMIT_CHANGES, CommitPage, values=values, query=query)
+
+    async def poll_changes(
+        self,
+        branch: str | None = None,
+        *,
+        cursor: str | None = None,
+        start: str | None = None,
+        page_token: str | None = None,
+        limit: int | None = None,
+        limit_bytes: int | None = None,
+        limit_commits: int | None = None,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> FeedPage:
+        """What the commits of a branch changed since ``cursor``, one block a commit."""
+        query = {
+            "branch": branch,
+            "cursor": cursor,
+            "start": start,
+            "page_token": page_token,
+            "limit": limit,
+            "limit_bytes": limit_bytes,
+            "limit_commits": limit_commits,
+            "kind": kinds,
+            "type": types,
+            "op": ops,
+        }
+        return await self._ask(operations.POLL_CHANGES, FeedPage, query=query)
+
+    async def change_baseline(
+        self,
+        branch: str | None = None,
+        *,
+        kinds: Iterable[str] = (),
+        types: Iterable[str] = (),
+        ops: Iterable[str] = (),
+    ) -> AsyncRemoteBaseline:
+        """Every entity at the present head of a branch, and then the cursor to go on with."""
+        filters = {"kind": list(kinds), "type": list(types), "op": list(ops)}
+        given = {name: words for name, words in filters.items() if words}
+        content = _body(requests.BaselineRequest, {"branch": branch, **given})
+        stream = await self._connection.stream(_stream(operations.BASELINE, content))
+        return AsyncRemoteBaseline(stream)
+
+    # --- the server -------------------------------------------------------------------------------
+
+    async def health(self) -> Health:
+        """What the server says about itself; needs no token."""
+        return await self._ask(operations.GRAPH_HEALTH, Health)
+
+    async def _ask(
+        self,
+        operation: Operation,
+        kind: type[Answered],
+        *,
+        values: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        text: Text | None = None,
+        is_read: bool | None = None,
+    ) -> Answered:
+        """Send a request whose answer is one JSON object of a kind; a GET changes nothing."""
+
+        def read(response: Response) -> Answered:
+            return kind.from_dict(response.document())
+
+        return await self._connection.send(
+            Exchange(
+                operation,
+                read,
+                values or {},
+                query_items(query or {}),
+                headers or {},
+                content,
+                operation.method == "GET" if is_read is None else is_read,
+                text=text,
+            )
+        )
+
+
+def _stream(operation: Operation, content: bytes) -> Exchange[None]:
+    """A request whose answer is read as it comes; reading it changes nothing."""
+    return Exchange(operation, lambda _: None, content=content, is_read=True)
+
+
+def _merge_fields(
+    source: str,
+    into: str | None,
+    on_conflict: ConflictPolicy,
+    on_conflict_of: Mapping[str, ConflictPolicy] | None,
+    granularity: MergeGranularity,
+) -> dict[str, Any]:
+    """The fields of a merge; a rule that is the default is not sent, as older servers know none."""
+    return {
+        "source": source,
+        "target": into,
+        "on_conflict": None if on_conflict == "fail" else on_conflict,
+        "on_conflict_of": dict(on_conflict_of) if on_conflict_of else None,
+        "granularity": None if granularity == "entity" else granularity,
+    }
+
+
+def _body(
+    model: type[Body], fields: Mapping[str, Any], params: Mapping[str, Any] | None = None
+) -> bytes:
+    """A request body, held against the very model that the server reads it with."""
+    present = _present(fields)
+    read_document(model, present)
+    return json_body(present | ({} if params is None else {"params": dict(params)}))
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _condition(expected_head: str | None) -> dict[str, str]:
+    if expected_head is None:
+        return {}
+    return {IF_GRAPH_COMMIT: expected_commit([expected_head])}
+
+
+def _segment(word: str, what: str) -> str:
+    """A word that becomes a segment of a path, where an empty one would name something else."""
+    if not word or word in (".", ".."):
+        raise InputError(f"`{word}` is not the name of a {what}")
+    return word

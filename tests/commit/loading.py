@@ -14,9 +14,10 @@ from omnigraph.commit.change_set import ChangeSet, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.loading.record_input import LoadInput, read_input
 from omnigraph.loading.record_plan import LoadPlan, plan_load
+from omnigraph.loading.record_problems import checked_plan
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by
-from omnigraph.loading.records.problems import Grammar, ProblemLog
+from omnigraph.loading.records.problems import Findings, Grammar, ProblemLog
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog
@@ -155,6 +156,11 @@ def load(
     **options: Any,
 ) -> LoadPlan:
     return plan_load(read(*sources, **options), view or Rows(), replace_types=replace_types)
+
+
+def checked(*sources: bytes | RecordSource, view: Rows | None = None, **options: Any) -> LoadPlan:
+    """The same, or a failure with everything that breaks a constraint."""
+    return checked_plan(read(*sources, **options), view or Rows(), (), (), Findings.of(100))
 
 
 def rows(plan: LoadPlan | LoadInput, table_key: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.validation import validate
+from omnigraph.commit.validation import InputRows, validate
 from omnigraph.errors import ConstraintViolation, InternalError
 from omnigraph.model.merging import ConflictKind
 from tests.commit.conftest import MemoryView, catalog_of, change_of, changes_of, graph_of, rows_of
@@ -199,19 +199,19 @@ def test_unique_value_taken_by_a_row_the_write_deletes_is_free():
 def test_c_sch_049_one_batch_may_not_repeat_a_tuple_even_for_one_id():
     given = rows_of(CATALOG, "node:Plant", [plant("ash", tag="t"), plant("ash", tag="t")])
     folded = written(plant("ash", tag="t"))
-    assert messages(folded, given={"node:Plant": given}) == [
+    assert messages(folded, given={"node:Plant": InputRows(given)}) == [
         "@unique violation on Plant.code: value 'ash' held by 'ash' and 'ash'",
         "@unique violation on Plant.tag: value 't' held by 'ash' and 'ash'",
     ]
     beds = rows_of(CATALOG, "node:Bed", BEDS * 2)
     change_set = changes_of(change("upsert", "node:Bed", *BEDS))
-    assert messages(change_set, given={"node:Bed": beds}) == []
+    assert messages(change_set, given={"node:Bed": InputRows(beds)}) == []
 
 
 def test_batch_that_needed_no_folding_is_not_numbered_twice():
     changes = written(plant("ash", tag="t"), plant("fir", tag="t"))
     rows = changes.tables["node:Plant"].rows
-    assert messages(changes, given={"node:Plant": rows}) == [
+    assert messages(changes, given={"node:Plant": InputRows(rows)}) == [
         "@unique violation on Plant.tag: value 't' held by 'ash' and 'fir'"
     ]
 

@@ -16,7 +16,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
-from omnigraph.commit.validation import validate
+from omnigraph.commit.validation import InputRows, validate
 from omnigraph.errors import ConstraintViolation
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import spell
@@ -348,7 +348,7 @@ def test_c_sch_049_batch_repeats_equal_a_pairwise_search(parts):
         ChangeSet({"node:Ant": change}),
         CATALOG,
         view,
-        given={"node:Ant": given_rows},
+        given={"node:Ant": InputRows(given_rows)},
         collect=True,
     )
     prefix = "@unique violation on Ant."

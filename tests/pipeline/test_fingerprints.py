@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.loading.fingerprints import WantedTexts, fingerprints
+from omnigraph.commit.validation.evaluation import fingerprints
+from omnigraph.loading.upsert_tasks import WantedTexts
 
 TEXTS = st.lists(st.text("aé0", max_size=40), max_size=30)
 

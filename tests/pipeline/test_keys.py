@@ -7,33 +7,35 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from omnigraph.loading.claims import CheckPlan, Claim, Rule
-from omnigraph.loading.counting import CheckJob, WrittenPart
-from omnigraph.loading.executors import task_batch
-from omnigraph.loading.keys import (
+from omnigraph.commit.validation.constraints import Endpoint, Identity, Unique
+from omnigraph.commit.validation.evaluation import KeyColumns, are_distinct, in_one_width
+from omnigraph.loading.check_plan import CheckJob, CheckPlan, KeyRule, RuleColumns, WrittenPart
+from omnigraph.loading.checks import (
     KeyTask,
-    are_distinct,
     check_shares,
     count_in_shares,
-    in_one_width,
     shares_of,
     whole_rules,
 )
+from omnigraph.loading.executors import task_batch
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.storage.written import TablePlace
 
 TEXT = (ValueType(Scalar.STRING),)
 NODES, EDGES = "node:Place", "edge:Trip"
 PLAN = CheckPlan(
-    (Rule(0, "entity", NODES, refuses_existing=True), Rule(1, "unique", NODES, ("code",))),
+    (
+        KeyRule(0, NODES, Identity(NODES, refuses_existing=True), Endpoint(NODES)),
+        KeyRule(1, NODES, Unique(NODES, ("code",))),
+    ),
     {
         NODES: (
-            Claim(0, "new", ("id",), TEXT, "Place.id"),
-            Claim(1, "new", ("code",), TEXT, "Place.code"),
+            RuleColumns(0, KeyColumns("written", ("id",), TEXT, "Place.id")),
+            RuleColumns(1, KeyColumns("written", ("code",), TEXT, "Place.code")),
         ),
         EDGES: (
-            Claim(0, "end", ("src",), TEXT, "Trip.from"),
-            Claim(0, "end", ("dst",), TEXT, "Trip.to"),
+            RuleColumns(0, KeyColumns("endpoint", ("src",), TEXT, "Trip.from")),
+            RuleColumns(0, KeyColumns("endpoint", ("dst",), TEXT, "Trip.to")),
         ),
     },
     {},
@@ -41,7 +43,9 @@ PLAN = CheckPlan(
 
 
 def part(key: str, rows: int, **columns: list[str]) -> WrittenPart:
-    return WrittenPart(key, TablePlace(""), "", rows, held=pa.table(columns) if columns else None)
+    return WrittenPart(
+        key, TablePlace(""), "", rows, buffered=pa.table(columns) if columns else None
+    )
 
 
 def job(*parts: WrittenPart, refused: str = "refused") -> CheckJob:
@@ -90,10 +94,10 @@ def test_broken_keys_are_found_whatever_their_width(width: int):
     known = pa.chunked_array([[one, two, two, four, gone]])
     assert (in_one_width(known) is not None) == bool(width)
     expected = {
-        (0, two): {"new": 2},
-        (1, "a"): {"new": 2},
-        (0, three): {"end": 2},
-        (0, odd): {"end": 1},
+        (0, two): {"written": 2},
+        (1, "a"): {"written": 2},
+        (0, three): {"endpoint": 2},
+        (0, odd): {"endpoint": 1},
     }
     for shares in (whole_rules(work), shares_of(work, 1), shares_of(work, 4)):
         found: dict[tuple[int, str], Counter[str]] = {}

@@ -228,7 +228,7 @@ def test_the_keys_that_one_process_holds_are_bounded(tmp_path, monkeypatch):
     graph = omnigraph.init(tmp_path / "g.omni", SCHEMA)
     path = tmp_path / "a.csv"
     path.write_text("slug\na\nb\nc\n")
-    monkeypatch.setattr("omnigraph.loading.verdict.HERE_KEYS", 2)
+    monkeypatch.setattr("omnigraph.loading.checks.PROCESS_KEYS_MAX", 2)
     with pytest.raises(InputError, match="3 keys have to be held") as caught:
         graph.load(nodes={"Person": path}, mode="append")
     assert "spark" in (caught.value.hint or "")

@@ -1,65 +1,331 @@
-"""The second pass of a load: which keys break a rule, of all claims at once."""
+"""Which keys break a rule: found by tasks that hold all keys of a rule, or by Spark.
+
+`commit.validation.evaluation` decides about keys that one process holds. Where a rule has more keys
+than a worker can hold, tasks count the keys of each part, Spark adds the counts up in one
+aggregation over all rules, and the constraints decide about the sums.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from omnigraph.loading.claims import ROLES, Rule
-from omnigraph.loading.counting import CLAIMS, CheckJob, claims_max, count_claims
-from omnigraph.loading.executors import TaskRunner
-from omnigraph.loading.keys import check_shares, count_in_shares, shares_of, whole_rules
+from omnigraph.commit.validation.constraints import ROLES, Role
+from omnigraph.commit.validation.evaluation import broken_keys, count_batch, missing_ends
+from omnigraph.errors import InputError
+from omnigraph.loading.check_plan import (
+    CheckJob,
+    CheckPlan,
+    KeyRule,
+    Part,
+    PartRows,
+    columns_of,
+    keys_by_rule,
+    keys_max,
+    rule_keys,
+)
+from omnigraph.loading.executors import ArrowFunction, TaskRunner, task_numbers
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
+    from pyspark.sql import DataFrame, SparkSession
 
 KEYS_MAX = 16_000_000
 """Keys of one rule that one worker holds, at about 60 bytes each with what finds them."""
 
+PROCESS_KEYS_MAX = 64_000_000
+"""The same for this process."""
 
-def broken_here(jobs: TaskRunner, job: CheckJob) -> list[pa.RecordBatch]:
-    """Every key that breaks a rule, with its counts, found by this process."""
-    shares = whole_rules(job)
-    return jobs.thread_batches("check", len(shares), check_shares(job, shares))
+ENDS_AT_ONCE = 8_000_000
+"""Ends of edges that are looked for together, at about 30 bytes each."""
+
+COUNTS = "rule int, key string, " + ", ".join(f"{role} long" for role in ROLES)
+"""The Spark schema of keys with the number of rows that have each, by role."""
+
+_START = 300_000
+_PER_KEY_HELD = 1.0
+_PER_KEY_COUNTED = 1.0
+"""What it costs to begin a share, to hold a key in it, and to count it: so many ends of edges could
+be looked for meanwhile."""
 
 
-def count_broken(jobs: TaskRunner, job: CheckJob) -> int:
-    """How many keys break a rule, found by workers."""
+# --- who breaks a rule ----------------------------------------------------------------------------
+
+
+def count_broken(runner: TaskRunner, job: CheckJob) -> int:
+    """How many keys break a rule."""
+    if runner.uses_threads:
+        if (keys := keys_max(job)) > PROCESS_KEYS_MAX:
+            raise InputError(
+                f"{keys:,} keys have to be held against each other, more than one process can hold",
+                hint="load with the engine spark",
+            )
+        return sum(batch.num_rows for batch in broken_by_threads(runner, job))
     label = f"{len(job.parts)} parts"
-    if claims_max(job) > KEYS_MAX:
-        return jobs.run("check", label, lambda: broken_keys(jobs.spark, job).count())
-    shares = shares_of(job, jobs.slots)
-    return sum(jobs.map_workers("check", label, len(shares), count_in_shares(job, shares)))
+    if keys_max(job) > KEYS_MAX:
+        return runner.run("check", label, lambda: broken_by_workers(runner.spark, job).count())
+    shares = shares_of(job, runner.slots)
+    return sum(runner.map_workers("check", label, len(shares), count_in_shares(job, shares)))
 
 
-def broken_keys(spark: SparkSession, job: CheckJob) -> DataFrame:
-    """Every key that breaks a rule, with its counts; evaluated when somebody asks."""
+def broken_by_threads(runner: TaskRunner, job: CheckJob) -> list[pa.RecordBatch]:
+    """Every key that breaks a rule, with its counts, found by threads of this process."""
+    shares = whole_rules(job)
+    return runner.thread_batches("check", len(shares), check_shares(job, shares))
+
+
+def broken_by_workers(spark: SparkSession, job: CheckJob) -> DataFrame:
+    """Every key that breaks a rule, with its counts; evaluated when it is used."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    if claims_max(job) <= KEYS_MAX:
+    if keys_max(job) <= KEYS_MAX:
         shares = shares_of(job, spark.sparkContext.defaultParallelism)
         numbers = spark.range(0, len(shares), 1, len(shares))
-        return numbers.mapInArrow(check_shares(job, shares), CLAIMS)
+        return numbers.mapInArrow(check_shares(job, shares), COUNTS)
     parts = len(job.parts) + 1
-    claims = spark.range(0, parts, 1, parts).mapInArrow(count_claims(job), CLAIMS)
-    counted = claims.groupBy("rule", "key").agg(*(F.sum(role).alias(role) for role in ROLES))
-    broken: Column = F.lit(False)
+    counts = spark.range(0, parts, 1, parts).mapInArrow(count_keys(job), COUNTS)
+    sums = counts.groupBy("rule", "key").agg(*(F.sum(role).alias(role) for role in ROLES))
+    return sums.mapInArrow(keep_broken(job.plan), COUNTS)
+
+
+def keep_broken(plan: CheckPlan) -> ArrowFunction:
+    """The function Spark runs over sums of counts: those of keys that break their rule."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in pc.unique(batch["rule"]).to_pylist():
+                own = batch.filter(pc.equal(batch["rule"], number))
+                found = [each.broken(own) for each in plan.rules[number].constraints]
+                yield own.filter(reduce(pc.or_, found))
+
+    return run
+
+
+def count_keys(job: CheckJob) -> ArrowFunction:
+    """The function Spark runs over the numbers of parts; one number more stands for ``refused``."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in task_numbers(batches):
+            if number == len(job.parts):
+                yield from _refused_counts(job)
+            else:
+                yield from _part_counts(job, job.parts[number])
+
+    return run
+
+
+def _part_counts(job: CheckJob, part: Part) -> Iterator[pa.RecordBatch]:
+    several = columns_of(job.plan, part)
+    rows = PartRows(job, part, several)
+    for fed in several:
+        keys, _ = rule_keys(fed, rows.of(fed), job.minted_prefix)
+        counts = pc.value_counts(keys)
+        yield _of_rule(
+            fed.rule, count_batch(counts.field("values"), {fed.of.role: counts.field("counts")})
+        )
+
+
+def _refused_counts(job: CheckJob) -> Iterator[pa.RecordBatch]:
     for rule in job.plan.rules:
-        broken = broken | ((F.col("rule") == rule.number) & F.expr(_broken(rule)))
-    return counted.filter(broken)
+        ids = job.refused.get(rule.table_key, ()) if rule.endpoint is not None else ()
+        if ids:
+            ones = pa.array([1] * len(ids), pa.int64())
+            yield _of_rule(rule.number, count_batch(pa.array(ids, pa.string()), {"refused": ones}))
 
 
-def _broken(rule: Rule) -> str:
-    if rule.kind == "degree":
-        assert rule.cardinality is not None
-        low, high = rule.cardinality.minimum, rule.cardinality.maximum
-        too_many = "false" if high is None else f"new + old > {high}"
-        return f"new + was > 0 and (new + old < {low} or {too_many})"
-    is_taken = "new > 1 or raw > 1"
-    if rule.refuses_existing:
-        is_taken += " or (new > 0 and old > 0)"
-    if rule.kind == "unique":
-        return is_taken
-    return f"({is_taken} or (end > 0 and new + old + bad = 0))"
+def _of_rule(rule: int, counts: pa.RecordBatch) -> pa.RecordBatch:
+    """Counts as rows of `COUNTS`."""
+    rules = pa.repeat(pa.scalar(rule, pa.int32()), counts.num_rows)
+    names = ["rule", *counts.schema.names]
+    return pa.RecordBatch.from_arrays([rules, *counts.columns], names=names)
+
+
+# --- shares of the work ---------------------------------------------------------------------------
+
+End = tuple[int, int]
+"""Edges that end somewhere: the number of their part, and of the columns among those it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTask:
+    """One rule to be checked by one worker, or some of the edges that end at its keys."""
+
+    rule: int
+    ends: tuple[End, ...] = ()
+    """Such edges; none for the keys themselves."""
+
+
+Share = tuple[KeyTask, ...]
+"""What one worker checks, rule by rule."""
+
+
+def whole_rules(job: CheckJob) -> list[Share]:
+    """The work of checking every rule, for threads that all have the same memory.
+
+    A worker of its own looks for the ends of a rule: the join takes all cores by itself.
+    """
+    shares: list[Share] = []
+    for rule in job.plan.rules:
+        if rule.constraint is not None:
+            shares.append((KeyTask(rule.number),))
+        ends = tuple(end for end, _ in _ends_at(job, rule.number))
+        if ends:
+            shares.append((KeyTask(rule.number, ends),))
+    return shares
+
+
+def shares_of(job: CheckJob, slots: int) -> list[Share]:
+    """The work of checking every rule, for so many workers, which are done at about one time.
+
+    A worker has to hold all keys of a rule to look for ends, so it is given as few rules as can be.
+    """
+    keys = keys_by_rule(job)
+    work: list[tuple[float, KeyTask]] = []
+    for rule in job.plan.rules:
+        if rule.constraint is not None:
+            work.append((_PER_KEY_COUNTED * keys[rule.number], KeyTask(rule.number)))
+        for end, rows in _ends_at(job, rule.number):
+            work.append((rows, KeyTask(rule.number, (end,))))
+    workers = [_Worker() for _ in range(slots)]
+    # The largest first: what comes later fills what they left.
+    for weight, task in sorted(work, key=itemgetter(0), reverse=True):
+        held = _PER_KEY_HELD * keys[task.rule]
+        idlest = min(workers, key=lambda each: each.weight_with(task, held) + each.start)
+        idlest.take(task, weight, held)
+    return [each.share() for each in workers if each.tasks]
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a worker was given so far."""
+
+    weight: float = 0.0
+    tasks: list[KeyTask] = field(default_factory=list)
+    rules: set[int] = field(default_factory=set)
+
+    @property
+    def start(self) -> float:
+        """What it costs to begin with it."""
+        return 0.0 if self.tasks else _START
+
+    def weight_with(self, task: KeyTask, held: float) -> float:
+        """What its work costs once it holds the keys that a task needs."""
+        return self.weight if task.rule in self.rules else self.weight + held
+
+    def take(self, task: KeyTask, weight: float, held: float) -> None:
+        """Do this as well."""
+        self.weight = self.weight_with(task, held) + weight
+        self.tasks.append(task)
+        self.rules.add(task.rule)
+
+    def share(self) -> Share:
+        """Its tasks, those with ends at the keys of one rule put together."""
+        share: list[KeyTask] = []
+        for rule in sorted(self.rules):
+            of_rule = [task for task in self.tasks if task.rule == rule]
+            ends = tuple(sorted(end for task in of_rule for end in task.ends))
+            if ends:
+                share.append(KeyTask(rule, ends))
+            if any(not task.ends for task in of_rule):
+                share.append(KeyTask(rule))
+        return tuple(share)
+
+
+def _ends_at(job: CheckJob, rule: int) -> Iterator[tuple[End, int]]:
+    """The edges that end at keys of a rule, and how many there are of each."""
+    for number, part in enumerate(job.parts):
+        for index, fed in enumerate(columns_of(job.plan, part)):
+            if fed.rule == rule and fed.of.role == "endpoint":
+                yield (number, index), part.rows
+
+
+# --- in tasks -------------------------------------------------------------------------------------
+
+
+def check_shares(job: CheckJob, shares: Sequence[Share]) -> ArrowFunction:
+    """The function Spark runs over the numbers of shares: broken keys with their counts."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in task_numbers(batches):
+            yield from _broken(job, shares[number])
+
+    return run
+
+
+def count_in_shares(job: CheckJob, shares: Sequence[Share]) -> Callable[[int], int]:
+    """The same, of which only the number of broken keys is told."""
+    return lambda number: sum(batch.num_rows for batch in _broken(job, shares[number]))
+
+
+_COUNTED: tuple[Role, ...] = ("written", "record", "replaced", "committed")
+_THERE: tuple[Role, ...] = ("written", "committed")
+"""The rows that an edge may end at."""
+
+
+def _broken(job: CheckJob, share: Share) -> Iterator[pa.RecordBatch]:
+    for number, tasks in groupby(share, key=lambda task: task.rule):
+        rule = job.plan.rules[number]
+        # Keys are read once for all that is done with them.
+        held: dict[Role, pa.ChunkedArray] = {}
+        for task in tasks:
+            if task.ends:
+                found = _missing_ends(job, rule, task, held)
+            else:
+                assert rule.constraint is not None
+                keys = {role: _role_keys(job, number, role, held) for role in _COUNTED}
+                found = broken_keys(rule.constraint, keys)
+            yield _of_rule(number, found)
+
+
+def _missing_ends(
+    job: CheckJob, rule: KeyRule, task: KeyTask, held: dict[Role, pa.ChunkedArray]
+) -> pa.RecordBatch:
+    assert rule.endpoint is not None
+    for role in _THERE:
+        held[role] = _role_keys(job, rule.number, role, held)
+    refused = pa.array(job.refused.get(rule.table_key, ()), pa.string())
+    known = [*(keys for role in _THERE for keys in held[role].chunks), refused]
+    return missing_ends(rule.endpoint, _ends(job, task), pa.chunked_array(known, pa.string()))
+
+
+def _ends(job: CheckJob, task: KeyTask) -> Iterator[pa.ChunkedArray]:
+    """The keys at which edges end, so many at a time."""
+    held: list[pa.Array] = []
+    for number, ends in groupby(task.ends, key=itemgetter(0)):
+        held.extend(_part_keys(job, job.parts[number], [index for _, index in ends]))
+        if sum(map(len, held)) >= ENDS_AT_ONCE:
+            yield pa.chunked_array(held, pa.string())
+            held = []
+    if held:
+        yield pa.chunked_array(held, pa.string())
+
+
+def _role_keys(
+    job: CheckJob, rule: int, role: Role, held: dict[Role, pa.ChunkedArray]
+) -> pa.ChunkedArray:
+    """All keys of a rule in one role; those that are held already are let go."""
+    known = held.pop(role, None)
+    if known is not None:
+        return known
+    found: list[pa.Array] = []
+    for part in job.parts:
+        several = enumerate(columns_of(job.plan, part))
+        wanted = [i for i, fed in several if fed.rule == rule and fed.of.role == role]
+        found.extend(_part_keys(job, part, wanted))
+    return pa.chunked_array(found, pa.string())
+
+
+def _part_keys(job: CheckJob, part: Part, indexes: Sequence[int]) -> Iterator[pa.Array]:
+    """The keys that some columns of a part give its rows."""
+    several = [columns_of(job.plan, part)[index] for index in indexes]
+    if several:
+        rows = PartRows(job, part, several)
+        for fed in several:
+            for some in rows.of(fed).to_batches():
+                yield rule_keys(fed, some, job.minted_prefix)[0]

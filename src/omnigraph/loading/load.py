@@ -27,8 +27,8 @@ from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.errors import InputError, ReadSetChanged
-from omnigraph.loading.claims import plan_checks
-from omnigraph.loading.counting import CheckJob, CommittedPart, Part, WrittenPart
+from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.loading.checks import count_broken
 from omnigraph.loading.engine import Engine
 from omnigraph.loading.executors import (
     RESULTS_SCHEMA,
@@ -38,9 +38,9 @@ from omnigraph.loading.executors import (
     decode_results,
 )
 from omnigraph.loading.files import Files
+from omnigraph.loading.locate import RecordPlaces, Report
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
 from omnigraph.loading.reading import Reading, check_headers
-from omnigraph.loading.record_places import RecordPlaces
 from omnigraph.loading.records.ids import Minting
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
@@ -54,7 +54,6 @@ from omnigraph.loading.staging import (
     stage_frame,
 )
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
-from omnigraph.loading.verdict import Verdict
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog, NodeType, table_schema
 from omnigraph.storage.datasets import DatasetRef
@@ -410,14 +409,14 @@ class _BulkLoad:
         """Stop here if anything is wrong with the input, alone or together with the graph."""
         started = perf_counter()
         findings = self._request.findings()
-        verdict = Verdict(self._jobs, self._reading, self._plan, self._records, findings)
-        broken = 0 if job is None else verdict.broken(job)
+        broken = 0 if job is None else count_broken(self._jobs, job)
         self._note("check", self._rows, started)
         if not broken and not staged.counts:
             return
-        verdict.explain_records(staged)
+        report = Report(self._jobs, self._reading, self._plan, self._records, findings)
+        report.add_records(staged)
         if broken and job is not None:
-            verdict.explain_checks(job)
+            report.add_violations(job)
         self._discard(staged)
         findings.raise_if_any()
 
@@ -457,7 +456,7 @@ class _BulkLoad:
                 self._places[key],
                 fragment,
                 fragment_rows(fragment),
-                held=self._held.get(fragment),
+                buffered=self._held.get(fragment),
             )
             for key, fragments in sorted(staged.fragments.items())
             if plan.written.get(key)

@@ -7,7 +7,7 @@ effect can be planned again without reading its sources again, and keeps the ids
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,13 +18,12 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks
-from omnigraph.loading.records.ids import MintIds, minted_by
+from omnigraph.loading.records.ids import MintIds
 from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemLog, Unit, unit_of
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
-from omnigraph.model.values import spell
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +109,6 @@ def read_input(
     return reader.finish(fails=not goes_on)
 
 
-def input_of(
-    parts: Mapping[str, Sequence[TypedRows]],
-    *,
-    catalog: Catalog,
-    mode: LoadMode,
-    unit: Unit,
-    problems: ProblemLog,
-) -> LoadInput:
-    """The input that rows make which were read elsewhere, by type key and in input order.
-
-    Never fails: what is wrong is noted in ``problems``.
-    """
-    reader = _InputReader(
-        catalog,
-        mode=mode,
-        grammar="strict" if unit == "line" else "compatible",
-        mint=minted_by(str),
-        external=ExternalBlobs(),
-        limits=None,
-        log=problems,
-        chunk_bytes=CHUNK_BYTES,
-    )
-    for table_key, rows in parts.items():
-        reader.take(table_key, rows)
-    return reader.finish(fails=False)
-
-
 class _FirstProblem(ProblemLog):
     """Fails at once, for a caller that wants no list."""
 
@@ -184,10 +156,6 @@ class _InputReader:
                 self._charge(table_key, rows.rows)
             # By record, so that the first problem does not depend on how the input was cut.
             self._log.extend(sorted(problems, key=_number))
-
-    def take(self, table_key: str, parts: Sequence[TypedRows]) -> None:
-        """Take rows that were read already."""
-        self._parts.setdefault(table_key, []).extend(parts)
 
     def finish(self, *, fails: bool = True) -> LoadInput:
         """Settle what concerns several records."""
@@ -263,61 +231,19 @@ class _InputReader:
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()
         rows = raw
         if pc.count_distinct(given).as_py() < len(given):
-            last = self._last_of_each(raw, type, places)
-            rows, given = raw.take(last), pc.unique(given)
+            rows, given = raw.take(_last_of_each(raw)), pc.unique(given)
         return InputTable(type, raw, rows, given, places)
-
-    def _last_of_each(self, raw: pa.Table, type: TableType, places: Places) -> pa.Array:
-        """Positions of the last record of each id, where repeating one is allowed at all."""
-        positions = pa.table({ID: raw[ID], "row": pa.array(range(raw.num_rows), pa.int64())})
-        spans = positions.group_by(ID).aggregate([("row", "min"), ("row", "max")])
-        is_keyed = isinstance(type, NodeType) and bool(type.key)
-        if is_keyed or self._mode != "merge":
-            repeated = spans.filter(pc.less(spans["row_min"], spans["row_max"]))[ID]
-            several = positions.filter(pc.is_in(positions[ID], value_set=repeated))
-            rows = several.group_by(ID, use_threads=False).aggregate([("row", "list")])["row_list"]
-            by_second = sorted(rows.to_pylist(), key=lambda each: each[1])
-            self._log.extend(_repeated(raw, type, places, each) for each in by_second)
-        return spans["row_max"].combine_chunks().sort()
 
 
 def _number(problem: Problem) -> int:
     return 0 if problem.place is None else problem.place.number
 
 
-def first_of(place: Place, count: int) -> str:
-    """Where the first of several records with one id is, and how many there are."""
-    also = f"; {count:,} records have it" if count > 2 else ""
-    return f"the first record with it is {place}{also}"
-
-
-def _repeated(raw: pa.Table, type: TableType, places: Places, rows: Sequence[int]) -> Problem:
-    """The problem of several records of one type with the same id."""
-    first, second = rows[:2]
-    entity_id = raw[ID][second].as_py()
-    earlier = first_of(places.of(first), len(rows))
-    if isinstance(type, NodeType) and type.key:
-        # The words of every other broken uniqueness, although both records have one id.
-        columns = sorted(type.key)
-        values = [spell(raw[name][second].as_py(), type.properties[name].type) for name in columns]
-        message = (
-            f"@unique violation on {type.name}.{_listed(columns)}: value '{_listed(values)}'"
-            f" held by '{entity_id}' and '{entity_id}'"
-        )
-        return Problem("repeated_key", message, places.of(second), type.name, hint=earlier)
-    kind = "node" if isinstance(type, NodeType) else "edge"
-    return Problem(
-        "repeated_id",
-        f"{kind} {type.name} repeats id '{entity_id}'",
-        places.of(second),
-        type.name,
-        ID,
-        hint=f"{earlier}; mode merge takes the last one",
-    )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+def _last_of_each(raw: pa.Table) -> pa.Array:
+    """Positions of the last record of each id."""
+    positions = pa.table({ID: raw[ID], "row": pa.array(range(raw.num_rows), pa.int64())})
+    last = positions.group_by(ID).aggregate([("row", "max")])["row_max"]
+    return last.combine_chunks().sort()
 
 
 def _renamed_ends(rows: pa.Table, column: str, renames: Mapping[str, str] | None) -> pa.Table:

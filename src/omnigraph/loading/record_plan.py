@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, GraphView, TableChange
 from omnigraph.commit.unchanged import unchanged_rows
-from omnigraph.errors import InputError, KeyConflict
+from omnigraph.commit.validation import InputRows
+from omnigraph.commit.validation.result_graph import NO_IDS
+from omnigraph.errors import InputError
 from omnigraph.loading.record_input import InputTable, LoadInput
 from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.problems import name_hint
@@ -36,9 +38,8 @@ class LoadPlan:
     """What a load will write, and what its receipt will say about it."""
 
     changes: ChangeSet
-    given: Mapping[str, pa.Table]
-    """By type key, the records before those of one id were folded, where there were such: what one
-    input may not repeat is judged on them (`validation.validate`)."""
+    given: Mapping[str, InputRows]
+    """By type key, what the validator has to know about the input."""
     nodes: tuple[LoadedType, ...]
     edges: tuple[LoadedType, ...]
 
@@ -48,18 +49,13 @@ def plan_load(
     view: GraphView,
     *,
     replace_types: Iterable[str] = (),
-    existing_ids: dict[str, pa.Array] | None = None,
 ) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
     ``replace_types`` are type keys that an overwrite empties if it has no records of them, which
-    records alone cannot say. Raises `KeyConflict` naming the first entity an append would repeat;
-    with ``existing_ids`` all of them are put there instead, by type key.
+    records alone cannot say.
     """
-    plans = {
-        key: _plan_table(key, table, loaded, view, existing_ids)
-        for key, table in loaded.tables.items()
-    }
+    plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
     for key in replace_types:
         if loaded.mode != "overwrite":
             raise InputError(
@@ -71,9 +67,12 @@ def plan_load(
     return LoadPlan(
         ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change}),
         given={
-            key: table.raw_rows
+            key: InputRows(
+                table.raw_rows if table.rows is not table.raw_rows else None,
+                table.given_ids if loaded.mode == "append" else NO_IDS,
+                loaded.refused_ids[key],
+            )
             for key, table in loaded.tables.items()
-            if table.rows is not table.raw_rows
         },
         nodes=tuple(count for key, count in counts.items() if key.startswith("node:")),
         edges=tuple(count for key, count in counts.items() if key.startswith("edge:")),
@@ -83,19 +82,9 @@ def plan_load(
 _Planned = tuple[TableChange | None, LoadedType]
 
 
-def _plan_table(
-    key: str,
-    table: InputTable,
-    loaded: LoadInput,
-    view: GraphView,
-    existing_ids: dict[str, pa.Array] | None,
-) -> _Planned:
+def _plan_table(key: str, table: InputTable, loaded: LoadInput, view: GraphView) -> _Planned:
     if loaded.mode == "merge":
         return _merged(key, table, view)
-    if loaded.mode == "append" and existing_ids is not None:
-        existing_ids[key] = _existing(key, table, view, [ID])[ID].combine_chunks()
-    elif loaded.mode == "append":
-        _refuse_existing(key, table, view)
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
     change = TableChange(key, kind, table.rows)
     return change, _count(table, inserted=table.rows.num_rows)
@@ -116,17 +105,6 @@ def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
         unchanged=unchanged,
     )
     return (TableChange(key, "upsert", rows) if rows.num_rows else None), count
-
-
-def _refuse_existing(key: str, table: InputTable, view: GraphView) -> None:
-    existing = _existing(key, table, view, [ID])
-    if not existing.num_rows:
-        return
-    taken = pc.is_in(table.rows[ID], value_set=existing[ID].combine_chunks())
-    row = pc.index(taken, True).as_py()
-    where = TableKey.parse(key)
-    entity_id, place = table.rows[ID][row].as_py(), str(table.places.of(row))
-    raise KeyConflict(where.kind, where.type_name, entity_id, place=place)
 
 
 def _existing(key: str, table: InputTable, view: GraphView, columns: Sequence[str]) -> pa.Table:

@@ -14,8 +14,7 @@ from typing import Any
 
 from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture
-from omnigraph.loading.claims import plan_checks
-from omnigraph.loading.counting import CheckJob, CommittedPart, Part, WrittenPart
+from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
 from omnigraph.loading.executors import RESULTS_SCHEMA, TaskResult, TaskRunner, decode_results
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
@@ -164,8 +163,8 @@ class Upsert:
                 self.sources[key],
                 fragment,
                 fragment_rows(fragment),
-                is_raw=True,
-                held=self.held.get(fragment),
+                holds_records=True,
+                buffered=self.held.get(fragment),
             )
             for key in keys
             for fragment in self.staged.fragments[key]
@@ -245,7 +244,7 @@ class Upsert:
                     WrittenPart(key, known.place, fragment, fragment_rows(fragment))
                     for fragment in known.fragments
                 ]
-            if plan.raw.get(key):
+            if plan.records.get(key):
                 parts += self._records([key])
         for key in sorted(plan.committed):
             gone = self._replaced[key].deletions if key in self._replaced else {}

@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.commit.unchanged import same_values
-from omnigraph.loading.counting import CommittedPart, WrittenPart
+from omnigraph.commit.validation.evaluation import Prints, fingerprints
+from omnigraph.loading.check_plan import CommittedPart, WrittenPart
 from omnigraph.loading.executors import (
     ArrowFunction,
     TaskFunction,
@@ -35,7 +36,6 @@ from omnigraph.loading.executors import (
     encode_results,
     task_numbers,
 )
-from omnigraph.loading.fingerprints import Prints, WantedTexts, fingerprints
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.sources import type_of
@@ -102,6 +102,50 @@ class UpsertJob:
 
 
 # --- match ----------------------------------------------------------------------------------------
+
+_SLOTS_PER_TEXT = 16
+_SLOT_BITS_MAX = 26
+
+
+class WantedTexts:
+    """Texts to look for among many others; several threads may.
+
+    Most texts one meets are not wanted. Fingerprints tell so without a hash table of texts, for a
+    whole column at a time; texts whose fingerprints agree are compared.
+    """
+
+    def __init__(self, texts: pa.StringArray) -> None:
+        self._texts = texts
+        prints = fingerprints(texts)
+        self._order = np.argsort(prints)
+        self._prints = prints[self._order]
+        self.are_apart = not bool((self._prints[1:] == self._prints[:-1]).any())
+        """Whether no two of them have the same fingerprint, which implies that none comes twice."""
+        bits = min((_SLOTS_PER_TEXT * len(texts) + 1).bit_length(), _SLOT_BITS_MAX)
+        self._shift = np.uint64(64 - bits)
+        self._slots = np.zeros(1 << bits, np.bool_)
+        self._slots[prints >> self._shift] = True
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def among(self, texts: pa.StringArray, prints: Prints) -> tuple[Numbers, Numbers]:
+        """Which of some texts are wanted, and which of those wanted they are."""
+        at = np.flatnonzero(self._slots[prints >> self._shift])
+        at = at[np.argsort(prints[at])]  # in order, they are looked up several times faster
+        found = np.searchsorted(self._prints, prints[at])
+        found = np.minimum(found, len(self._prints) - 1)
+        is_like = self._prints[found] == prints[at]
+        at, found = at[is_like], self._order[found[is_like]]
+        alike = texts.take(pa.array(at))
+        if self.are_apart:
+            is_same = pc.equal(alike, self._texts.take(pa.array(found)))
+        else:
+            numbers = pc.index_in(alike, value_set=self._texts)
+            is_same = numbers.is_valid()
+            found = numbers.fill_null(0).to_numpy().astype(np.int64)
+        chosen = is_same.to_numpy(zero_copy_only=False)
+        return at[chosen], found[chosen]
 
 
 def list_ids(job: UpsertJob) -> ArrowFunction:

@@ -166,8 +166,14 @@ def _convert(
 def _require_nullable(type: ValueType, name: str) -> None:
     if type.nullable:
         return
+    raise ValueConversionError(null_message(type, name))
+
+
+def null_message(type: ValueType, name: str) -> str:
+    """What is reported where a property of ``type``, which is not nullable, has no value."""
+    # Vectors and blobs of a wrong type are refused as such; other values may have become null.
     what = "null values" if type.is_vector or type.is_blob else "null or invalid values"
-    raise ValueConversionError(f"non-nullable property '{name}' has {what}")
+    return f"non-nullable property '{name}' has {what}"
 
 
 def _list(

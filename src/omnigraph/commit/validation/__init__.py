@@ -1,27 +1,58 @@
 """The one validator: what a mutation, a load and a merge must satisfy before they are staged.
 
-It examines the final change set against the committed rows by lookup and is right for any mix of
-appended, upserted, deleted and replaced tables. Values are checked first, then uniqueness, then
-endpoints, then cardinality; within each, node types before edge types by name, then by id.
+`constraints` defines every kind of constraint once, `evaluation` finds the rows that break one.
+`validate` examines the final change set of a write against the committed rows by lookup, and is
+right for any mix of appended, upserted, deleted and replaced tables. A bulk load, whose rows no
+process holds, evaluates the same constraints over the parts it was cut into (`loading.checks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import ChangeSet, GraphView
-from omnigraph.commit.validation.cardinality import check_cardinality
-from omnigraph.commit.validation.endpoints import check_endpoints
-from omnigraph.commit.validation.result_graph import ResultGraph
-from omnigraph.commit.validation.uniqueness import check_uniqueness
-from omnigraph.commit.validation.values import check_values
-from omnigraph.commit.validation.violations import Violation
+from omnigraph.commit.validation.constraints import (
+    Endpoint,
+    Violation,
+    degree,
+    identity,
+    unique_groups,
+)
+from omnigraph.commit.validation.evaluation import KeyColumns, KeyRows, broken_values, evaluate
+from omnigraph.commit.validation.result_graph import NO_IDS, ResultGraph
 from omnigraph.errors import InternalError
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import TableKey
+from omnigraph.model.merging import ConflictKind
+from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 
-__all__ = ["Violation", "validate"]
+__all__ = ["InputRows", "Violation", "validate"]
+
+_TableType = NodeType | EdgeType
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """What a load knows about the input that the rows of one type come from."""
+
+    records: pa.Table | None = None
+    """All records, where some of one id were folded into one row. Within them no tuple of a key or
+    a unique group may repeat, not even for one id. Needs `id` and the columns of these."""
+    new_ids: pa.Array = field(default_factory=lambda: NO_IDS)
+    """Ids that an append may not share with committed entities; those minted for it need no look.
+    """
+    refused_ids: pa.Array | pa.ChunkedArray = field(default_factory=lambda: NO_IDS)
+    """Ids of records that are not written because of problems of their own: an edge may name them.
+    """
+
+
+_NOTHING = InputRows()
 
 
 def validate(
@@ -29,22 +60,26 @@ def validate(
     catalog: Catalog,
     view: GraphView,
     *,
-    given: Mapping[str, pa.Table] | None = None,
+    given: Mapping[str, InputRows] | None = None,
     collect: bool = False,
+    values: bool = True,
 ) -> list[Violation]:
     """Raise the first violation as `ConstraintViolation`, or with ``collect`` return them all.
 
     ``view`` shows the branch as it is now, replaced types included or not: they count as empty.
-    ``given`` holds, by type key, the one input batch the rows of a change come from, before records
-    of the same id were folded into one. Within it no tuple may repeat, not even for one id. It
-    needs `id` and the columns of keys and unique groups. A mutation has no such batches.
+    ``given`` says, by type key, what a load knows of its input; a mutation or a merge has none.
+    Without ``values``, single values have been checked already, where they were read.
+
+    Values are checked first, then identity and uniqueness, then endpoints, then cardinality; within
+    each, node types before edge types by name, then by id.
     """
     known = {node.table_key for node in catalog.nodes.values()}
     known |= {edge.table_key for edge in catalog.edges.values()}
     if unknown := sorted(change_set.tables.keys() - known):
         raise InternalError(f"a change set names types the schema does not have: {unknown}")
     found: list[Violation] = []
-    for violations in _findings(ResultGraph(change_set, view), catalog, given or {}):
+    graph = ResultGraph(change_set, view)
+    for violations in _findings(graph, catalog, given or {}, values=values):
         if violations and not collect:
             raise violations[0].to_error()
         found += violations
@@ -52,17 +87,183 @@ def validate(
 
 
 def _findings(
-    graph: ResultGraph, catalog: Catalog, given: Mapping[str, pa.Table]
+    graph: ResultGraph, catalog: Catalog, given: Mapping[str, InputRows], *, values: bool
 ) -> Iterator[list[Violation]]:
-    """The violations of each rule and type, in the order they are reported."""
+    """The violations of each constraint and type, in the order they are reported."""
     nodes = [catalog.nodes[name] for name in sorted(catalog.nodes)]
     edges = [catalog.edges[name] for name in sorted(catalog.edges)]
-    everything: list[NodeType | EdgeType] = [*nodes, *edges]
+    everything: list[_TableType] = [*nodes, *edges]
+    for type in everything if values else ():
+        yield _values(type, graph)
     for type in everything:
-        yield check_values(type, graph)
-    for type in everything:
-        yield check_uniqueness(type, graph, given.get(type.table_key))
+        yield _identities(type, graph, given.get(type.table_key, _NOTHING))
+        yield _uniqueness(type, graph, given.get(type.table_key, _NOTHING))
     for edge in edges:
-        yield check_endpoints(edge, catalog, graph)
+        yield _endpoints(edge, catalog, graph, given)
     for edge in edges:
-        yield check_cardinality(edge, catalog, graph)
+        yield _degrees(edge, catalog, graph)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _values(type: _TableType, graph: ResultGraph) -> list[Violation]:
+    """Every written value that its property may not hold, by id, then by property."""
+    rows = graph.written(type.table_key)
+    if rows is None:
+        return []
+    broken = broken_values(type, rows)
+    # Only the ids of broken rows: there are few, and a lookup per row is slow.
+    ids = rows[ID].take(pa.array([each.row for each in broken], pa.int64())).to_pylist()
+    found = sorted(
+        (entity_id, each.property, each.order, each.message)
+        for entity_id, each in zip(ids, broken, strict=True)
+    )
+    kind = ConflictKind.VALUE_CONSTRAINT_VIOLATION
+    entity = TableKey.parse(type.table_key).kind
+    return [
+        Violation(entity, type.name, entity_id, kind, text, property_name=name)
+        for entity_id, name, _, text in found
+    ]
+
+
+# --- identity and uniqueness ----------------------------------------------------------------------
+
+
+def _identities(type: _TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+    """Records that repeat an id, where that is not allowed, and ids that an append finds taken.
+
+    The ids of a change set are unique by themselves, so only loads have something to check.
+    """
+    rows = graph.written(type.table_key)
+    parts: list[KeyRows] = []
+    is_keyed = isinstance(type, NodeType) and bool(type.key)
+    if given.records is not None and (is_keyed or not graph.is_upserted(type.table_key)):
+        parts.append(KeyRows(KeyColumns.of(type, "record", [ID]), given.records))
+    existing = graph.committed_ids(type.table_key, given.new_ids)
+    if existing is not None and rows is not None:
+        parts.append(KeyRows(KeyColumns.of(type, "written", [ID]), rows))
+        parts.append(KeyRows(KeyColumns.of(type, "committed", [ID]), existing, is_kept=True))
+    if not parts:
+        return []
+    return evaluate(identity(type, refuses_existing=existing is not None), parts)
+
+
+def _uniqueness(type: _TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+    """Every written entity whose values another one holds, by id."""
+    rows = graph.written(type.table_key)
+    found: list[tuple[str, tuple[str, ...], Violation]] = []
+    for constraint in unique_groups(type):
+        names = constraint.columns
+        parts: list[KeyRows] = []
+        if given.records is not None:
+            parts.append(KeyRows(KeyColumns.of(type, "record", names), given.records))
+        if rows is not None:
+            parts.append(KeyRows(KeyColumns.of(type, "written", names), rows))
+            kept = _possible_holders(type, rows, names, graph)
+            if kept is not None:
+                parts.append(KeyRows(KeyColumns.of(type, "committed", names), kept, is_kept=True))
+        if parts:
+            violations = evaluate(constraint, parts)
+            found += [(each.entity_id or "", names, each) for each in violations]
+    return [each for _, _, each in sorted(found, key=lambda item: item[:2])]
+
+
+def _possible_holders(
+    type: _TableType, rows: pa.Table, names: tuple[str, ...], graph: ResultGraph
+) -> pa.Table | None:
+    """Rows that stay and may hold one of the tuples: they share the member with most values."""
+    columns = [rows[name] for name in names]
+    is_compared = reduce(pc.and_, [pc.is_valid(column) for column in columns])
+    members = [pc.unique(column.filter(is_compared)) for column in columns]
+    at = max(range(len(members)), key=lambda i: len(members[i]))
+    values = equal_members(members[at], members[at].type)
+    return graph.kept_where_in(type.table_key, names[at], values, names)
+
+
+# --- endpoints ------------------------------------------------------------------------------------
+
+
+def _endpoints(
+    edge: EdgeType, catalog: Catalog, graph: ResultGraph, given: Mapping[str, InputRows]
+) -> list[Violation]:
+    """Every edge of the result that lacks a node, by id, the source before the target."""
+    found: list[tuple[str, int, Violation]] = []
+    for order, (column, name) in enumerate(((SRC, edge.source), (DST, edge.target))):
+        node = catalog.nodes[name]
+        of = KeyColumns.of(edge, "endpoint", [column])
+        parts = [
+            KeyRows(of, rows, is_kept)
+            for rows, is_kept in _suspects(edge.table_key, column, node.table_key, graph)
+        ]
+        if not parts:
+            continue
+        ends = pa.chunked_array([c for part in parts for c in part.rows[column].chunks])
+        for role, rows in graph.with_ids(node.table_key, pc.unique(ends)):
+            parts.append(KeyRows(KeyColumns.of(node, role, [ID]), rows))
+        refused = given.get(node.table_key, _NOTHING).refused_ids
+        if len(refused):
+            parts.append(KeyRows(KeyColumns.of(node, "refused", [ID]), pa.table({ID: refused})))
+        constraint = Endpoint(node.table_key, graph.is_replaced(node.table_key))
+        violations = evaluate(constraint, parts)
+        found += [(each.entity_id or "", order, each) for each in violations]
+    return [each for _, _, each in sorted(found, key=lambda item: item[:2])]
+
+
+def _suspects(
+    edge_key: str, column: str, node_key: str, graph: ResultGraph
+) -> Iterator[tuple[pa.Table, bool]]:
+    """The edges whose node may be missing, and whether they stay as they are.
+
+    The write touched the edge, or took away nodes.
+    """
+    written = graph.written(edge_key)
+    if written is not None:
+        yield written.select([ID, column]), False
+    if graph.is_replaced(node_key):
+        kept = graph.kept(edge_key, [column])
+    else:
+        kept = graph.kept_where_in(edge_key, column, graph.removed(node_key), [column])
+    if kept is not None:
+        yield kept, True
+
+
+# --- cardinality ----------------------------------------------------------------------------------
+
+
+def _degrees(edge: EdgeType, catalog: Catalog, graph: ResultGraph) -> list[Violation]:
+    """Every touched source with too few or too many edges, by its id.
+
+    Touched are the sources of written edges, and the former sources of moved and deleted ones. A
+    source that goes with the write is not counted.
+    """
+    constraint = degree(edge)
+    if constraint is None or not graph.is_touched(edge.table_key):
+        return []
+    written = graph.written(edge.table_key)
+    former = graph.former(edge.table_key, SRC)
+    touched = [former, *(written[SRC].chunks if written is not None else ())]
+    sources = pc.unique(pa.chunked_array(touched, pa.string()))
+    node_key = catalog.nodes[edge.source].table_key
+    if graph.is_replaced(node_key):
+        gone = graph.absent(node_key, sources)
+    else:
+        gone = graph.removed(node_key)
+    if len(gone):
+        sources = sources.filter(pc.invert(pc.is_in(sources, value_set=gone)))
+    if not len(sources):
+        return []
+    kept = graph.kept_where_in(edge.table_key, SRC, sources, [SRC])
+    parts = []
+    if written is not None:
+        rows = written.select([ID, SRC])
+        if len(gone):
+            rows = rows.filter(pc.is_in(rows[SRC], value_set=sources))
+        parts.append(KeyRows(KeyColumns.of(edge, "written", [SRC]), rows))
+    if kept is not None:
+        parts.append(KeyRows(KeyColumns.of(edge, "committed", [SRC]), kept, is_kept=True))
+    if len(former):
+        left = former.filter(pc.is_in(former, value_set=sources))
+        rows = pa.table({ID: left, SRC: left})
+        parts.append(KeyRows(KeyColumns.of(edge, "replaced", [SRC]), rows, is_kept=True))
+    return evaluate(constraint, parts)

@@ -2,17 +2,18 @@
 
 A constraint speaks about the result: committed rows the write does not touch, and the rows it
 writes. The committed part is never read as a whole, except where a node table is replaced and
-the edges that stay have to be held against its new rows.
+the edges that stay have to be compared with its new rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import UPKEEP_KINDS, ChangeSet, GraphView
+from omnigraph.commit.validation.constraints import Role
 from omnigraph.model.arrow import ID
 
 NO_IDS = pa.array([], pa.string())
@@ -38,6 +39,11 @@ class ResultGraph:
     def is_replaced(self, table_key: str) -> bool:
         """Whether the type starts anew, as if it had been empty."""
         return table_key in self._changes and self._changes[table_key].kind == "replace"
+
+    def is_upserted(self, table_key: str) -> bool:
+        """Whether rows of the write replace those of their id; also of a type without changes."""
+        change = self._changes.get(table_key)
+        return change is None or change.kind == "upsert"
 
     def written(self, table_key: str) -> pa.Table | None:
         """The new and changed rows of a type, None if there are none."""
@@ -80,18 +86,30 @@ class ResultGraph:
             return NO_IDS
         return pc.unique(self._view.rows_where_in(table_key, ID, ids, [column])[column])
 
-    def absent(self, table_key: str, ids: pa.Array) -> pa.Array:
-        """Those of ``ids`` that no row of the result has."""
+    def with_ids(self, table_key: str, ids: pa.Array) -> Iterator[tuple[Role, pa.Table]]:
+        """The ids of rows of the result: all that are written, and committed ones of ``ids``."""
         written = self.written(table_key)
         if written is not None:
+            yield "written", written.select([ID])
             ids = _minus(ids, written[ID])
-        if self._is_empty(table_key):
-            return ids
-        candidates = _minus(ids, self.removed(table_key))
-        if not len(candidates):
-            return ids
-        found = self._view.rows_where_in(table_key, ID, candidates, [ID])
-        return _minus(ids, pc.unique(found[ID]))
+        if not self._is_empty(table_key):
+            candidates = _minus(ids, self.removed(table_key))
+            if len(candidates):
+                found = self._view.rows_where_in(table_key, ID, candidates, [ID])
+                yield "committed", found
+
+    def absent(self, table_key: str, ids: pa.Array) -> pa.Array:
+        """Those of ``ids`` that no row of the result has."""
+        for _, rows in self.with_ids(table_key, ids):
+            ids = _minus(ids, pc.unique(rows[ID]))
+        return ids
+
+    def committed_ids(self, table_key: str, ids: pa.Array) -> pa.Table | None:
+        """Those of ``ids`` that committed rows have, whether the write touches them or not."""
+        if not len(ids) or self._is_empty(table_key):
+            return None
+        found = self._view.rows_where_in(table_key, ID, ids, [ID])
+        return found if found.num_rows else None
 
     def _is_empty(self, table_key: str) -> bool:
         return self.is_replaced(table_key) or self._view.is_empty(table_key)

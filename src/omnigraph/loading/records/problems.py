@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
+from omnigraph.commit.validation.constraints import Holder, Violation
 from omnigraph.errors import (
     ConstraintViolation,
     InputError,
@@ -366,3 +367,46 @@ class Findings:
 def _in_input(placed: _Placed) -> tuple[Order, str]:
     order, problem = placed
     return order, problem.property_name or ""
+
+
+# --- violations -----------------------------------------------------------------------------------
+
+
+class PlaceOf(Protocol):
+    """Finds the record to show for a row that breaks a constraint."""
+
+    def __call__(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
+        """The place of the row's ``own`` record, or else of the first record of its entity."""
+
+
+def problems_of(violations: Iterable[Violation], place_of: PlaceOf) -> Iterator[Problem]:
+    """Violations of constraints that concern several rows, each beside the record to show."""
+    stranded: set[tuple[str, str | None, str | None]] = set()
+    for each in violations:
+        if each.is_stranded:
+            # An edge may start and end at one node, and lacks it once.
+            edge = (each.type_name, each.entity_id, each.missing_id)
+            if edge in stranded:
+                continue
+            stranded.add(edge)
+        yield _problem_of(each, place_of)
+
+
+def _problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
+    key, hint, place = violation.table_key, violation.hint, None
+    if violation.holder is not None:
+        own = violation.first is not None
+        place = place_of(key, violation.holder, own=own)
+    if violation.first is not None:
+        also = f"; {violation.repeats:,} records have it" if violation.repeats > 2 else ""
+        first = f"the first record with it is {place_of(key, violation.first, own=True)}{also}"
+        hint = first if hint is None else f"{first}; {hint}"
+    return Problem(
+        violation.report,
+        violation.sentence,
+        place,
+        violation.type_name,
+        violation.property_name,
+        hint,
+        violation.entity_id,
+    )

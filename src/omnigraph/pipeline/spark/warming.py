@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 JOB_GROUP = "omnigraph-workers"
 _WORKERS_MAX = 64
-_OF_A_LOAD = ("omnigraph.loading.keys", "omnigraph.loading.staging", "pyarrow.parquet")
+_OF_A_LOAD = ("omnigraph.loading.checks", "omnigraph.loading.staging", "pyarrow.parquet")
 
 _started: threading.Thread | None = None
 

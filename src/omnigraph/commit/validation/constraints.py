@@ -1,0 +1,589 @@
+"""Every kind of constraint, defined once: the columns that feed it, when it is broken, its message.
+
+===========  =======================  ==============================================================
+kind         columns                  broken when
+===========  =======================  ==============================================================
+required     a property               it is null
+enum         a property               it is not among the declared values
+range        a property               it is NaN, below the minimum or above the maximum
+check        a property               it does not match the pattern
+identity     the id                   two records have it, or an append meets a committed entity
+unique       a group of columns       two entities hold the same values, or two records of one input
+endpoint     `src` and `dst`          no node has the id
+cardinality  `src`                    the source has, or is left with, too few or too many edges
+===========  =======================  ==============================================================
+
+The first four look at single values. The others look at keys: texts made of the columns of a row,
+equal for equal values. Rows have a key in one of several roles (`Role`), and whether a key breaks
+its constraint follows from how many rows have it in each role. `evaluation` does the counting, for
+mutations, merges and small loads here, and for bulk loads in threads or Spark workers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import ConstraintViolation
+from omnigraph.model.arrow import ID, SRC
+from omnigraph.model.ids import TableKey
+from omnigraph.model.merging import ConflictKind, MergeConflict
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import null_message, round_to_f32, spell
+from omnigraph.query.kernels import compare
+from omnigraph.schema.catalog import Cardinality, EdgeType, NodeType
+
+ConstraintKind = Literal[
+    "required", "enum", "range", "check", "identity", "unique", "endpoint", "cardinality"
+]
+
+Report = Literal[
+    "constraint",
+    "repeated_key",
+    "repeated_id",
+    "existing_id",
+    "unique",
+    "missing_node",
+    "cardinality",
+]
+"""What the report of a load counts a violation by."""
+
+Role = Literal["written", "committed", "endpoint", "refused", "record", "replaced"]
+"""In which role a row has a key:
+
+=========  =========================================================================================
+written    a row of the write
+committed  a committed row that stays
+endpoint   an edge that ends there
+refused    a record with problems of its own, which is not written
+record     a record of an input, before records of one id were folded into one row
+replaced   a committed row that the write replaces or deletes
+=========  =========================================================================================
+"""
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+NO_RECORD = (-1, 0)
+"""The place of a row that no record of an input stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A row that has a broken key."""
+
+    role: Role
+    entity_id: str
+    record: tuple[int, int] = NO_RECORD
+    """The piece of the input and the number within it; `NO_RECORD` for a committed row."""
+    member: str = ""
+    """Of an edge that ends there: `Type.column`."""
+    is_kept: bool = False
+    """Whether the row is committed and stays as it is."""
+    entity_record: tuple[int, int] | None = None
+    """The first record of the same entity, where that is known and another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation(MergeConflict):
+    """One broken constraint: an error for a mutation or a load, a conflict for a merge."""
+
+    report: Report = "constraint"
+    property_name: str | None = None
+    hint: str | None = None
+    holder: Holder | None = None
+    """The row to show; None if no single row breaks the constraint."""
+    first: Holder | None = None
+    """Of records that repeat an id, the first one."""
+    repeats: int = 0
+    """How many records have that id."""
+    missing_id: str | None = None
+    """The id of the node that an edge lacks."""
+    writer_message: str | None = None
+    """The message for a write, where that of a merge differs."""
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether an edge stays while the write replaces its node."""
+        return self.writer_message is not None
+
+    @property
+    def sentence(self) -> str:
+        """The message for a write."""
+        return self.writer_message or self.message
+
+    def to_error(self) -> ConstraintViolation:
+        """The violation as the failure of a write."""
+        details = self.to_dict()
+        del details["message"]
+        return ConstraintViolation(self.sentence, hint=self.hint, details=details)
+
+
+# --- single values --------------------------------------------------------------------------------
+
+
+class ValueConstraint(ABC):
+    """A constraint on the values of one property."""
+
+    kind: ClassVar[ConstraintKind]
+    property: str
+
+    @abstractmethod
+    def broken(self, column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+        """Which values break it; a null answer means no."""
+
+    @abstractmethod
+    def message(self, value: Any) -> str:
+        """What a writer is told about a value that does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Required(ValueConstraint):
+    """A property that is not nullable."""
+
+    kind: ClassVar[ConstraintKind] = "required"
+    property: str
+    type: ValueType
+
+    def broken(self, column: pa.Array) -> pa.Array:
+        """Nulls."""
+        return pc.is_null(column)
+
+    def message(self, value: Any) -> str:
+        """Names the property."""
+        return null_message(self.type, self.property)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(ValueConstraint):
+    """`enum(…)`."""
+
+    kind: ClassVar[ConstraintKind] = "enum"
+    type_name: str
+    property: str
+    allowed: tuple[str, ...]
+
+    def broken(self, column: pa.Array) -> pa.Array:
+        """Values that are not declared."""
+        known = pc.is_in(column, value_set=pa.array(self.allowed, pa.string()))
+        return pc.and_(pc.invert(known), pc.is_valid(column))
+
+    def message(self, value: Any) -> str:
+        """Lists the declared values."""
+        expected = ", ".join(self.allowed)
+        where = f"{self.type_name}.{self.property}"
+        return f"invalid enum value '{value}' for {where} (expected: {expected})"
+
+
+@dataclass(frozen=True, slots=True)
+class Within(ValueConstraint):
+    """`@range`."""
+
+    kind: ClassVar[ConstraintKind] = "range"
+    type_name: str
+    property: str
+    type: ValueType
+    minimum: int | float | None
+    maximum: int | float | None
+
+    def broken(self, column: pa.Array) -> pa.Array:
+        """NaNs, and values beyond a bound."""
+        found = [pc.is_nan(column)] if self.type.scalar.is_float else []
+        if self.minimum is not None:
+            found.append(compare("<", column, _bound(self.minimum, self.type)))
+        if self.maximum is not None:
+            found.append(compare(">", column, _bound(self.maximum, self.type)))
+        return reduce(pc.or_kleene, found)
+
+    def message(self, value: Any) -> str:
+        """Names the bound."""
+        subject = f"@range violation on {self.type_name}.{self.property}: value"
+        if isinstance(value, float) and math.isnan(value):
+            return f"{subject} is NaN"
+        shown = _number(value, self.type)
+        if self.minimum is not None and value < _bound(self.minimum, self.type).as_py():
+            return f"{subject} {shown} < min {_number(self.minimum)}"
+        assert self.maximum is not None
+        return f"{subject} {shown} > max {_number(self.maximum)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Matching(ValueConstraint):
+    """`@check`."""
+
+    kind: ClassVar[ConstraintKind] = "check"
+    type_name: str
+    property: str
+    pattern: str
+
+    def broken(self, column: pa.Array) -> pa.Array:
+        """Texts in which the pattern is not found."""
+        return pc.invert(pc.match_substring_regex(column, self.pattern))
+
+    def message(self, value: Any) -> str:
+        """Shows the pattern."""
+        where = f"@check violation on {self.type_name}.{self.property}"
+        return f"{where}: value '{value}' does not match pattern '{self.pattern}'"
+
+
+def value_constraints(type: NodeType | EdgeType) -> Iterator[ValueConstraint]:
+    """Those of a type, in the order in which they are reported."""
+    for declared in type.properties.values():
+        if not declared.type.nullable:
+            yield Required(declared.name, declared.type)
+        if declared.type.enum_values is not None:
+            yield OneOf(type.name, declared.name, declared.type.enum_values)
+    if isinstance(type, EdgeType):
+        return
+    for bounds in type.ranges:
+        if bounds.minimum is not None or bounds.maximum is not None:
+            declared = type.properties[bounds.property]
+            yield Within(type.name, declared.name, declared.type, bounds.minimum, bounds.maximum)
+    for check in type.checks:
+        yield Matching(type.name, check.property, check.pattern)
+
+
+def _bound(limit: int | float, type: ValueType) -> pa.Scalar:
+    """What values of ``type`` are compared with, exact in the integers."""
+    if isinstance(limit, float):
+        # As in queries: 0.1 in an F32 column is not 0.1, and has to satisfy `..0.1` all the same.
+        return pa.scalar(round_to_f32(limit) if type.scalar is Scalar.F32 else limit, pa.float64())
+    for integers in (pa.int64(), pa.uint64()):
+        try:
+            return pa.scalar(limit, integers)
+        except (pa.ArrowInvalid, OverflowError):
+            continue
+    try:
+        return pa.scalar(float(limit), pa.float64())
+    except OverflowError:
+        return pa.scalar(math.inf if limit > 0 else -math.inf, pa.float64())
+
+
+_F64 = ValueType(Scalar.F64)
+
+
+def _number(value: int | float, type: ValueType = _F64) -> str:
+    """A number as messages show it: its canonical spelling, or `inf` where it has none."""
+    if isinstance(value, int):
+        return str(value)
+    return spell(value, type) if math.isfinite(value) else str(value)
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+Broken = Iterable[tuple[str, Sequence[Holder]]]
+"""Broken keys, and all rows that have each, in the order of the input."""
+
+
+class KeyConstraint(ABC):
+    """A constraint that concerns several rows: those that have one key."""
+
+    kind: ClassVar[ConstraintKind]
+    needs_repeats: ClassVar[bool] = True
+    """Whether a key that at most one row has, in any role, keeps the constraint for certain."""
+    table_key: str
+    """The type whose keys these are."""
+
+    @abstractmethod
+    def broken(self, counts: pa.RecordBatch) -> pa.Array:
+        """Which keys break it, by the number of rows that have each, a column for each role."""
+
+    @abstractmethod
+    def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """What is reported about a key that breaks it."""
+
+    def explain(self, broken: Broken) -> Iterator[Violation]:
+        """The same for many keys."""
+        for key, holders in broken:
+            yield from self.violations(key, holders)
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type."""
+        return self.table_key.partition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(KeyConstraint):
+    """Ids: no two records have one, and an append brings new ones only."""
+
+    kind: ClassVar[ConstraintKind] = "identity"
+    table_key: str
+    key: tuple[str, ...] = ()
+    """The members of `@key`, in the order in which ids hold them."""
+    refuses_existing: bool = False
+
+    def broken(self, counts: pa.RecordBatch) -> pa.Array:
+        """Ids that are repeated, or taken."""
+        return _is_taken(counts, refuses_existing=self.refuses_existing)
+
+    def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """The second of several records with one id; or a record that meets a committed entity."""
+        written = _in_role(holders, "written")
+        records = _in_role(holders, "record") or written
+        if len(records) > 1:
+            yield self._repeated(key, records)
+        elif written and self.refuses_existing and _in_role(holders, "committed"):
+            kind = TableKey.parse(self.table_key).kind
+            yield _violation(
+                self,
+                written[0],
+                ConflictKind.UNIQUE_VIOLATION,
+                f"{kind} {self.type_name} '{key}' already exists",
+                report="existing_id",
+                property_name=ID,
+                hint="use mode merge to update existing entities",
+            )
+
+    def _repeated(self, key: str, records: Sequence[Holder]) -> Violation:
+        first, second = records[:2]
+        kind = TableKey.parse(self.table_key).kind
+        names = sorted(self.key)
+        return _violation(
+            self,
+            second,
+            ConflictKind.UNIQUE_VIOLATION,
+            _held_twice(self.type_name, names, _values(key, self.key, names), key, key)
+            if names
+            else f"{kind} {self.type_name} repeats id '{key}'",
+            report="repeated_key" if names else "repeated_id",
+            property_name=None if names else ID,
+            hint=None if names else "mode merge takes the last one",
+            first=first,
+            repeats=len(records),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unique(KeyConstraint):
+    """`@unique`: no two entities hold the same values; a null or a NaN among them exempts."""
+
+    kind: ClassVar[ConstraintKind] = "unique"
+    table_key: str
+    columns: tuple[str, ...]
+    """Sorted, as messages print them."""
+
+    def broken(self, counts: pa.RecordBatch) -> pa.Array:
+        """Values that are repeated, or taken."""
+        return _is_taken(counts, refuses_existing=True)
+
+    def explain(self, broken: Broken) -> Iterator[Violation]:
+        """One violation for each entity, although several of its records may clash with others."""
+        first: dict[str, tuple[tuple[int, int], Violation]] = {}
+        for key, holders in broken:
+            if not _in_role(holders, "record"):
+                yield from self.violations(key, holders)
+                continue
+            for order, found in self._in_input(key, holders):
+                assert found.entity_id is not None
+                known = first.get(found.entity_id)
+                if known is None or order < known[0]:
+                    first[found.entity_id] = (order, found)
+        yield from (found for _, found in first.values())
+
+    def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """Every row whose values another entity holds: a committed one, or the first by id."""
+        written = sorted(_in_role(holders, "written"), key=lambda row: (row.entity_id, row.record))
+        # An entity that the write itself replaces holds nothing.
+        own = {row.entity_id for row in written}
+        before = [
+            row.entity_id for row in _in_role(holders, "committed") if row.entity_id not in own
+        ]
+        if before:
+            for row in written:
+                yield self._clash(key, min(before), row)
+        else:
+            for row in written[1:]:
+                yield self._clash(key, written[0].entity_id, row)
+
+    def _in_input(
+        self, key: str, holders: Sequence[Holder]
+    ) -> Iterator[tuple[tuple[int, int], Violation]]:
+        """Where records repeat each other, the first of them holds the values.
+
+        Violations come with the order in which they count; those against the graph count last.
+        """
+        records = _in_role(holders, "record")
+        for row in records[1:]:
+            yield row.record, self._clash(key, records[0].entity_id, row)
+        if _in_role(holders, "committed"):
+            for found in self.violations(key, holders):
+                yield (sys.maxsize, 0), found
+
+    def _clash(self, key: str, holder_id: str, row: Holder) -> Violation:
+        names = self.columns
+        values = _values(key, names, names)
+        return _violation(
+            self,
+            row,
+            ConflictKind.UNIQUE_VIOLATION,
+            _held_twice(self.type_name, names, values, holder_id, row.entity_id),
+            report="unique",
+            property_name=names[0] if len(names) == 1 else None,
+            hint="no two entities may have the same values",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(KeyConstraint):
+    """Edges end at nodes that exist. The keys are the ids of nodes of one type."""
+
+    kind: ClassVar[ConstraintKind] = "endpoint"
+    needs_repeats: ClassVar[bool] = False
+    table_key: str
+    is_replaced: bool = False
+    """Whether the write replaces all nodes of the type."""
+
+    def broken(self, counts: pa.RecordBatch) -> pa.Array:
+        """Ids at which an edge ends, and which no node has, not even one that was refused."""
+        there = pc.add(pc.add(counts["written"], counts["committed"]), counts["refused"])
+        return pc.and_(pc.greater(counts["endpoint"], 0), pc.equal(there, 0))
+
+    def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """Every edge that lacks the node, sources before targets."""
+        if any(row.role in ("written", "committed") for row in holders):
+            return
+        ends = _in_role(holders, "endpoint")
+        for row in sorted(ends, key=lambda row: row.member, reverse=True):
+            edge, _, column = row.member.partition(".")
+            is_stranded = row.is_kept and self.is_replaced
+            verb = "starts at" if column == SRC else "ends at"
+            yield Violation(
+                "edge",
+                edge,
+                row.entity_id,
+                ConflictKind.ORPHAN_EDGE,
+                f"{column} '{key}' not found in {self.type_name}",
+                report="missing_node",
+                property_name=column,
+                hint=(
+                    "load its edges as well, or keep the node"
+                    if is_stranded
+                    else "add the node, or leave out the edge"
+                ),
+                holder=row,
+                missing_id=key,
+                writer_message=(
+                    f"edge {edge} '{row.entity_id}', which is kept, {verb} {self.type_name}"
+                    f" '{key}', which this load removes"
+                    if is_stranded
+                    else None
+                ),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Degree(KeyConstraint):
+    """`@card`: how many edges of a type each source has that the write touches."""
+
+    kind: ClassVar[ConstraintKind] = "cardinality"
+    needs_repeats: ClassVar[bool] = False
+    table_key: str
+    limits: Cardinality
+
+    def broken(self, counts: pa.RecordBatch) -> pa.Array:
+        """Sources of written or replaced edges that are left with too few edges or too many."""
+        edges = pc.add(counts["written"], counts["committed"])
+        broken = pc.less(edges, self.limits.minimum)
+        if self.limits.maximum is not None:
+            broken = pc.or_(broken, pc.greater(edges, self.limits.maximum))
+        return pc.and_(broken, pc.greater(pc.add(counts["written"], counts["replaced"]), 0))
+
+    def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """One for the source: none of its edges alone breaks the bound."""
+        count = sum(row.role in ("written", "committed") for row in holders)
+        too_few = count < self.limits.minimum
+        bound = f"min {self.limits.minimum}" if too_few else f"max {self.limits.maximum}"
+        read = [row for row in holders if row.role == "written" and row.record != NO_RECORD]
+        shown = f"source '{key}' has {count} edges ({bound})"
+        found = _violation(
+            self,
+            min(read, key=lambda row: row.record) if read else None,
+            ConflictKind.CARDINALITY_VIOLATION,
+            f"@card violation on edge {self.type_name}: {shown}",
+            report="cardinality",
+            hint=f"{'add' if too_few else 'leave out'} edges, or allow"
+            f" {'fewer' if too_few else 'more'} of them with @card in the schema",
+        )
+        yield found
+
+
+KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
+    each.kind: each
+    for each in (Required, OneOf, Within, Matching, Identity, Unique, Endpoint, Degree)
+}
+
+
+def unique_groups(type: NodeType | EdgeType) -> list[Unique]:
+    """The groups of a type, without its key, whose values are the id."""
+    key = tuple(sorted(type.key)) if isinstance(type, NodeType) else ()
+    groups = {tuple(sorted(columns)) for columns in type.unique} - {key}
+    return [Unique(type.table_key, columns) for columns in sorted(groups)]
+
+
+def identity(type: NodeType | EdgeType, *, refuses_existing: bool) -> Identity:
+    """The identity of a type."""
+    key = tuple(type.key) if isinstance(type, NodeType) else ()
+    return Identity(type.table_key, key, refuses_existing)
+
+
+def degree(type: EdgeType) -> Degree | None:
+    """The bounds of a type, None if it has none."""
+    if type.cardinality == Cardinality():
+        return None
+    return Degree(type.table_key, type.cardinality)
+
+
+def _is_taken(counts: pa.RecordBatch, *, refuses_existing: bool) -> pa.Array:
+    taken = pc.or_(pc.greater(counts["written"], 1), pc.greater(counts["record"], 1))
+    if refuses_existing:
+        meets = pc.and_(pc.greater(counts["written"], 0), pc.greater(counts["committed"], 0))
+        taken = pc.or_(taken, meets)
+    return taken
+
+
+def _in_role(holders: Sequence[Holder], role: Role) -> list[Holder]:
+    return [row for row in holders if row.role == role]
+
+
+def _violation(
+    constraint: KeyConstraint,
+    holder: Holder | None,
+    kind: ConflictKind,
+    message: str,
+    **more: Any,
+) -> Violation:
+    entity_id = (
+        None if kind is ConflictKind.CARDINALITY_VIOLATION or holder is None else (holder.entity_id)
+    )
+    where = TableKey.parse(constraint.table_key)
+    return Violation(where.kind, where.type_name, entity_id, kind, message, holder=holder, **more)
+
+
+def _held_twice(
+    type_name: str, names: Sequence[str], values: Sequence[str], first: str, second: str
+) -> str:
+    return (
+        f"@unique violation on {type_name}.{_listed(names)}: value '{_listed(values)}'"
+        f" held by '{first}' and '{second}'"
+    )
+
+
+def _values(key: str, order: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The values of a key in the order of ``names``; they are spelled in it already."""
+    if len(order) == 1:
+        return [key]
+    values = dict(zip(order, json.loads(key), strict=True))
+    return [values[name] for name in names]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

@@ -1,0 +1,356 @@
+"""The checks of a bulk load that concern several rows: which rows have keys of which constraints.
+
+A load whose rows no process holds reads only the columns that feed a constraint, part by part: from
+the fragments its tasks wrote and from those of the graph. Keys of one kind are read once: ids are
+compared with each other and looked up as ends of edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.validation.constraints import (
+    Endpoint,
+    KeyConstraint,
+    Role,
+    degree,
+    identity,
+    unique_groups,
+)
+from omnigraph.commit.validation.evaluation import KeyColumns, keys_of
+from omnigraph.loading.records.envelope import TableType
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.receipts import LoadMode
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.storage.written import (
+    OFFSET,
+    ROW_ADDRESS,
+    Deletions,
+    TablePlace,
+    committed_batches,
+    read_stretches,
+    read_written,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """The constraints on the keys of one kind: ids of a type, values of a group, sources."""
+
+    number: int
+    table_key: str
+    """The type whose keys these are."""
+    constraint: KeyConstraint | None
+    """What the keys may not be among themselves; None if they keep it for certain."""
+    endpoint: Endpoint | None = None
+    """That edges end at these keys only."""
+
+    @property
+    def constraints(self) -> tuple[KeyConstraint, ...]:
+        """Both of them, as far as there are such."""
+        return tuple(each for each in (self.endpoint, self.constraint) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleColumns:
+    """The columns of a table that give its rows keys of a rule."""
+
+    rule: int
+    of: KeyColumns
+    skips_minted: bool = False
+    """Whether ids that were minted for this load are left out: no other row has them."""
+
+
+_ByType = Mapping[str, tuple[RuleColumns, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """Every rule of a load, and by type key the columns that feed it."""
+
+    rules: tuple[KeyRule, ...]
+    written: _ByType
+    """Columns of the rows that are written."""
+    committed: _ByType
+    """Columns of rows that the graph has already."""
+    records: _ByType = field(default_factory=dict)
+    """Columns of records before those of one id were folded."""
+
+
+def plan_checks(
+    catalog: Catalog,
+    mode: LoadMode,
+    written: Sequence[str],
+    replaced: Sequence[str],
+    is_empty: Callable[[str], bool],
+    *,
+    named: Iterable[str],
+    folded: Iterable[str] = (),
+) -> CheckPlan:
+    """The rules that rows of the types ``written`` can break.
+
+    ``replaced`` are the types that lose their committed rows; ``is_empty`` says which types have
+    none. ``named`` are the types of which a record has an id or a key: all others got new ids. Of
+    an upsert, ``folded`` are the types in which several records had one id.
+    """
+    return _Planner(catalog, mode, written, replaced, is_empty, named=named, folded=folded).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        catalog: Catalog,
+        mode: LoadMode,
+        written: Sequence[str],
+        replaced: Sequence[str],
+        is_empty: Callable[[str], bool],
+        *,
+        named: Iterable[str],
+        folded: Iterable[str],
+    ) -> None:
+        self._catalog = catalog
+        self._is_append = mode == "append"
+        self._is_merge = mode == "merge"
+        self._folded = set(folded)
+        self._written_keys = set(written)
+        self._named = self._written_keys & set(named)
+        self._replaced = set(replaced)
+        self._is_empty = is_empty
+        self._rules: list[KeyRule] = []
+        self._written: dict[str, list[RuleColumns]] = {}
+        self._committed: dict[str, list[RuleColumns]] = {}
+        self._records: dict[str, list[RuleColumns]] = {}
+
+    def plan(self) -> CheckPlan:
+        nodes = [self._catalog.nodes[name] for name in sorted(self._catalog.nodes)]
+        edges = [self._catalog.edges[name] for name in sorted(self._catalog.edges)]
+        types: list[TableType] = [*nodes, *edges]
+        for type in types:
+            self._ids(type, edges if isinstance(type, NodeType) else [])
+        for type in types:
+            if type.table_key in self._written_keys:
+                self._unique(type)
+        for edge in edges:
+            if edge.table_key in self._written_keys:
+                self._degree(edge)
+        return CheckPlan(
+            tuple(self._rules),
+            {key: tuple(several) for key, several in self._written.items()},
+            {key: tuple(several) for key, several in self._committed.items()},
+            {key: tuple(several) for key, several in self._records.items()},
+        )
+
+    def _ids(self, type: TableType, edges: Iterable[EdgeType]) -> None:
+        key = type.table_key
+        ends = [
+            (edge, column)
+            for edge in edges
+            for column, node in ((SRC, edge.source), (DST, edge.target))
+            if node == type.name and self._may_dangle(edge, key)
+        ]
+        # An upsert has one row for each id; but records may not repeat a key they spell out.
+        is_repeated = isinstance(type, NodeType) and bool(type.key) and key in self._folded
+        is_certain = not is_repeated and (self._is_merge or key not in self._named)
+        if not ends and is_certain:
+            return
+        rule = self._rule(
+            type,
+            None if is_certain else identity(type, refuses_existing=self._is_append),
+            Endpoint(key, key in self._replaced) if ends else None,
+        )
+        if is_repeated:
+            self._feed(type, rule, "record", (ID,), skips_minted=True)
+        if key in self._named:
+            self._feed(type, rule, "written", (ID,), skips_minted=True)
+        self._feed_committed(type, rule, (ID,))
+        for edge, column in ends:
+            if edge.table_key in self._written_keys:
+                self._feed(edge, rule, "endpoint", (column,))
+            elif not self._is_empty(edge.table_key):
+                self._feed(edge, rule, "endpoint", (column,), committed=True)
+
+    def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
+        """Whether edges of a type may have lost a node: they are new, or nodes were taken away."""
+        if edge.table_key in self._written_keys:
+            return True
+        return node_key in self._replaced and edge.table_key not in self._replaced
+
+    def _unique(self, type: TableType) -> None:
+        for constraint in unique_groups(type):
+            rule = self._rule(type, constraint)
+            if type.table_key in self._folded:
+                self._feed(type, rule, "record", constraint.columns)
+            self._feed(type, rule, "written", constraint.columns)
+            self._feed_committed(type, rule, constraint.columns)
+
+    def _degree(self, edge: EdgeType) -> None:
+        constraint = degree(edge)
+        if constraint is None:
+            return
+        rule = self._rule(edge, constraint)
+        self._feed(edge, rule, "written", (SRC,))
+        self._feed_committed(edge, rule, (SRC,))
+        if self._is_merge:
+            # A source that an edge was taken from may be left with too few.
+            self._feed_committed(edge, rule, (SRC,), role="replaced")
+
+    def _rule(
+        self,
+        type: TableType,
+        constraint: KeyConstraint | None,
+        endpoint: Endpoint | None = None,
+    ) -> KeyRule:
+        rule = KeyRule(len(self._rules), type.table_key, constraint, endpoint)
+        self._rules.append(rule)
+        return rule
+
+    def _feed_committed(
+        self, type: TableType, rule: KeyRule, columns: tuple[str, ...], *, role: Role = "committed"
+    ) -> None:
+        if type.table_key not in self._replaced and not self._is_empty(type.table_key):
+            self._feed(type, rule, role, columns, committed=True)
+
+    def _feed(
+        self,
+        type: TableType,
+        rule: KeyRule,
+        role: Role,
+        columns: tuple[str, ...],
+        *,
+        skips_minted: bool = False,
+        committed: bool = False,
+    ) -> None:
+        written = self._records if role == "record" else self._written
+        of = self._committed if committed else written
+        fed = RuleColumns(rule.number, KeyColumns.of(type, role, columns), skips_minted)
+        of.setdefault(type.table_key, []).append(fed)
+
+
+# --- parts of the rows ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """A fragment that a task wrote."""
+
+    table_key: str
+    place: TablePlace
+    fragment: str
+    rows: int
+    holds_records: bool = False
+    """Whether these are records as they were read, with their places."""
+    buffered: pa.Table | None = field(default=None, repr=False, compare=False)
+    """The rows, if they stayed in memory."""
+
+    def batches(
+        self, columns: Sequence[str], storage_options: dict[str, str] | None
+    ) -> Iterable[pa.RecordBatch]:
+        """Columns of its rows."""
+        if self.buffered is not None:
+            batches: list[pa.RecordBatch] = self.buffered.select(columns).to_batches()
+            return batches
+        return read_written(self.place, self.fragment, columns, storage_options=storage_options)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPart:
+    """Some fragments of a committed table."""
+
+    table_key: str
+    address: str
+    version: int
+    fragment_ids: tuple[int, ...]
+    rows: int
+    gone: Deletions = field(default_factory=dict)
+    """Rows that an upsert replaces."""
+
+
+Part = WrittenPart | CommittedPart
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """Everything the tasks of the check need."""
+
+    plan: CheckPlan
+    parts: tuple[Part, ...]
+    minted_prefix: str
+    storage_options: dict[str, str]
+    refused: Mapping[str, tuple[str, ...]]
+    """Ids of records that were refused, by type key: edges may name them."""
+    records: tuple[WrittenPart, ...] = ()
+    """Of an upsert, all records as they were read: they say where an entity comes from."""
+
+
+def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
+    """The columns of a part that feed rules."""
+    if isinstance(part, CommittedPart):
+        return plan.committed.get(part.table_key, ())
+    return (plan.records if part.holds_records else plan.written).get(part.table_key, ())
+
+
+def keys_by_rule(job: CheckJob) -> list[int]:
+    """How many keys each rule has to hold at once: all but those at which edges end."""
+    counts = [0] * len(job.plan.rules)
+    for part in job.parts:
+        for fed in columns_of(job.plan, part):
+            if fed.of.role != "endpoint":
+                counts[fed.rule] += part.rows
+    return counts
+
+
+def keys_max(job: CheckJob) -> int:
+    """The most keys that any rule has to hold."""
+    return max(keys_by_rule(job), default=0)
+
+
+def rule_keys(
+    fed: RuleColumns, rows: pa.Table | pa.RecordBatch, minted_prefix: str
+) -> tuple[pa.Array, pa.Array | None]:
+    """The keys of rows, and the positions of the rows that have one, None for all."""
+    return keys_of(fed.of, rows, minted_prefix if fed.skips_minted else None)
+
+
+class PartRows:
+    """The rows of a part, with the columns that some rules need."""
+
+    def __init__(
+        self, job: CheckJob, part: Part, several: Sequence[RuleColumns], *more: str
+    ) -> None:
+        columns = sorted({name for fed in several for name in fed.of.columns} | set(more))
+        self._gone: pa.ChunkedArray | None = None
+        options = job.storage_options or None
+        if isinstance(part, WrittenPart):
+            self.all = pa.Table.from_batches(list(part.batches(columns, options)))
+            return
+        found = committed_batches(
+            part.address,
+            part.version,
+            part.fragment_ids,
+            columns,
+            storage_options=options,
+            with_places=bool(part.gone),
+        )
+        self.all = pa.Table.from_batches(list(found))
+        if part.gone:
+            gone = [
+                (fragment_id << 32) + offsets
+                for fragment_id in part.fragment_ids
+                if fragment_id in part.gone
+                for offsets in read_stretches(
+                    part.gone[fragment_id], [OFFSET], storage_options=options
+                )
+            ]
+            addresses = np.concatenate([np.zeros(0, np.int64), *gone]).astype(np.uint64)
+            self._gone = pc.is_in(self.all[ROW_ADDRESS], value_set=pa.array(addresses))
+
+    def of(self, fed: RuleColumns) -> pa.Table:
+        """The rows in the role of these columns: those that stay, or those that are replaced."""
+        if fed.of.role == "replaced":
+            return self.all.slice(0, 0) if self._gone is None else self.all.filter(self._gone)
+        return self.all if self._gone is None else self.all.filter(pc.invert(self._gone))

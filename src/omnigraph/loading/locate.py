@@ -1,0 +1,485 @@
+"""Locating violations of a bulk load: the records behind broken keys, and what is reported.
+
+Only a load that fails pays for this. Its input is read once more, unless it was kept aside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.validation.constraints import Holder, Violation
+from omnigraph.loading.check_plan import (
+    CheckJob,
+    CheckPlan,
+    CommittedPart,
+    PartRows,
+    RuleColumns,
+    WrittenPart,
+    columns_of,
+    rule_keys,
+)
+from omnigraph.loading.checks import broken_by_threads, broken_by_workers
+from omnigraph.loading.executors import (
+    RESULTS_SCHEMA,
+    ArrowFunction,
+    TaskResult,
+    TaskRunner,
+    decode_result,
+    decode_results,
+    task_batch,
+    task_numbers,
+)
+from omnigraph.loading.pieces import InputPlan, Piece, Task
+from omnigraph.loading.reading import PieceReader, Reading
+from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of, unit_of
+from omnigraph.loading.sources import type_of
+from omnigraph.loading.staging import NUMBER, PIECE, Staged, decoded_problem, list_problems
+from omnigraph.model.arrow import ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+# --- where records are ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlaces:
+    """Where the records of a load are, as users count them: by file and number.
+
+    That does not depend on what the input was cut into.
+    """
+
+    plan: InputPlan
+    grammar: Grammar
+    pieces: Mapping[int, Piece]
+    firsts: Mapping[int, int]
+    """How many records of its file come before each piece."""
+    order: Mapping[str, int]
+    """The first piece of each file: files come in the order of the input."""
+
+    @classmethod
+    def of(cls, plan: InputPlan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
+        """The places of a plan, by how many records each of its pieces had."""
+        firsts: dict[int, int] = {}
+        so_far: dict[str, int] = {}
+        for task in plan.tasks:
+            for piece in task.pieces:
+                firsts[piece.index] = so_far.get(piece.path, 0) if piece.is_range else piece.first
+                so_far[piece.path] = so_far.get(piece.path, 0) + records.get(piece.index, 0)
+        pieces = plan.pieces
+        order = {piece.shown: number for number, piece in reversed(pieces.items())}
+        return cls(plan, grammar, pieces, firsts, order)
+
+    def first(self, piece: int) -> int:
+        """How many records of its file come before a piece."""
+        return self.firsts.get(piece, 0)
+
+    def place(self, piece: int, number: int) -> Place:
+        """The place of a record, by its piece and its number within it."""
+        known = self.pieces.get(piece)
+        if known is None:
+            name, partition = self._frame(piece)
+            return Place(f"{name}[{partition}]", number, "record")
+        return Place(known.shown, self.first(piece) + number, _unit(known, self.grammar))
+
+    def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
+        """The place of the record to show, None for a committed row."""
+        record = holder.record if own else holder.entity_record or holder.record
+        return None if record[0] < 0 else self.place(*record)
+
+    def sort_key(self, place: Place | None, piece: int = sys.maxsize) -> tuple[int, int]:
+        """The order in which problems are told; without a place they come first."""
+        if place is None:
+            return (-1, 0)
+        return (self.order.get(place.source or "", piece), place.number)
+
+    def _frame(self, piece: int) -> tuple[str, int]:
+        first = self.plan.first_frame
+        for source in self.plan.frames:
+            partitions = source.frame.rdd.getNumPartitions()
+            if piece < first + partitions:
+                return source.name, piece - first
+            first += partitions
+        raise IndexError(piece)
+
+
+def _unit(piece: Piece, grammar: Grammar) -> Unit:
+    if piece.format == "records":
+        return unit_of(grammar)
+    return "line" if piece.format == "json" else "record"
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Report:
+    """Gathers everything that is wrong with the records of one load."""
+
+    runner: TaskRunner
+    reading: Reading
+    plan: InputPlan
+    places: RecordPlaces
+    findings: Findings
+
+    def add_records(self, staged: Staged) -> None:
+        """Report what is wrong with single records."""
+        self.findings.counts.update(staged.counts)
+        is_complete = len(staged.problems) == staged.counts.total()
+        for payload in staged.problems:
+            piece = payload["piece"]
+            problem = decoded_problem(payload, self.places.first(piece))
+            at = self.places.sort_key(problem.place, piece) if problem.place else (piece, 0)
+            self.findings.add(at, problem, listed=is_complete)
+        if self.findings.errors_out is not None and not is_complete:
+            self._list_all()
+
+    def _list_all(self) -> None:
+        """Read the input once more for the problems that there was no room for."""
+        count = len(self.plan.tasks)
+        work = list_problems(self.reading, self.plan.tasks)
+        if self.runner.uses_threads:
+            for number in range(count):
+                for batch in work(task_batch(number)):
+                    self._list(decode_results(batch.to_pylist()))
+            return
+        with self.runner.named("check", "list every problem"):
+            numbers = self.runner.spark.range(0, count, 1, count)
+            rows = numbers.mapInArrow(work, RESULTS_SCHEMA).toLocalIterator()
+            self._list(map(decode_result, rows))
+
+    def _list(self, results: Iterable[TaskResult]) -> None:
+        for result in results:
+            piece = result.payload["piece"]
+            problem = decoded_problem(result.payload, self.places.first(piece))
+            self.findings.list(self.places.sort_key(problem.place, piece), problem)
+
+    def add_violations(self, job: CheckJob) -> None:
+        """Report the records that break rules together, or with the graph."""
+        if self.runner.uses_threads:
+            self._add(locate_by_threads(self.runner, job, self.reading, self.plan), job)
+            return
+        with self.runner.named("check", "find the records to blame"):
+            self._add(locate_by_workers(self.runner.spark, job, self.reading, self.plan), job)
+
+    def _add(self, rows: Iterable[HolderRow], job: CheckJob) -> None:
+        for problem in problems_of(explain(rows, job.plan), self.places.of_holder):
+            self.findings.counts[problem.kind] += 1
+            self.findings.add(self.places.sort_key(problem.place), problem)
+
+
+def explain(rows: Iterable[HolderRow], plan: CheckPlan) -> Iterator[Violation]:
+    """Every violation that rows with broken keys stand for, rule by rule and key by key."""
+    for number, of_rule in groupby(rows, key=lambda row: row["rule"]):
+        keyed = (
+            (key, [_holder(row) for row in of_key])
+            for key, of_key in groupby(of_rule, key=lambda row: row["key"])
+        )
+        constraints = plan.rules[number].constraints
+        if len(constraints) == 1:
+            yield from constraints[0].explain(keyed)
+            continue
+        for key, holders in keyed:
+            for constraint in constraints:
+                yield from constraint.violations(key, holders)
+
+
+def _holder(row: HolderRow) -> Holder:
+    entity_record = (row["at_piece"], row["at_number"])
+    is_record = row["role"] == "record"
+    return Holder(
+        row["role"],
+        row["id"],
+        (row["piece"], row["number"]) if is_record else entity_record,
+        row["member"],
+        is_kept=row["at_piece"] < 0,
+        entity_record=entity_record,
+    )
+
+
+# --- rows that have broken keys, in the order of rules, keys and records --------------------------
+
+HolderRow = Mapping[str, Any]
+"""A row of `HOLDERS`, with the place of the first record of its entity."""
+
+HOLDERS = (
+    "rule int, key string, role string, piece int, number long, id string, member string,"
+    " table string"
+)
+HOLDERS_SCHEMA = pa.schema(
+    {
+        "rule": pa.int32(),
+        "key": pa.string(),
+        "role": pa.string(),
+        "piece": pa.int32(),
+        "number": pa.int64(),
+        "id": pa.string(),
+        "member": pa.string(),
+        "table": pa.string(),
+    }
+)
+PLACES = "table string, id string, piece int, number long"
+PLACES_SCHEMA = pa.schema(
+    {"table": pa.string(), "id": pa.string(), "piece": pa.int32(), "number": pa.int64()}
+)
+NO_PIECE = -1
+"""Of what is not a record itself."""
+
+_ORDER = ("rule", "key", "piece", "number", "id", "member")
+_ROWS_AT_ONCE = 10_000
+
+
+def locate_by_workers(
+    spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan
+) -> Iterator[HolderRow]:
+    """Every row that has a broken key, found by Spark workers."""
+    found = _upsert_holders(spark, job) if job.records else _holders(spark, job, reading, plan)
+    broken = broken_by_workers(spark, job).select("rule", "key").distinct()
+    rows: Iterator[Any] = found.join(broken, ["rule", "key"]).orderBy(*_ORDER).toLocalIterator()
+    return rows
+
+
+def locate_by_threads(
+    runner: TaskRunner, job: CheckJob, reading: Reading, plan: InputPlan
+) -> Iterator[HolderRow]:
+    """The same by threads of this process; they stay in Arrow, for there may be millions."""
+    counts = pa.Table.from_batches(broken_by_threads(runner, job))
+    broken = counts.group_by(["rule", "key"]).aggregate([])
+    keys = pc.unique(broken["key"])
+    of_parts = locate_parts(job)
+    if job.records:
+        found = _chosen(runner, range(len(job.parts)), of_parts, keys)
+        at = _first_places(runner, job, pc.unique(found["id"]))
+        found = found.join(at, ["table", "id"], join_type="left outer")
+        for name in ("at_piece", "at_number"):
+            at_column = pc.fill_null(found[name], NO_PIECE)
+            found = found.set_column(found.schema.get_field_index(name), name, at_column)
+    else:
+        records = locate_records(reading, job.plan, plan.tasks)
+        parts = enumerate(job.parts)
+        committed = [number for number, part in parts if isinstance(part, CommittedPart)]
+        found = pa.concat_tables(
+            [
+                _chosen(runner, range(len(plan.tasks)), records, keys),
+                _chosen(runner, committed, of_parts, keys),
+            ]
+        )
+        found = found.append_column("at_piece", found["piece"])
+        found = found.append_column("at_number", found["number"])
+    rows = found.join(broken, ["rule", "key"], join_type="inner")
+    ordered = rows.sort_by([(name, "ascending") for name in _ORDER])
+    return (row for batch in ordered.to_batches(_ROWS_AT_ONCE) for row in batch.to_pylist())
+
+
+def _first_places(runner: TaskRunner, job: CheckJob, ids: pa.Array) -> pa.Table:
+    """Of an upsert, where the first record of an entity is, by type key and id."""
+    numbers = range(len(job.records))
+    found = _chosen(runner, numbers, record_places(job), ids, column="id", schema=PLACES_SCHEMA)
+    in_order = found.sort_by([("piece", "ascending"), ("number", "ascending")])
+    first = in_order.group_by(["table", "id"], use_threads=False).aggregate(
+        [("piece", "first"), ("number", "first")]
+    )
+    return first.rename_columns(["table", "id", "at_piece", "at_number"])
+
+
+def _chosen(
+    runner: TaskRunner,
+    numbers: Sequence[int],
+    function: ArrowFunction,
+    values: pa.Array,
+    *,
+    column: str = "key",
+    schema: pa.Schema = HOLDERS_SCHEMA,
+) -> pa.Table:
+    """The rows that a function gives and whose column has one of the values."""
+
+    def run(number: int) -> list[pa.RecordBatch]:
+        return [
+            batch.filter(pc.is_in(batch[column], value_set=values))
+            for batch in function(task_batch(number))
+        ]
+
+    found = runner.map_threads("check", numbers, run)
+    return pa.Table.from_batches([batch for batches in found for batch in batches], schema)
+
+
+def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan) -> DataFrame:
+    """Every row of the input, which is read once more, and of the graph."""
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    sources: list[DataFrame] = []
+    if plan.tasks:
+        numbers = spark.range(0, len(plan.tasks), 1, len(plan.tasks))
+        sources.append(numbers.mapInArrow(locate_records(reading, job.plan, plan.tasks), HOLDERS))
+    first = plan.first_frame
+    for source in plan.frames:
+        located = locate_frame(reading, job.plan, source.table_key, source.name, first)
+        sources.append(source.frame.mapInArrow(located, HOLDERS))
+        first += source.frame.rdd.getNumPartitions()
+    committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
+    if committed:
+        numbers = spark.range(0, len(job.parts), 1, len(job.parts))
+        wanted = numbers.filter(F.col("id").isin(committed))
+        sources.append(wanted.mapInArrow(locate_parts(job), HOLDERS))
+    found = sources[0]
+    for more in sources[1:]:
+        found = found.union(more)
+    return found.withColumn("at_piece", F.col("piece")).withColumn("at_number", F.col("number"))
+
+
+def _upsert_holders(spark: SparkSession, job: CheckJob) -> DataFrame:
+    """Every row that an upsert read, that it wrote, and that stays in the graph."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    parts, records = len(job.parts), len(job.records)
+    rows = spark.range(0, parts, 1, parts).mapInArrow(locate_parts(job), HOLDERS)
+    places = (
+        spark.range(0, records, 1, records)
+        .mapInArrow(record_places(job), PLACES)
+        .groupBy("table", "id")
+        .agg(F.min(F.struct("piece", "number")).alias("at"))
+        .select(
+            "table",
+            "id",
+            F.col("at.piece").alias("at_piece"),
+            F.col("at.number").alias("at_number"),
+        )
+    )
+    return rows.join(places, ["table", "id"], "left").na.fill(-1, ["at_piece", "at_number"])
+
+
+# --- in tasks -------------------------------------------------------------------------------------
+
+
+def locate_records(reading: Reading, plan: CheckPlan, tasks: Sequence[Task]) -> ArrowFunction:
+    """The function Spark runs over the numbers of tasks: the keys of every record, with its place.
+
+    The input is read once more, which only a load that fails pays for.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = PieceReader(reading)
+        for number in task_numbers(batches):
+            for piece in tasks[number].pieces:
+                for rows, _ in reader.read(piece):
+                    key = rows.type.table_key
+                    yield from located(
+                        plan.written.get(key, ()),
+                        rows.rows,
+                        reading.minting.prefix,
+                        pieces=_all(piece.index, rows.rows, pa.int32()),
+                        numbers=rows.numbers,
+                        table_key=key,
+                    )
+
+    return run
+
+
+def locate_frame(
+    reading: Reading, plan: CheckPlan, table_key: str, name: str, first_piece: int
+) -> ArrowFunction:
+    """The same for the rows of a frame."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
+        reader = PieceReader(reading)
+        type = type_of(table_key, reading.catalog)
+        for batch in batches:
+            rows, _ = reader.table_rows(batch, type, piece)
+            yield from located(
+                plan.written.get(table_key, ()),
+                rows.rows,
+                reading.minting.prefix,
+                pieces=_all(piece.index, rows.rows, pa.int32()),
+                numbers=rows.numbers,
+                table_key=table_key,
+            )
+
+    return run
+
+
+def locate_parts(job: CheckJob) -> ArrowFunction:
+    """The function Spark runs over the numbers of parts: the keys of their rows.
+
+    Committed rows are of no piece, and so are written ones, whose records are found by their ids.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in task_numbers(batches):
+            part = job.parts[number]
+            several = columns_of(job.plan, part)
+            has_places = isinstance(part, WrittenPart) and part.holds_records
+            rows = PartRows(job, part, several, ID, *((PIECE, NUMBER) if has_places else ()))
+            for fed in several:
+                for some in rows.of(fed).to_batches():
+                    yield from located(
+                        [fed],
+                        some,
+                        job.minted_prefix,
+                        pieces=some[PIECE] if has_places else _all(NO_PIECE, some, pa.int32()),
+                        numbers=some[NUMBER] if has_places else _all(0, some, pa.int64()),
+                        table_key=part.table_key,
+                    )
+
+    return run
+
+
+def record_places(job: CheckJob) -> ArrowFunction:
+    """The function Spark runs over the numbers of ``job.records``: each one's id and place."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in task_numbers(batches):
+            part = job.records[number]
+            for some in PartRows(job, part, (), ID, PIECE, NUMBER).all.to_batches():
+                columns = [_all(part.table_key, some, pa.string()), some[ID]]
+                yield pa.RecordBatch.from_arrays(
+                    [*columns, some[PIECE], some[NUMBER]], schema=PLACES_SCHEMA
+                )
+
+    return run
+
+
+def _all(value: int | str, rows: pa.RecordBatch, type: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type), rows.num_rows)
+
+
+def located(
+    several: Iterable[RuleColumns],
+    rows: pa.RecordBatch,
+    minted_prefix: str,
+    *,
+    pieces: pa.Int32Array,
+    numbers: pa.Int64Array,
+    table_key: str,
+) -> Iterator[pa.RecordBatch]:
+    """The keys of some rows, as rows of `HOLDERS`."""
+    for fed in several:
+        keys, at = rule_keys(fed, rows, minted_prefix)
+        columns = [pieces, numbers, rows[ID]]
+        if at is not None:
+            columns = [column.take(at) for column in columns]
+        count = len(keys)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([fed.rule] * count, pa.int32()),
+                keys,
+                pa.array([fed.of.role] * count, pa.string()),
+                *columns,
+                pa.array([fed.of.member] * count, pa.string()),
+                pa.array([table_key] * count, pa.string()),
+            ],
+            schema=HOLDERS_SCHEMA,
+        )

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import ConstraintViolation
 from omnigraph.model.arrow import ID, SRC
 from omnigraph.model.ids import TableKey
+from omnigraph.model.json_object import HIDDEN
 from omnigraph.model.merging import ConflictKind, MergeConflict
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import null_message, round_to_f32, spell
@@ -96,18 +97,18 @@ class Holder:
 class Violation(MergeConflict):
     """One broken constraint: an error for a mutation or a load, a conflict for a merge."""
 
-    report: Report = "constraint"
-    property_name: str | None = None
-    hint: str | None = None
-    holder: Holder | None = None
+    report: Annotated[Report, HIDDEN] = "constraint"
+    property_name: Annotated[str | None, HIDDEN] = None
+    hint: Annotated[str | None, HIDDEN] = None
+    holder: Annotated[Holder | None, HIDDEN] = None
     """The row to show; None if no single row breaks the constraint."""
-    first: Holder | None = None
+    first: Annotated[Holder | None, HIDDEN] = None
     """Of records that repeat an id, the first one."""
-    repeats: int = 0
+    repeats: Annotated[int, HIDDEN] = 0
     """How many records have that id."""
-    missing_id: str | None = None
+    missing_id: Annotated[str | None, HIDDEN] = None
     """The id of the node that an edge lacks."""
-    writer_message: str | None = None
+    writer_message: Annotated[str | None, HIDDEN] = None
     """The message for a write, where that of a merge differs."""
 
     @property

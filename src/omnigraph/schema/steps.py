@@ -24,12 +24,11 @@ from omnigraph.schema.encoding import type_json
 # --- lint codes -----------------------------------------------------------------------------------
 
 
-# A code is `OG-{family}-{number}`. Code, family and tier never change their meaning; new meanings
-# get new codes.
-
-
 class Family(StrEnum):
-    """What a code is about. Families without codes are reserved."""
+    """The family in a code `OG-{family}-{number}`; those without codes are reserved.
+
+    Code, family and tier never change their meaning; new meanings get new codes.
+    """
 
     DESTRUCTIVE = "DS"
     MAY_FAIL = "MF"
@@ -54,53 +53,31 @@ class LintCode:
     """One entry of the catalogue."""
 
     code: str
-    family: Family
     tier: Tier
     meaning: str
-    severity: Severity = "error"
     is_reserved: bool = False
     """Catalogued, but never attached to a step."""
+    severity: Severity = "error"
+
+    @property
+    def family(self) -> Family:
+        """What the code is about."""
+        return Family(self.code[3:5])
 
 
-DROP_GRAPH = LintCode(
-    "OG-DS-101", Family.DESTRUCTIVE, "destructive", "drop a graph", is_reserved=True
+_CATALOGUE = (
+    LintCode("OG-DS-101", "destructive", "drop a graph", is_reserved=True),
+    DROP_NODE_TYPE := LintCode("OG-DS-102", "destructive", "drop a node type"),
+    DROP_EDGE_TYPE := LintCode("OG-DS-103", "destructive", "drop an edge type"),
+    DROP_PROPERTY := LintCode("OG-DS-104", "destructive", "drop a property"),
+    LintCode("OG-DS-105", "destructive", "drop a vector property", is_reserved=True),
+    REQUIRED_WITHOUT_DEFAULT := LintCode(
+        "OG-MF-103", "validated", "add a required property without a default to an existing type"
+    ),
+    LintCode("OG-MF-104", "validated", "make a nullable property required", is_reserved=True),
+    TYPE_CHANGE := LintCode("OG-MF-106", "destructive", "change a property type"),
 )
-DROP_NODE_TYPE = LintCode("OG-DS-102", Family.DESTRUCTIVE, "destructive", "drop a node type")
-DROP_EDGE_TYPE = LintCode("OG-DS-103", Family.DESTRUCTIVE, "destructive", "drop an edge type")
-DROP_PROPERTY = LintCode("OG-DS-104", Family.DESTRUCTIVE, "destructive", "drop a property")
-DROP_VECTOR_PROPERTY = LintCode(
-    "OG-DS-105", Family.DESTRUCTIVE, "destructive", "drop a vector property", is_reserved=True
-)
-REQUIRED_WITHOUT_DEFAULT = LintCode(
-    "OG-MF-103",
-    Family.MAY_FAIL,
-    "validated",
-    "add a required property without a default to an existing type",
-)
-NULLABLE_TO_REQUIRED = LintCode(
-    "OG-MF-104",
-    Family.MAY_FAIL,
-    "validated",
-    "make a nullable property required; reported as OG-MF-106",
-    is_reserved=True,
-)
-TYPE_CHANGE = LintCode("OG-MF-106", Family.MAY_FAIL, "destructive", "change a property type")
-
-CODES: MappingProxyType[str, LintCode] = MappingProxyType(
-    {
-        entry.code: entry
-        for entry in (
-            DROP_GRAPH,
-            DROP_NODE_TYPE,
-            DROP_EDGE_TYPE,
-            DROP_PROPERTY,
-            DROP_VECTOR_PROPERTY,
-            REQUIRED_WITHOUT_DEFAULT,
-            NULLABLE_TO_REQUIRED,
-            TYPE_CHANGE,
-        )
-    }
-)
+CODES = MappingProxyType({entry.code: entry for entry in _CATALOGUE})
 """Every code, by its text."""
 
 

@@ -6,10 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.ranking import K_DEFAULT, fused
+from omnigraph.engines.local.ranking import fused
+from omnigraph.query.predicates import RRF_K_DEFAULT
 
 
-def run(first: list[int], second: list[int], k: int = K_DEFAULT) -> tuple[list[int], list[float]]:
+def run(
+    first: list[int], second: list[int], k: int = RRF_K_DEFAULT
+) -> tuple[list[int], list[float]]:
     rows, scores = fused(np.array(first, np.int32), np.array(second, np.int32), k)
     return rows.tolist(), scores.tolist()
 

@@ -311,9 +311,6 @@ class _Ranker:
 # --- reciprocal rank fusion -----------------------------------------------------------------------
 
 
-K_DEFAULT = 60
-
-
 def fused(first: Positions, second: Positions, k: int) -> tuple[Positions, Scores]:
     """The rows of two rankings, best first, and their fused scores.
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from omnigraph.embedding.config import DEADLINE_VARIABLE, EmbeddingConfig, RetryLimits
-from omnigraph.errors import EmbeddingError
+from omnigraph.embedding.config import (
+    DEADLINE_VARIABLE,
+    MODEL_VARIABLE,
+    EmbeddingConfig,
+    RetryLimits,
+    config_from_environment,
+)
+from omnigraph.errors import EmbeddingError, InputError
+from omnigraph.model.values import round_to_f32
 
 if TYPE_CHECKING:
     import httpx
-
-
-import json
-import math
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
-
-from omnigraph.embedding.config import (
-    MODEL_VARIABLE,
-    config_from_environment,
-)
-from omnigraph.errors import InputError
-from omnigraph.model.values import round_to_f32
 
 REPLY_BYTES_MAX = 16 << 20
 """Larger replies are refused; a vector of 100,000 components takes about 2 MB."""

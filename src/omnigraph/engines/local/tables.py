@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast, get_args
@@ -33,8 +33,6 @@ from omnigraph.storage.snapshot import TableEntry
 if TYPE_CHECKING:
     from omnigraph.engines.local.search import Search
 
-
-from collections.abc import Callable, Hashable
 
 # --- settings -------------------------------------------------------------------------------------
 

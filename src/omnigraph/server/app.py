@@ -1,44 +1,58 @@
-"""The road every request takes, as one ASGI application."""
+"""The HTTP application: a Starlette application with a route for each operation.
+
+Every request passes the same checks in the same order: request id, preflight, path, token, graph,
+parameters, body, policy, admission. `App.__init__` lists the middleware, `_respond` the checks
+before a handler, and handlers make the rest of them in that order.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from urllib.parse import quote, unquote_to_bytes
+
+from starlette.applications import Starlette
+from starlette.convertors import StringConvertor
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.effects.clock import MINT
-from omnigraph.errors import Busy, InputError, OmnigraphError, TooManyRequests
-from omnigraph.server import cors, mcp
-from omnigraph.server.answers import Answer, Headers, Stream, internal_error, refusal
-from omnigraph.server.bodies import Disconnected, Message, Receive
-from omnigraph.server.call import Call, Request, Services
+from omnigraph.errors import Busy, InputError, NotFound, OmnigraphError, TooManyRequests
+from omnigraph.server import mcp
+from omnigraph.server.call import Call, Handler, Services
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.generation import Generation
-from omnigraph.server.metrics import Metrics
-from omnigraph.server.metrics_app import PATH as METRICS_PATH
 from omnigraph.server.protocol import IS_EXTRA
+from omnigraph.server.responses import error_response, internal_error
 from omnigraph.server.routes import HANDLERS
-from omnigraph.server.routing import Match, Router
+from omnigraph.server.routes.service import METRICS, metrics
 from omnigraph.wire.failures import MethodNotAllowed
-from omnigraph.wire.operations import CONDITION, OPERATIONS, Operation
-from omnigraph.wire.requests import IF_GRAPH_COMMIT, is_request_id, refuse_condition
+from omnigraph.wire.operations import CONDITION, OPERATIONS, QUERY, Operation
+from omnigraph.wire.requests import (
+    IF_GRAPH_COMMIT,
+    REQUEST_ID,
+    SNAPSHOT_ID,
+    is_request_id,
+    refuse_condition,
+)
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-
-METRICS = Operation("metrics", "GET", "/metrics", "Numbers for Prometheus")
 NO_ROUTE = "none"
-"""The route of a request that leads nowhere, in logs and metrics."""
+"""The route of an unknown path, in logs and metrics."""
+CLIENT_GONE = 499
+"""The status, in logs and metrics, of a request whose client disconnected before an answer."""
 
 
-class App:
-    """Serves one generation at a time; requests keep the one they began with."""
+class App(Starlette):
+    """Serves one generation at a time; a request keeps the generation it began with."""
 
     def __init__(self, services: Services, generation: Generation) -> None:
         self.services = services
@@ -46,102 +60,137 @@ class App:
         self.is_draining = False
         self.inflight = 0
         """Requests that are being answered."""
-        self._router = _router(services.config)
-        self._origins = frozenset(services.config.cors_origins)
+        middleware = [Middleware(RequestLog, server=self), Middleware(SegmentedPath)]
+        if origins := services.config.cors_origins:
+            middleware.append(cors(origins))
+        self._operation_routes = [
+            OperationRoute(self, *entry) for entry in _operations(services.config)
+        ]
+        super().__init__(
+            routes=self._operation_routes,
+            middleware=middleware,
+            exception_handlers={OmnigraphError: self._refused, HTTPException: self._unrouted},
+        )
+        self.router.redirect_slashes = False
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        """The answer to a request that failed; an error of the server is logged, not explained."""
+        assert isinstance(error, OmnigraphError)
+        exchange: Exchange = request.scope["state"]["exchange"]
+        if isinstance(error, TooManyRequests):
+            self.services.metrics.rejected("admission")
+        response = error_response(error)
+        if response.status_code >= 500:
+            exchange.log_failure(error)
+        elif exchange.call is not None and exchange.call.names_storage(bytes(response.body)):
+            exchange.log_failure(error)
+            return internal_error()
+        return response
+
+    async def _unrouted(self, request: Request, error: Exception) -> Response:
+        """The answer to a path without a route, or without one for this method."""
+        methods = {
+            route.operation.method
+            for route in self._operation_routes
+            if route.matches(request.scope)[0] is not Match.NONE
+        }
+        if not methods:
+            return error_response(
+                NotFound(
+                    "there is nothing at this path", hint="`GET /openapi.json` lists every path"
+                )
+            )
+        allow = ", ".join(sorted(methods))
+        return error_response(
+            MethodNotAllowed(
+                f"{request.method} is not for this path",
+                hint=f"it takes {allow}",
+                details={"allow": allow},
+            )
+        )
+
+
+def _operations(config: ServerConfig) -> Iterator[tuple[Operation, Handler]]:
+    """The operations that are served, with their handlers."""
+    # Starlette tries routes in their order: the one of most requests comes first.
+    for operation in sorted(OPERATIONS, key=lambda each: each is not QUERY):
+        yield operation, HANDLERS[operation.id]
+    if config.metrics:
+        yield METRICS, metrics
+    if config.mcp:
+        tools = mcp.McpServer(HANDLERS)
+        for operation in mcp.OPERATIONS:
+            yield operation, tools.answer
+
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+class OperationRoute(Route):
+    """The route of one operation."""
+
+    def __init__(self, server: App, operation: Operation, handler: Handler) -> None:
+        self.operation = operation
+        endpoint = Endpoint(server, operation, handler)
+        super().__init__(operation.path, endpoint, name=operation.id)
+        # Set here, because Starlette would answer `HEAD` wherever there is a `GET`.
+        self.methods = {operation.method}
+        self.param_convertors = dict.fromkeys(self.param_convertors, Segment())
+
+
+class Segment(StringConvertor):
+    """A parameter of the path; raises `InputError` if it is not UTF-8."""
+
+    def convert(self, value: str) -> str:
+        """The text of an encoded segment."""
+        try:
+            return unquote_to_bytes(value).decode() if "%" in value else value
+        except UnicodeDecodeError:
+            raise InputError("the path is not UTF-8") from None
+
+
+class SegmentedPath:
+    """Lets routes match the path before it is decoded.
+
+    An encoded slash then stays inside its segment: a branch `etl/run-1` is one segment of a URL.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give each segment its canonical encoding."""
+        raw: bytes = scope["raw_path"]
+        if b"%" in raw:
+            segments = (quote(unquote_to_bytes(segment), safe="") for segment in raw.split(b"/"))
+            scope["path"] = "/".join(segments)
+        await self._app(scope, receive, send)
+
+
+class Endpoint:
+    """Makes the checks of every request of an operation, then calls its handler."""
+
+    def __init__(self, server: App, operation: Operation, handler: Handler) -> None:
+        self._server = server
+        self._operation = operation
+        self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            return
-        self.inflight += 1
-        try:
-            await Exchange(self, scope, receive, send).run()
-        finally:
-            self.inflight -= 1
+        server = self._server
+        exchange: Exchange = scope["state"]["exchange"]
+        request = Request(scope, receive)
+        call = exchange.call = Call(
+            server.services, server.generation, self._operation, request, exchange.request_id
+        )
+        call.is_draining = server.is_draining
+        response = await self._respond(call, exchange)
+        await response(scope, receive, send)
 
-    def find(self, raw_path: bytes) -> Match:
-        """The routes of a path."""
-        return self._router.find(raw_path)
-
-    def cors_headers(self, origin: str | None) -> Headers:
-        """What a browser of another origin has to be told."""
-        return cors.answer_headers(origin, self._origins)
-
-
-class Exchange:
-    """One request and its answer."""
-
-    def __init__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        self._app = app
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._started = time.perf_counter()
-        self._method: str = scope["method"]
-        self._headers = dict(scope["headers"])
-        self._is_extra = IS_EXTRA in scope.get("extensions", ())
-        """Whether it came on a connection that there is no room for."""
-        self._request_id = self._taken_request_id()
-        self._route = NO_ROUTE
-        self._call: Call | None = None
-
-    async def run(self) -> None:
-        """Answer, and log the answer."""
-        status = 499  # the caller went away
-        try:
-            answer = await self._answer()
-            status = answer.status
-            if isinstance(answer, Stream):
-                await self._stream(answer)
-            else:
-                await self._whole(answer)
-        except Disconnected:
-            pass
-        finally:
-            self._done(status)
-
-    async def _answer(self) -> Answer | Stream:
-        try:
-            return await self._handled()
-        except OmnigraphError as error:
-            headers: list[tuple[str, str]] = []
-            if isinstance(error, MethodNotAllowed):
-                headers.append(("Allow", str(error.details["allow"])))
-            if isinstance(error, TooManyRequests):
-                self._app.services.metrics.rejected("admission")
-            answer = refusal(error, headers)
-            if answer.status >= 500:
-                self._failed(error)
-            elif self._call is not None and self._call.names_storage(answer.body):
-                self._failed(error)
-                return internal_error()
-            return answer
-        except Disconnected:
-            raise
-        except Exception as bug:  # the outermost frame: nothing may escape it
-            self._failed(bug)
-            return internal_error()
-
-    async def _handled(self) -> Answer | Stream:
-        if self._scope["raw_path"] == METRICS_PATH and self._app.services.config.metrics:
-            return self._metrics()
-        match = self._app.find(self._scope["raw_path"])
-        method = self._method
-        if method == "OPTIONS" and b"access-control-request-method" in self._headers:
-            return self._preflight()
-        found = match.routes.get(method)
-        if found is None:
-            raise MethodNotAllowed(
-                f"{method} is not for this path",
-                hint=f"it takes {match.allow}",
-                details={"allow": match.allow},
-            )
-        route, values = found
-        operation = route.operation
-        self._route = operation.path
-        call = self._call = self._new_call(operation, values)
+    async def _respond(self, call: Call, exchange: Exchange) -> Response:
+        operation = self._operation
         if not operation.is_public:
-            if self._is_extra:
+            if exchange.is_extra and operation is not METRICS:
                 raise Busy(
                     "the server has no room for more connections",
                     hint="try again soon, and use one connection for many requests",
@@ -152,135 +201,143 @@ class Exchange:
             call.read_parameters()
             if operation.is_gated and CONDITION not in operation.parameters:
                 refuse_condition(call.headers(IF_GRAPH_COMMIT))
-        answer = await route.handler(call)
+        response = await self._handler(call)
         if operation.successor is not None:
-            return _deprecated(answer, operation.successor)
-        return answer
+            response.headers["Deprecation"] = "true"
+            response.headers["Link"] = f'<{operation.successor}>; rel="successor-version"'
+        return response
 
-    def _new_call(self, operation: Operation, values: Mapping[str, str]) -> Call:
-        request = Request(self._scope, self._headers, self._receive, self._request_id)
-        call = Call(self._app.services, self._app.generation, operation, values, request)
-        call.is_draining = self._app.is_draining
-        return call
 
-    def _metrics(self) -> Answer:
-        """The numbers, for whoever has a token."""
-        if self._method != "GET":
-            raise MethodNotAllowed("metrics are only read", details={"allow": "GET"})
-        self._route = METRICS_PATH.decode()
-        self._new_call(METRICS, {}).authenticate()
-        return Answer(self._app.services.metrics.page(), 200, Metrics.content_type)
+# --- middleware -----------------------------------------------------------------------------------
 
-    def _preflight(self) -> Answer:
-        if self._origin() not in self._app.services.config.cors_origins:
-            raise InputError("this origin is not allowed here")
-        return Answer(b"", 204, None, cors.preflight_headers())
 
-    # --- sending ----------------------------------------------------------------------------------
+class Exchange:
+    """One request and its answer, as the log sees them."""
 
-    async def _whole(self, answer: Answer) -> None:
-        headers = self._answer_headers(answer.media, answer.headers)
-        if answer.status == 304:
-            # Its length is that of what the caller has. The HTTP library would miss those bytes,
-            # except in the answer to a HEAD.
-            self._scope["method"] = "HEAD"
-        if not any(name == b"content-length" for name, _ in headers) and answer.status != 204:
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-        await self._send(
-            {"type": "http.response.start", "status": answer.status, "headers": headers}
-        )
-        await self._send({"type": "http.response.body", "body": answer.body})
+    __slots__ = ("call", "is_extra", "method", "request_id", "started", "status")
 
-    async def _stream(self, answer: Stream) -> None:
-        """Send the chunks as they are made; a failure on the way breaks the connection off."""
-        headers = self._answer_headers(answer.media, answer.headers)
-        if answer.length is not None:
-            headers.append((b"content-length", b"%d" % answer.length))
-        gone = asyncio.create_task(self._until_gone())
-        try:
-            await self._send(
-                {"type": "http.response.start", "status": answer.status, "headers": headers}
-            )
-            async for chunk in answer.chunks:
-                # A caller that does not take its answer must not keep others from theirs.
-                async with asyncio.timeout(self._app.services.config.client_seconds):
-                    await self._send(
-                        {"type": "http.response.body", "body": chunk, "more_body": True}
-                    )
-                if gone.done():
-                    raise Disconnected
-            await self._send({"type": "http.response.body", "body": b""})
-        except (Disconnected, asyncio.CancelledError):
-            raise
-        except Exception as failure:  # the status is out already: no envelope can follow
-            self._failed(failure)
-        finally:
-            gone.cancel()
-            with suppress(asyncio.CancelledError):
-                await gone
-            await answer.held.aclose()
+    def __init__(self, scope: Scope) -> None:
+        self.started = time.perf_counter()
+        self.method: str = scope["method"]
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        self.request_id = given if is_request_id(given) else MINT.ulid()
+        self.is_extra = IS_EXTRA in scope.get("extensions", ())
+        """Whether its connection is beyond those that there is room for."""
+        self.call: Call | None = None
+        self.status = CLIENT_GONE
 
-    async def _until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    @property
+    def route(self) -> str:
+        """The path of the operation, with names in place of values."""
+        return NO_ROUTE if self.call is None else self.call.operation.path
 
-    def _answer_headers(self, media: str | None, own: Headers) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-request-id", self._request_id.encode())]
-        if media is not None:
-            headers.append((b"content-type", media.encode()))
-        is_probe = self._call is not None and self._call.operation.is_public
-        if self._is_extra or (self._app.is_draining and not is_probe):
-            # Probes keep their connection: there are no new ones to ask on.
-            headers.append((b"connection", b"close"))
-        for name, value in (*own, *self._app.cors_headers(self._origin())):
-            headers.append((name.lower().encode("ascii"), value.encode("latin-1")))
-        return headers
+    @property
+    def is_probe(self) -> bool:
+        """Whether it asks how the process is."""
+        return self.call is not None and self.call.operation.is_public
 
-    # --- around it --------------------------------------------------------------------------------
-
-    def _taken_request_id(self) -> str:
-        given = self._headers.get(b"x-request-id", b"").decode("latin-1")
-        return given if is_request_id(given) else MINT.ulid()
-
-    def _origin(self) -> str | None:
-        origin = self._headers.get(b"origin")
-        return None if origin is None else origin.decode("latin-1")
-
-    def _failed(self, error: Exception) -> None:
+    def log_failure(self, error: Exception) -> None:
+        """Log an error of the server with its traceback."""
         log.error(
             "request failed",
             exc_info=error,
-            extra={"fields": {"request_id": self._request_id, "route": self._route}},
+            extra={"fields": {"request_id": self.request_id, "route": self.route}},
         )
 
-    def _done(self, status: int) -> None:
-        seconds = time.perf_counter() - self._started
-        method = self._method
-        self._app.services.metrics.answered(self._route, method, status, seconds)
-        call = self._call
-        self._app.services.events.write(
+
+class RequestLog:
+    """Gives every request an id, a line of the log and its numbers; answers a bug with 500."""
+
+    def __init__(self, app: ASGIApp, server: App) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Record one request."""
+        server = self._server
+        exchange = Exchange(scope)
+        scope["state"]["exchange"] = exchange
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.status = message["status"]
+                headers = message["headers"]
+                headers.append((b"x-request-id", exchange.request_id.encode()))
+                if exchange.is_extra or (server.is_draining and not exchange.is_probe):
+                    # A probe keeps its connection: a draining server takes no new ones.
+                    headers.append((b"connection", b"close"))
+            await send(message)
+
+        server.inflight += 1
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            pass
+        except Exception as bug:
+            exchange.log_failure(bug)
+            # After the status is sent, uvicorn closes the connection of an incomplete answer.
+            if exchange.status == CLIENT_GONE:
+                await internal_error()(scope, receive, send_with_id)
+        finally:
+            server.inflight -= 1
+            self._record(exchange)
+            # The call refers to the scope that refers to it: without the cycle, a request leaves
+            # no garbage for the collector, which would cost more than the middleware does.
+            exchange.call = None
+
+    def _record(self, exchange: Exchange) -> None:
+        seconds = time.perf_counter() - exchange.started
+        services, call = self._server.services, exchange.call
+        services.metrics.answered(exchange.route, exchange.method, exchange.status, seconds)
+        services.events.write(
             "request",
             {
-                "request_id": self._request_id,
-                "method": method,
-                "route": self._route,
+                "request_id": exchange.request_id,
+                "method": exchange.method,
+                "route": exchange.route,
                 "graph_id": None if call is None else call.values.get("graph_id"),
                 "actor_id": None if call is None else call.actor,
-                "status": status,
+                "status": exchange.status,
                 "duration_ms": round(seconds * 1000, 3),
             },
         )
 
 
-def _router(config: ServerConfig) -> Router:
-    if not config.mcp:
-        return Router(OPERATIONS, HANDLERS)
-    tools = mcp.McpServer(HANDLERS)
-    more = {operation.id: tools.answer for operation in mcp.OPERATIONS}
-    return Router((*OPERATIONS, *mcp.OPERATIONS), {**HANDLERS, **more})
+class Cors(CORSMiddleware):
+    """Starlette's, whose answers to a preflight are a 204 or our envelope."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """The answer to a browser that asks before it sends a request."""
+        asked = super().preflight_response(request_headers)
+        if asked.status_code == 200:
+            kept = {name: value for name, value in asked.headers.items() if name[0] in "av"}
+            return Response(None, 204, kept)
+        refused = InputError("this origin, method or header is not allowed here")
+        return error_response(refused, {"Vary": "Origin"})
 
 
-def _deprecated(answer: Answer | Stream, successor: str) -> Answer | Stream:
-    """The same answer, saying what to call instead."""
-    told = (("Deprecation", "true"), ("Link", f'<{successor}>; rel="successor-version"'))
-    return replace(answer, headers=(*answer.headers, *told))
+def cors(origins: tuple[str, ...]) -> Middleware:
+    """Lets browsers of listed origins send requests and read answers."""
+    return Middleware(
+        Cors,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "DELETE"),
+        allow_headers=(
+            "Authorization",
+            "If-Match",
+            "If-None-Match",
+            "If-Range",
+            "Range",
+            IF_GRAPH_COMMIT,
+            REQUEST_ID,
+        ),
+        expose_headers=(
+            "ETag",
+            "Content-Range",
+            SNAPSHOT_ID,
+            "Deprecation",
+            "Link",
+            "Retry-After",
+            REQUEST_ID,
+        ),
+    )

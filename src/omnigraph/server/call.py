@@ -1,29 +1,32 @@
-"""One request on its way: what it says, who sent it, and the steps every handler takes."""
+"""One request on its way through the server, and the checks that handlers take in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+import orjson
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message
 
-from omnigraph.errors import InputError, NotFound, PolicyDenied, Unauthenticated
+from omnigraph.errors import (
+    InputError,
+    LimitExceeded,
+    NotFound,
+    PolicyDenied,
+    Unauthenticated,
+)
+from omnigraph.graph import Graph
+from omnigraph.model.ids import MAIN_BRANCH, normalize_commit_id
 from omnigraph.policy import Action
 from omnigraph.server.admission import Admission
 from omnigraph.server.auth import bearer_token
-from omnigraph.server.bodies import (
-    BATCH_RESOURCE,
-    BODY_RESOURCE,
-    Message,
-    Receive,
-    read_body,
-    read_json,
-    require_length,
-    require_media,
-)
 from omnigraph.server.config import ServerConfig, is_graph_id
 from omnigraph.server.events import EventLog
 from omnigraph.server.exports import StreamBudget
@@ -31,8 +34,9 @@ from omnigraph.server.gate import Gate, Question, RuntimeState, Verdict
 from omnigraph.server.generation import Generation, Served
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
+from omnigraph.wire.failures import UnsupportedMedia
 from omnigraph.wire.operations import Operation
-from omnigraph.wire.requests import NDJSON, branch_name
+from omnigraph.wire.requests import JSON, NDJSON, branch_name, read_document
 
 Document = TypeVar("Document", bound=BaseModel)
 
@@ -49,17 +53,6 @@ class Services:
     events: EventLog
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What came in, as the HTTP library hands it over."""
-
-    scope: MutableMapping[str, Any]
-    headers: Mapping[bytes, bytes]
-    """By lower-case name; of a repeated header the last value."""
-    receive: Receive
-    request_id: str
-
-
 class Call:
     """One request, with what it leads to."""
 
@@ -68,21 +61,20 @@ class Call:
         services: Services,
         generation: Generation,
         operation: Operation,
-        values: Mapping[str, str],
         request: Request,
+        request_id: str,
     ) -> None:
         self.services = services
         self.generation = generation
         self.operation = operation
-        self.values = values
-        self.request_id = request.request_id
+        self.request = request
+        self.request_id = request_id
+        self.values: Mapping[str, str] = request.path_params
         self.actor: str | None = None
         self.is_draining = False
         """Whether the server is about to stop."""
         self._served: Served | None = None
-        self._scope = request.scope
-        self._headers = request.headers
-        self._receive = request.receive
+        self._headers: Mapping[bytes, bytes] = dict(request.scope["headers"])
         self._parameters: dict[str, list[str]] = {}
 
     def inner(
@@ -93,14 +85,18 @@ class Call:
         body: bytes,
     ) -> Call:
         """A call of another operation by the same caller, as a part of this one."""
-        headers = {b"content-type": operation.takes.encode()}
-        scope = {"headers": list(headers.items()), "query_string": urlencode(query).encode()}
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        request = Request(scope, headers, receive, self.request_id)
-        call = Call(self.services, self.generation, operation, values, request)
+        scope = {
+            "type": "http",
+            "headers": [(b"content-type", operation.takes.encode())],
+            "query_string": urlencode(query).encode(),
+            "path_params": values,
+        }
+        request = Request(scope, receive)
+        call = Call(self.services, self.generation, operation, request, self.request_id)
         call.actor = self.actor
         call._served = self._served
         return call
@@ -109,13 +105,10 @@ class Call:
 
     def headers(self, name: str) -> list[str]:
         """Every value of a header."""
-        wanted = name.lower().encode()
-        if wanted not in self._headers:
-            return []
-        return [value.decode("latin-1") for key, value in self._scope["headers"] if key == wanted]
+        return self.request.headers.getlist(name) if name.lower().encode() in self._headers else []
 
     def header(self, name: str) -> str | None:
-        """The value of a header that comes once."""
+        """The value of a header, of a repeated one the last; ``name`` is in lower case."""
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
@@ -127,19 +120,43 @@ class Call:
         """Every value of a parameter that repeats."""
         return self._parameters.get(name, [])
 
+    def required_parameter(self, name: str) -> str:
+        """A parameter that must be given."""
+        value = (self.parameter(name) or "").strip()
+        if not value:
+            raise InputError(f"parameter `{name}` is missing")
+        return value
+
+    def number_parameter(self, name: str) -> int | None:
+        """A whole number of the query string."""
+        text = self.parameter(name)
+        if text is None:
+            return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            raise InputError(f"`{name}` is not a number", hint="leave it out for the default")
+        return int(text)
+
+    def flag_parameter(self, name: str) -> bool:
+        """A parameter that is `true` or `false`; false when it is left out."""
+        value = self.parameter(name) or "false"
+        if value not in ("true", "false"):
+            raise InputError(f"`{name}` is true or false, not '{value}'")
+        return value == "true"
+
     def branch_parameter(self, name: str = "branch") -> str | None:
         """A branch that the query string names."""
         value = self.parameter(name)
         return None if value is None else branch_name(value)
 
     def read_parameters(self) -> None:
-        """Take the query string apart; raises `InputError` for what the operation does not know."""
-        if not self._scope["query_string"]:
+        """Parse the query string strictly; raises `InputError` for an unknown parameter."""
+        query = self.request.scope["query_string"]
+        if not query:
             return
         known = {each.name: each for each in self.operation.parameters if each.place == "query"}
         try:
             pairs = parse_qsl(
-                self._scope["query_string"].decode("ascii"),
+                query.decode("ascii"),
                 keep_blank_values=True,
                 errors="strict",
                 max_num_fields=1024,
@@ -156,23 +173,97 @@ class Call:
             values.append(value)
 
     async def document(self, model: type[Document]) -> Document:
-        """The JSON body."""
+        """The JSON body; raises `InputError` unless it is an object of this shape."""
         body = await self.body()
-        return read_json(model, body, may_be_empty=not self.operation.body_required)
+        may_be_empty = not self.operation.body_required
+        if may_be_empty and not body.strip():
+            return read_document(model, {})
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError as problem:
+            raise InputError(f"the body is not JSON: {problem}") from None
+        if document is None and may_be_empty:
+            document = {}
+        if not isinstance(document, dict):
+            raise InputError("the body is not a JSON object")
+        return read_document(model, document)
 
     async def body(self) -> bytes:
-        """The bytes of the body, no more than the operation takes."""
+        """The bytes of the body.
+
+        Raises `LimitExceeded` as soon as they are more than the operation takes, and `InputError`
+        when the client pauses for too long.
+        """
         self.require_body_type()
-        operation = self.operation
-        resource = BATCH_RESOURCE if operation.takes == NDJSON else BODY_RESOURCE
-        require_length(self.header("content-length"), operation.body_bytes_max, resource)
-        patience = self.services.config.client_seconds
-        return await read_body(self._receive, operation.body_bytes_max, resource, patience)
+        self.require_body_length()
+        pieces: list[bytes] = []
+        total = 0
+        while True:
+            message = self._message_at_hand() or await self._next_message()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece: bytes = message.get("body", b"")
+            total += len(piece)
+            self._require_fitting(total)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    def _message_at_hand(self) -> Message | None:
+        """The next part of the body if it has arrived, which takes no timer."""
+        receiving = self.request.receive()
+        assert isinstance(receiving, Coroutine)
+        try:
+            receiving.send(None)
+        except StopIteration as received:
+            message: Message = received.value
+            return message
+        receiving.close()
+        return None
+
+    async def _next_message(self) -> Message:
+        seconds = self.services.config.client_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.request.receive()
+        except TimeoutError:
+            raise InputError(
+                f"the request did not go on for {seconds:g} seconds",
+                hint="send it again, without a pause",
+            ) from None
 
     def require_body_type(self) -> None:
-        """Raise `UnsupportedMedia` for a body that the operation does not read."""
-        given = self.header("content-type")
-        require_media(given, self.header("content-encoding"), self.operation.takes)
+        """Raise `UnsupportedMedia` for a body that the operation does not read.
+
+        JSON may come without a type, as older clients send it; graph records may not.
+        """
+        encoding = self.header("content-encoding")
+        if encoding is not None and encoding.strip().lower() != "identity":
+            raise UnsupportedMedia("the body is compressed", hint="send it as it is")
+        wanted = self.operation.takes
+        media = (self.header("content-type") or "").partition(";")[0].strip().lower()
+        is_json = media == JSON or (media.startswith("application/") and media.endswith("+json"))
+        if media == wanted or (wanted == JSON and (is_json or not media)):
+            return
+        found = f"'{media}'" if media else "missing"
+        raise UnsupportedMedia(
+            f"the content type is {found}, and this route reads {wanted}",
+            hint=f"send the header `Content-Type: {wanted}`",
+        )
+
+    def require_body_length(self) -> None:
+        """Raise `LimitExceeded` by the declared length alone, before a byte is read."""
+        declared = self.header("content-length")
+        if declared is not None and declared.isdecimal():
+            self._require_fitting(int(declared))
+
+    def _require_fitting(self, size: int) -> None:
+        operation = self.operation
+        if size > operation.body_bytes_max:
+            batch = operation.takes == NDJSON
+            resource = "graph_batch_request_bytes" if batch else "request_body_bytes"
+            limit = operation.body_bytes_max
+            raise LimitExceeded(resource, limit, size, hint="send less at a time")
 
     # --- who may ----------------------------------------------------------------------------------
 
@@ -180,7 +271,7 @@ class Call:
         """Learn who calls, from the token alone; raises `Unauthenticated`."""
         if self.generation.state is RuntimeState.OPEN:
             return
-        given = [value for name, value in self._scope["headers"] if name == b"authorization"]
+        given = [value for name, value in self.request.headers.raw if name == b"authorization"]
         token = bearer_token(given[0]) if len(given) == 1 else None
         actor = None if token is None else self.generation.tokens.actor_of(token)
         if actor is None:
@@ -253,3 +344,38 @@ class Call:
     def admitted(self, size: int) -> AbstractContextManager[None]:
         """Count the write while a block runs; entering it raises `TooManyRequests`."""
         return self.services.admission.admit(self.actor, size)
+
+    async def authorize_read(self, branch: str | None, snapshot: str | None) -> str | None:
+        """Raise `PolicyDenied` unless the caller may read; returns the canonical snapshot id.
+
+        A snapshot is as readable as the branch it is on, or as main when there is no such commit:
+        the answer to a stranger must not tell which commits exist.
+        """
+        if snapshot is None:
+            self.authorize(Action.READ, branch or MAIN_BRANCH)
+            return None
+        wanted = canonical_commit_id(snapshot)
+        found = await self.services.pool.read(authored_branch, self.served.graph, wanted)
+        self.authorize(Action.READ, found or MAIN_BRANCH)
+        return wanted
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+Handlers = Mapping[str, Handler]
+"""By the id of an operation."""
+
+
+def authored_branch(graph: Graph, commit_id: str) -> str | None:
+    """The branch a commit landed on; None if there is no such commit."""
+    try:
+        return graph.show_commit(commit_id).graph_branch or MAIN_BRANCH
+    except NotFound:
+        return None
+
+
+def canonical_commit_id(text: str) -> str:
+    """A commit id as the engine writes it; a malformed one is returned as it is."""
+    try:
+        return normalize_commit_id(text)
+    except InputError:
+        return text

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
+from starlette.responses import Response
 
 from omnigraph import __version__
 from omnigraph.errors import OmnigraphError
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, json_answer, refusal
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.mcp_tools import (
     ADHOC_TOOLS,
     GRAPH_TOOLS,
@@ -23,7 +23,7 @@ from omnigraph.server.mcp_tools import (
     operation_schema,
     stored_schema,
 )
-from omnigraph.server.routing import Handlers
+from omnigraph.server.responses import error_response, json_response
 from omnigraph.server.stored_queries import StoredQuery
 from omnigraph.wire import operations
 from omnigraph.wire.operations import GRAPH, Operation
@@ -56,19 +56,19 @@ class McpServer:
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
 
-    async def answer(self, call: Call) -> Answer:
+    async def answer(self, call: Call) -> Response:
         """Answer one message; one that expects no answer gets none."""
         message_id: Any = None
         try:
             message = _message(await call.body())
             message_id = message.get("id")
             if "id" not in message:
-                return Answer(b"", 202, None)
+                return Response(b"", 202)
             result = await self._result(call, message)
         except RpcError as error:
             told = {"code": error.code, "message": error.message}
-            return json_answer({"jsonrpc": "2.0", "id": message_id, "error": told})
-        return json_answer({"jsonrpc": "2.0", "id": message_id, "result": result})
+            return json_response({"jsonrpc": "2.0", "id": message_id, "error": told})
+        return json_response({"jsonrpc": "2.0", "id": message_id, "result": result})
 
     async def _result(self, call: Call, message: Mapping[str, Any]) -> dict[str, Any]:
         params = message.get("params") or {}
@@ -112,19 +112,18 @@ class McpServer:
         inner = self._inner(call, name, arguments)
         try:
             inner.read_parameters()
-            answer = await self._handlers[inner.operation.id](inner)
-            assert isinstance(answer, Answer), "no tool streams"
+            response = await self._handlers[inner.operation.id](inner)
         except OmnigraphError as error:
-            answer = refusal(error)
-            if answer.status == 403:
+            response = error_response(error)
+            if response.status_code == 403:
                 raise _unknown(name) from None
-            if answer.status >= 500 or call.names_storage(answer.body):
-                raise  # the road of every request logs it, and tells nothing
-        document = orjson.loads(answer.body)
+            if response.status_code >= 500 or call.names_storage(bytes(response.body)):
+                raise  # logged as an error of the server, whose answer says nothing of it
+        body = bytes(response.body)
         return {
-            "content": [{"type": "text", "text": answer.body.decode()}],
-            "structuredContent": document,
-            "isError": answer.status >= 400,
+            "content": [{"type": "text", "text": body.decode()}],
+            "structuredContent": orjson.loads(body),
+            "isError": response.status_code >= 400,
         }
 
     def _inner(self, call: Call, name: str, arguments: dict[str, Any]) -> Call:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import uvicorn
+from starlette.applications import Starlette
 
 from omnigraph.errors import InputError
 from omnigraph.server.admission import Admission
@@ -24,10 +25,10 @@ from omnigraph.server.generation import build, fingerprint
 from omnigraph.server.log_pipe import LogPipe
 from omnigraph.server.logs import configure_logs
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.metrics_app import MetricsApp
 from omnigraph.server.pool import EnginePool
 from omnigraph.server.protocol import GuardedProtocol
 from omnigraph.server.reload import Reloader
+from omnigraph.server.routes.service import metrics_app
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class RunningServer:
         self.reloader = Reloader(self.app, config)
         most = config.connections_max
         self._http = HttpListener(_uvicorn_config(self.app, most))
-        self._metrics_http = HttpListener(_uvicorn_config(MetricsApp(self.services.metrics), most))
+        self._metrics_http = HttpListener(_uvicorn_config(metrics_app(self.services.metrics), most))
         self._drains: asyncio.Task[None] | None = None
         self._watch_numbers()
 
@@ -200,7 +201,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _uvicorn_config(app: App | MetricsApp, connections_max: int) -> uvicorn.Config:
+def _uvicorn_config(app: Starlette, connections_max: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         limit_concurrency=connections_max,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from omnigraph.server.call import Handlers
 from omnigraph.server.routes import (
     blobs,
     branches,
@@ -15,7 +16,6 @@ from omnigraph.server.routes import (
     service,
     stored,
 )
-from omnigraph.server.routing import Handlers
 
 HANDLERS: Handlers = {
     **service.HANDLERS,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
+
+from starlette.responses import Response
 
 from omnigraph.errors import BlobRangeError, Conflict, InputError, InternalError
 from omnigraph.graph.blobs import Blob
-from omnigraph.server.answers import Answer, Headers, Stream, refusal
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
+from omnigraph.server.responses import block_response, error_response
 from omnigraph.server.routes.ranges import Span, if_range_holds, matches, requested_span
-from omnigraph.server.routes.targets import authorize_read
-from omnigraph.server.routing import Handlers
-from omnigraph.server.streaming import Blocks
 from omnigraph.wire import operations
 from omnigraph.wire.requests import OCTETS, SNAPSHOT_ID
 
@@ -19,7 +18,7 @@ SENT_BYTES = 256 * 1024
 """Of a chunk at once: a slow reader has to take that much before its patience is over."""
 
 
-async def get_blob(call: Call) -> Answer | Stream:
+async def get_blob(call: Call) -> Response:
     """The bytes of a blob, or one range of them."""
     blob = await _find(call)
     if blob.uri is not None:
@@ -31,12 +30,11 @@ async def get_blob(call: Call) -> Answer | Stream:
     try:
         span = _span(call, blob.size, blob.etag)
     except BlobRangeError as outside:
-        headers = (*_headers(blob), ("Content-Range", f"bytes */{blob.size}"))
-        return refusal(outside, headers)
+        return error_response(outside, {**_headers(blob), "Content-Range": f"bytes */{blob.size}"})
     return await _bytes(call, blob, span)
 
 
-async def head_blob(call: Call) -> Answer:
+async def head_blob(call: Call) -> Response:
     """What a blob is; nothing of it is read."""
     blob = await _find(call)
     if blob.uri is not None:
@@ -44,7 +42,7 @@ async def head_blob(call: Call) -> Answer:
     refused = _refused(call, blob)
     if refused is not None:
         return refused
-    return Answer(b"", 200, OCTETS, (*_headers(blob), ("Content-Length", str(blob.size))))
+    return Response(b"", 200, {**_headers(blob), "Content-Length": str(blob.size)}, OCTETS)
 
 
 async def _find(call: Call) -> Blob:
@@ -58,7 +56,7 @@ async def _find(call: Call) -> Blob:
     branch, snapshot = call.branch_parameter(), call.parameter("snapshot")
     if branch is not None and snapshot is not None:
         raise InputError("`branch` and `snapshot` exclude each other", hint="give one of them")
-    snapshot = await authorize_read(call, branch, snapshot)
+    snapshot = await call.authorize_read(branch, snapshot)
     return await call.services.pool.read(
         call.served.graph.blob,
         str(call.parameter("entity")),
@@ -70,19 +68,22 @@ async def _find(call: Call) -> Blob:
     )
 
 
-def _refused(call: Call, blob: Blob) -> Answer | None:
+def _refused(call: Call, blob: Blob) -> Response | None:
     """The answer when a condition decides: 412, then 304."""
     assert blob.etag is not None
     if_match = call.headers("if-match")
     if if_match and not matches(if_match, blob.etag, weak=False):
-        return Answer(
-            refusal(Conflict("the blob is not the one that `If-Match` names")).body,
-            412,
-            headers=_headers(blob),
+        refused = error_response(
+            Conflict("the blob is not the one that `If-Match` names"), _headers(blob)
         )
+        refused.status_code = 412
+        return refused
     if_none_match = call.headers("if-none-match")
     if if_none_match and matches(if_none_match, blob.etag, weak=True):
-        return Answer(b"", 304, None, (*_headers(blob), ("Content-Length", str(blob.size))))
+        # Its length is that of the bytes that the client has. uvicorn would wait for them, except
+        # in the answer to a `HEAD`.
+        call.request.scope["method"] = "HEAD"
+        return Response(b"", 304, {**_headers(blob), "Content-Length": str(blob.size)})
     return None
 
 
@@ -93,42 +94,41 @@ def _span(call: Call, size: int, etag: str) -> Span | None:
     return requested_span(ranges[0], size)
 
 
-async def _bytes(call: Call, blob: Blob, span: Span | None) -> Answer | Stream:
+async def _bytes(call: Call, blob: Blob, span: Span | None) -> Response:
     assert blob.size is not None
     start, end = (0, blob.size) if span is None else (span.start, span.end)
-    headers = [*_headers(blob)]
+    headers = {**_headers(blob), "Content-Length": str(end - start)}
     if span is not None:
-        headers.append(("Content-Range", f"bytes {start}-{end - 1}/{blob.size}"))
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.size}"
     status = 200 if span is None else 206
     if start == end:
-        return Answer(b"", status, OCTETS, headers)
-    blocks = Blocks(call.services.pool, blob.chunks(start, end - start))
-    held = AsyncExitStack()
-    held.push_async_callback(blocks.close)
-    await blocks.start()
-    return Stream(blocks.chunks(SENT_BYTES), OCTETS, status, headers, end - start, held)
-
-
-def _headers(blob: Blob) -> Headers:
-    assert blob.etag is not None
-    return (
-        ("ETag", blob.etag),
-        ("Accept-Ranges", "bytes"),
-        (SNAPSHOT_ID, blob.snapshot_id),
+        return Response(b"", status, headers, OCTETS)
+    return await block_response(
+        call,
+        blob.chunks(start, end - start),
+        OCTETS,
+        status=status,
+        headers=headers,
+        chunk_bytes=SENT_BYTES,
     )
 
 
-def _redirect(blob: Blob) -> Answer:
+def _headers(blob: Blob) -> Mapping[str, str]:
+    assert blob.etag is not None
+    return {"ETag": blob.etag, "Accept-Ranges": "bytes", SNAPSHOT_ID: blob.snapshot_id}
+
+
+def _redirect(blob: Blob) -> Response:
     """Where the object lies; the server does not open it. Its own server answers a `Range`."""
     assert blob.uri is not None
     if not blob.uri.isascii() or not blob.uri.isprintable():
         raise InternalError("the URI of an external blob does not fit a header")
-    headers = (
-        ("Location", blob.uri),
-        ("Cache-Control", "no-store"),
-        (SNAPSHOT_ID, blob.snapshot_id),
-    )
-    return Answer(b"", 302, None, headers)
+    headers = {
+        "Location": blob.uri,
+        "Cache-Control": "no-store",
+        SNAPSHOT_ID: blob.snapshot_id,
+    }
+    return Response(b"", 302, headers)
 
 
 HANDLERS: Handlers = {

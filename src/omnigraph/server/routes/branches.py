@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from starlette.responses import Response
+
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
-from omnigraph.server.answers import Answer, json_answer
-from omnigraph.server.call import Call
-from omnigraph.server.routing import Handlers
+from omnigraph.server.call import Call, Handlers
+from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import BranchList
 from omnigraph.wire.requests import CreateBranchRequest, MergeRequest, branch_name
 
 
-async def list_branches(call: Call) -> Answer:
+async def list_branches(call: Call) -> Response:
     """The branches, sorted."""
     call.authorize(Action.READ)
     found = await call.services.pool.read(call.served.graph.list_branches)
-    return json_answer(BranchList(tuple(found)))
+    return json_response(BranchList(tuple(found)))
 
 
-async def create_branch(call: Call) -> Answer:
+async def create_branch(call: Call) -> Response:
     """Create a branch at the head of another."""
     asked = await call.document(CreateBranchRequest)
     source = asked.from_ or MAIN_BRANCH
@@ -31,10 +32,10 @@ async def create_branch(call: Call) -> Answer:
         created = await call.services.pool.write(
             call.served.graph.create_branch, asked.name, source, actor=call.actor
         )
-    return json_answer(created)
+    return json_response(created)
 
 
-async def delete_branch(call: Call) -> Answer:
+async def delete_branch(call: Call) -> Response:
     """Delete a branch."""
     name = branch_name(call.values["branch"])
     call.authorize(Action.BRANCH_DELETE, None, name)
@@ -42,10 +43,10 @@ async def delete_branch(call: Call) -> Answer:
         deleted = await call.services.pool.write(
             call.served.graph.delete_branch, name, actor=call.actor
         )
-    return json_answer(deleted)
+    return json_response(deleted)
 
 
-async def merge_branches(call: Call) -> Answer:
+async def merge_branches(call: Call) -> Response:
     """Merge a branch into another, and delete it afterwards if that is wanted and allowed."""
     asked = await call.document(MergeRequest)
     target = asked.target or MAIN_BRANCH
@@ -67,7 +68,7 @@ async def merge_branches(call: Call) -> Answer:
         )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
 HANDLERS: Handlers = {

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import Response
+
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, Stream, json_answer
-from omnigraph.server.call import Call
-from omnigraph.server.routes.exports import lines_stream
-from omnigraph.server.routes.targets import (
-    authored_branch,
-    canonical_commit_id,
-    number_parameter,
-)
-from omnigraph.server.routing import Handlers
+from omnigraph.server.call import Call, Handlers, authored_branch, canonical_commit_id
+from omnigraph.server.responses import json_response, lines_response
 from omnigraph.wire import operations
 from omnigraph.wire.requests import BaselineRequest
 
@@ -24,15 +19,15 @@ _EXCLUSIVE = ("cursor", "start", "page_token")
 _LIMITS = ("limit", "limit_bytes", "limit_commits")
 
 
-async def commit_changes(call: Call) -> Answer:
+async def commit_changes(call: Call) -> Response:
     """What one commit changed.
 
     Who may not read the branch of a commit is told what everybody is told of an unknown one.
     """
     options: Any = {
         "page_token": call.parameter("page_token"),
-        "limit": number_parameter(call, "limit"),
-        "limit_bytes": number_parameter(call, "limit_bytes"),
+        "limit": call.number_parameter("limit"),
+        "limit_bytes": call.number_parameter("limit_bytes"),
         **change_filters(call),
     }
     commit_id = canonical_commit_id(call.values["commit_id"])
@@ -41,32 +36,32 @@ async def commit_changes(call: Call) -> Answer:
     if branch is None or not call.verdict(Action.READ, branch).allowed:
         raise NotFound(f"there is no commit {commit_id}")
     page = await pool.read(graph.commit_changes_page, commit_id, **options)
-    return json_answer(page)
+    return json_response(page)
 
 
-async def poll_changes(call: Call) -> Answer:
+async def poll_changes(call: Call) -> Response:
     """What the commits of a branch changed since a cursor."""
     given = [name for name in _EXCLUSIVE if call.parameter(name) is not None]
     if len(given) > 1:
         raise InputError(f"`{given[0]}` and `{given[1]}` exclude each other")
     options: Any = {name: call.parameter(name) for name in _EXCLUSIVE}
     branch = call.branch_parameter() or MAIN_BRANCH
-    limits: Any = {name: number_parameter(call, name) for name in _LIMITS}
+    limits: Any = {name: call.number_parameter(name) for name in _LIMITS}
     filters = change_filters(call)
     call.authorize(Action.READ, branch)
     page = await call.services.pool.read(
         call.served.graph.poll_changes, branch, **options, **limits, **filters
     )
-    return json_answer(page)
+    return json_response(page)
 
 
-async def baseline(call: Call) -> Stream:
+async def baseline(call: Call) -> Response:
     """Every entity of a branch, and behind the last one the cursor of what follows."""
     asked = await call.document(BaselineRequest)
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.EXPORT, branch)
     graph = call.served.graph
-    return await lines_stream(
+    return await lines_response(
         call,
         lambda: graph.change_baseline(
             branch, kinds=asked.kind or (), types=asked.type or (), ops=asked.op or ()

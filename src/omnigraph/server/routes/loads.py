@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from starlette.responses import Response
+
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, json_answer
-from omnigraph.server.bodies import BATCH_RESOURCE, require_length
-from omnigraph.server.call import Call
-from omnigraph.server.routes.targets import flag_parameter, number_parameter
-from omnigraph.server.routing import Handlers
+from omnigraph.server.call import Call, Handlers
+from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
 from omnigraph.wire.requests import LoadOptions, LoadRequest, read_document
@@ -22,20 +21,20 @@ PROBLEMS_MAX = 100
 """Problems of an input that are told one by one; all are counted."""
 
 
-async def load(call: Call) -> Answer:
+async def load(call: Call) -> Response:
     """Load records that came as one text."""
     asked = await call.document(LoadRequest)
     await _authorize(call, asked)
     size = len(asked.data.encode())
     work = partial(call.served.graph.load, data=asked.data, grammar="compatible")
     receipt = await _loaded(call, asked, size, work)
-    return json_answer(LoadReceiptAt.of(receipt, call.served.graph.uri))
+    return json_response(LoadReceiptAt.of(receipt, call.served.graph.uri))
 
 
-async def load_ndjson(call: Call) -> Answer:
+async def load_ndjson(call: Call) -> Response:
     """Load records that came as they are; policy decides before one byte of them is read."""
     call.require_body_type()
-    require_length(call.header("content-length"), call.operation.body_bytes_max, BATCH_RESOURCE)
+    call.require_body_length()
     asked = read_document(LoadOptions, _options(call))
     await _authorize(call, asked)
     data = await call.body()
@@ -45,7 +44,7 @@ async def load_ndjson(call: Call) -> Answer:
         raise InputError("the body is not UTF-8") from None
     work = partial(call.served.graph.load, data=data, grammar="strict")
     receipt = await _loaded(call, asked, len(data), work)
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
 def _options(call: Call) -> dict[str, Any]:
@@ -59,9 +58,9 @@ def _options(call: Call) -> dict[str, Any]:
             case "array":
                 found[name] = call.parameters(name)
             case "boolean":
-                found[name] = flag_parameter(call, name)
+                found[name] = call.flag_parameter(name)
             case "integer":
-                found[name] = number_parameter(call, name)
+                found[name] = call.number_parameter(name)
             case _:
                 found[name] = call.parameter(name)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import orjson
+from starlette.responses import Response
 
 from omnigraph.errors import WrongVerb
 from omnigraph.graph import Graph
@@ -12,11 +13,9 @@ from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, Stream, json_answer
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
+from omnigraph.server.responses import json_response
 from omnigraph.server.routes.rows import rows_answer
-from omnigraph.server.routes.targets import authorize_read
-from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.requests import (
     IF_GRAPH_COMMIT,
@@ -28,18 +27,18 @@ from omnigraph.wire.requests import (
 )
 
 
-async def query(call: Call) -> Answer | Stream:
+async def query(call: Call) -> Response:
     """Run a query that reads."""
     asked = await call.document(QueryRequest)
-    snapshot = await authorize_read(call, asked.branch, asked.snapshot)
+    snapshot = await call.authorize_read(asked.branch, asked.snapshot)
     run = partial(_read, call.served.graph, asked, snapshot)
     return await rows_answer(call, run)
 
 
-async def read(call: Call) -> Answer | Stream:
+async def read(call: Call) -> Response:
     """The same for older clients, who do not know of the commit."""
     old = await call.document(LegacyReadRequest)
-    snapshot = await authorize_read(call, old.branch, old.snapshot)
+    snapshot = await call.authorize_read(old.branch, old.snapshot)
     asked = QueryRequest(
         query=old.query_source,
         name=old.query_name,
@@ -51,25 +50,25 @@ async def read(call: Call) -> Answer | Stream:
     return await rows_answer(call, run, with_commit=False)
 
 
-async def explain(call: Call) -> Answer:
+async def explain(call: Call) -> Response:
     """The plan of a query."""
     asked = await call.document(ExplainRequest)
     call.authorize(Action.READ)
     found = await call.services.pool.read(call.served.graph.explain, asked.query, name=asked.name)
-    return json_answer(found)
+    return json_response(found)
 
 
-async def mutate(call: Call) -> Answer:
+async def mutate(call: Call) -> Response:
     """Run a query that writes."""
     return await _mutate(call, None)
 
 
-async def mutate_if(call: Call) -> Answer:
+async def mutate_if(call: Call) -> Response:
     """Run a query that writes, if the head is the one the caller has seen."""
     return await _mutate(call, expected_commit(call.headers(IF_GRAPH_COMMIT)))
 
 
-async def _mutate(call: Call, expected: str | None) -> Answer:
+async def _mutate(call: Call, expected: str | None) -> Response:
     asked = await call.document(ChangeRequest)
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.CHANGE, branch)
@@ -77,7 +76,7 @@ async def _mutate(call: Call, expected: str | None) -> Answer:
         receipt = await call.services.pool.write(
             _changed, call.served.graph, asked, branch, expected, call.actor
         )
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
 def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:

@@ -6,22 +6,16 @@ from functools import partial
 from itertools import dropwhile, islice
 from typing import Any
 
+from starlette.responses import Response
+
 from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
 from omnigraph.graph import Graph
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
-from omnigraph.server.answers import Answer, json_answer
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers, authored_branch, canonical_commit_id
+from omnigraph.server.responses import json_response
 from omnigraph.server.routes.changes import change_filters
-from omnigraph.server.routes.targets import (
-    authored_branch,
-    canonical_commit_id,
-    flag_parameter,
-    number_parameter,
-    required_parameter,
-)
-from omnigraph.server.routing import Handlers
 from omnigraph.wire import operations
 from omnigraph.wire.answers import EntityHistoryPage
 from omnigraph.wire.requests import MergePlanRequest, ReplayRequest
@@ -30,11 +24,11 @@ VERSIONS_DEFAULT, VERSIONS_MAX = 100, 1_000
 """Commits of an entity on one page."""
 
 
-async def diff(call: Call) -> Answer:
+async def diff(call: Call) -> Response:
     """What differs between two branches or commits."""
-    before, after = required_parameter(call, "before"), required_parameter(call, "after")
-    pages: Any = {name: number_parameter(call, name) for name in ("limit", "limit_bytes")}
-    images = flag_parameter(call, "images")
+    before, after = call.required_parameter("before"), call.required_parameter("after")
+    pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
+    images = call.flag_parameter("images")
     before, after = await _authorize_end(call, before), await _authorize_end(call, after)
     page = await call.services.pool.read(
         partial(
@@ -47,14 +41,14 @@ async def diff(call: Call) -> Answer:
             **change_filters(call),
         )
     )
-    return json_answer(page)
+    return json_response(page)
 
 
-async def entity_history(call: Call) -> Answer:
+async def entity_history(call: Call) -> Response:
     """The commits of a branch that changed one entity."""
-    type_name, entity_id = required_parameter(call, "type"), required_parameter(call, "id")
+    type_name, entity_id = call.required_parameter("type"), call.required_parameter("id")
     branch = call.branch_parameter() or MAIN_BRANCH
-    limit = number_parameter(call, "limit") or VERSIONS_DEFAULT
+    limit = call.number_parameter("limit") or VERSIONS_DEFAULT
     if limit > VERSIONS_MAX:
         raise LimitExceeded("commits per page", VERSIONS_MAX, limit, hint="ask for less")
     call.authorize(Action.READ, branch)
@@ -65,7 +59,7 @@ async def entity_history(call: Call) -> Answer:
         limit,
         call.parameter("page_token"),
     )
-    return json_answer(page)
+    return json_response(page)
 
 
 def _history_page(
@@ -84,7 +78,7 @@ def _history_page(
     return EntityHistoryPage(shown, rest)
 
 
-async def plan_merge(call: Call) -> Answer:
+async def plan_merge(call: Call) -> Response:
     """What a merge would do."""
     asked = await call.document(MergePlanRequest)
     target = asked.target or MAIN_BRANCH
@@ -98,10 +92,10 @@ async def plan_merge(call: Call) -> Answer:
         on_conflict_of=asked.on_conflict_of,
         granularity=asked.granularity,
     )
-    return json_answer(plan)
+    return json_response(plan)
 
 
-async def revert(call: Call) -> Answer:
+async def revert(call: Call) -> Response:
     """Undo a commit."""
     branch, commit_id = await _replayed(call)
     call.authorize(Action.CHANGE, branch)
@@ -109,18 +103,18 @@ async def revert(call: Call) -> Answer:
         receipt = await call.services.pool.write(
             call.served.graph.revert, commit_id, branch=branch, actor=call.actor
         )
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
-async def plan_revert(call: Call) -> Answer:
+async def plan_revert(call: Call) -> Response:
     """What undoing a commit would do."""
     branch, commit_id = await _replayed(call)
     call.authorize(Action.READ, branch)
     plan = await call.services.pool.read(call.served.graph.plan_revert, commit_id, branch=branch)
-    return json_answer(plan)
+    return json_response(plan)
 
 
-async def cherry_pick(call: Call) -> Answer:
+async def cherry_pick(call: Call) -> Response:
     """Do a commit once more on another branch; the caller must be able to read the commit."""
     branch, commit_id = await _replayed(call)
     await _require_readable(call, commit_id)
@@ -129,16 +123,16 @@ async def cherry_pick(call: Call) -> Answer:
         receipt = await call.services.pool.write(
             call.served.graph.cherry_pick, commit_id, branch, actor=call.actor
         )
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
-async def plan_cherry_pick(call: Call) -> Answer:
+async def plan_cherry_pick(call: Call) -> Response:
     """What doing a commit once more would do."""
     branch, commit_id = await _replayed(call)
     await _require_readable(call, commit_id)
     call.authorize(Action.READ, branch)
     plan = await call.services.pool.read(call.served.graph.plan_cherry_pick, commit_id, branch)
-    return json_answer(plan)
+    return json_response(plan)
 
 
 async def _replayed(call: Call) -> tuple[str, str]:

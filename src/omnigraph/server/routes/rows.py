@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
 
 import orjson
+from starlette.responses import Response
 
 from omnigraph.model.result import Result
-from omnigraph.server.answers import Answer, Stream
 from omnigraph.server.call import Call
-from omnigraph.server.streaming import Blocks
-from omnigraph.wire.requests import ARROW_METADATA, ARROW_STREAM
+from omnigraph.server.responses import block_response
+from omnigraph.wire.requests import ARROW_METADATA, ARROW_STREAM, JSON
 
 ARROW_ROWS = 64 * 1024
 """Rows of a batch on the wire."""
@@ -20,18 +19,15 @@ ARROW_ROWS = 64 * 1024
 
 async def rows_answer(
     call: Call, run: Callable[[], Result], *, with_commit: bool = True
-) -> Answer | Stream:
+) -> Response:
     """Run a query in a thread, and answer with its rows in the form that the caller accepts."""
     if not _wants_arrow(call):
-        return Answer(await call.services.pool.read(_json, run, with_commit))
+        body = await call.services.pool.read(_json, run, with_commit)
+        return Response(body, media_type=JSON)
     found = await call.services.pool.read(_arrow, run)
     if isinstance(found, bytes):
-        return Answer(found, 200, ARROW_STREAM)
-    blocks = Blocks(call.services.pool, arrow_blocks(found))
-    await blocks.start()
-    held = AsyncExitStack()
-    held.push_async_callback(blocks.close)
-    return Stream(blocks.chunks(), ARROW_STREAM, held=held)
+        return Response(found, media_type=ARROW_STREAM)
+    return await block_response(call, arrow_blocks(found), ARROW_STREAM)
 
 
 def _arrow(run: Callable[[], Result]) -> bytes | Result:

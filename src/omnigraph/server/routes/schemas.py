@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
 from omnigraph.errors import CompileError, Conflict, InputError
 from omnigraph.graph.signatures import signatures_of
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaApplyReceipt, SchemaPlan
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, json_answer
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import Served
-from omnigraph.server.routing import Handlers
+from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import SchemaSource
 from omnigraph.wire.requests import SchemaRequest
 
 
-async def get_schema(call: Call) -> Answer:
+async def get_schema(call: Call) -> Response:
     """The accepted schema."""
     call.authorize(Action.READ)
     graph = call.served.graph
-    return json_answer(SchemaSource(await call.services.pool.read(lambda: graph.schema_source)))
+    return json_response(SchemaSource(await call.services.pool.read(lambda: graph.schema_source)))
 
 
-async def apply_schema(call: Call) -> Answer:
+async def apply_schema(call: Call) -> Response:
     """Bring the graph to another schema, unless a cluster is in charge of it."""
     asked = await call.document(SchemaRequest)
     call.authorize(Action.SCHEMA_APPLY, None, MAIN_BRANCH)
@@ -34,7 +35,7 @@ async def apply_schema(call: Call) -> Answer:
         )
     with call.admitted(len(asked.schema_source.encode())):
         receipt = await call.services.pool.write(_apply, call.served, asked, call.actor)
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
 def _apply(served: Served, asked: SchemaRequest, actor: str | None) -> SchemaApplyReceipt:
@@ -57,7 +58,7 @@ def _apply(served: Served, asked: SchemaRequest, actor: str | None) -> SchemaApp
     return graph.apply_schema(source, allow_data_loss=asked.allow_data_loss, actor=actor)
 
 
-async def plan_schema(call: Call) -> Answer:
+async def plan_schema(call: Call) -> Response:
     """The steps to another schema."""
     asked = await call.document(SchemaRequest)
     call.authorize(Action.READ)
@@ -66,23 +67,23 @@ async def plan_schema(call: Call) -> Answer:
         graph.plan_schema, asked.schema_source, allow_data_loss=asked.allow_data_loss
     )
     steps = tuple(step.to_json() for step in planned.plan.steps)
-    return json_answer(SchemaPlan(graph.uri, planned.plan.supported, steps))
+    return json_response(SchemaPlan(graph.uri, planned.plan.supported, steps))
 
 
-async def get_stats(call: Call) -> Answer:
+async def get_stats(call: Call) -> Response:
     """A branch and the graph around it in numbers."""
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ)
     call.authorize(Action.READ, branch)
-    return json_answer(await call.services.pool.read(call.served.graph.stats, branch))
+    return json_response(await call.services.pool.read(call.served.graph.stats, branch))
 
 
-async def get_snapshot(call: Call) -> Answer:
+async def get_snapshot(call: Call) -> Response:
     """What a branch holds at its head."""
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ, branch)
     found = await call.services.pool.read(call.served.graph.snapshot, branch)
-    return json_answer(found)
+    return json_response(found)
 
 
 HANDLERS: Handlers = {

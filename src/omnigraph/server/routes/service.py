@@ -5,25 +5,31 @@ from __future__ import annotations
 from functools import lru_cache
 
 import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from omnigraph import __version__
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, json_answer
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
 from omnigraph.server.gate import RuntimeState
-from omnigraph.server.routing import Handlers
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import GraphList, Health, Ready, ServedGraph
 from omnigraph.wire.openapi import openapi
+from omnigraph.wire.operations import Operation
+from omnigraph.wire.requests import JSON
 
 
-async def health(call: Call) -> Answer:
+async def health(call: Call) -> Response:
     """The process is alive."""
-    return json_answer(Health("ok", __version__, INTERNAL_SCHEMA_VERSION))
+    return json_response(Health("ok", __version__, INTERNAL_SCHEMA_VERSION))
 
 
-async def ready(call: Call) -> Answer:
+async def ready(call: Call) -> Response:
     """Whether the process takes work."""
     generation = call.generation
     found = Ready(
@@ -31,20 +37,44 @@ async def ready(call: Call) -> Answer:
         len(generation.graphs),
         len(generation.quarantined),
     )
-    return json_answer(found, 503 if call.is_draining else 200)
+    return json_response(found, 503 if call.is_draining else 200)
 
 
-async def describe(call: Call) -> Answer:
+async def describe(call: Call) -> Response:
     """The OpenAPI description."""
-    return Answer(_description(is_open=call.generation.state is RuntimeState.OPEN))
+    body = _description(is_open=call.generation.state is RuntimeState.OPEN)
+    return Response(body, media_type=JSON)
 
 
-async def list_graphs(call: Call) -> Answer:
+METRICS = Operation("metrics", "GET", "/metrics", "Numbers for Prometheus")
+"""Served when it is configured; not a part of the description."""
+
+
+async def metrics(call: Call) -> Response:
+    """The numbers, for every holder of a token."""
+    return metrics_response(call.services.metrics)
+
+
+def metrics_app(metrics: Metrics) -> Starlette:
+    """The numbers alone, for an address of their own that asks for no token."""
+
+    async def page(_request: Request) -> Response:
+        return metrics_response(metrics)
+
+    return Starlette(routes=[Route(METRICS.path, page)])
+
+
+def metrics_response(metrics: Metrics) -> Response:
+    """The numbers as text."""
+    return Response(metrics.page(), media_type=Metrics.content_type)
+
+
+async def list_graphs(call: Call) -> Response:
     """The graphs served here, by id."""
     call.authorize(Action.GRAPH_LIST)
     graphs = call.generation.graphs
     listed = (ServedGraph(graph_id, graphs[graph_id].graph.uri) for graph_id in sorted(graphs))
-    return json_answer(GraphList(tuple(listed)))
+    return json_response(GraphList(tuple(listed)))
 
 
 @lru_cache

@@ -8,34 +8,33 @@ from __future__ import annotations
 from functools import partial
 
 import orjson
+from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
-from omnigraph.server.answers import Answer, Stream, json_answer
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, Handlers
+from omnigraph.server.responses import json_response
 from omnigraph.server.routes.rows import rows_answer
-from omnigraph.server.routes.targets import authorize_read
-from omnigraph.server.routing import Handlers
 from omnigraph.server.stored_queries import StoredQuery
 from omnigraph.wire import operations
-from omnigraph.wire.requests import IF_GRAPH_COMMIT, InvokeRequest, expected_commit
+from omnigraph.wire.requests import IF_GRAPH_COMMIT, JSON, InvokeRequest, expected_commit
 
 
-async def list_queries(call: Call) -> Answer:
+async def list_queries(call: Call) -> Response:
     """Every stored query, with its parameters."""
     call.authorize(Action.READ, MAIN_BRANCH)
-    return Answer(call.served.queries.catalog)
+    return Response(call.served.queries.catalog, media_type=JSON)
 
 
-async def invoke(call: Call) -> Answer | Stream:
+async def invoke(call: Call) -> Response:
     """Run a stored query."""
     asked = await call.document(InvokeRequest)
     stored = _find(call)
     _require_expected(stored, asked)
     if stored.signature.is_mutation:
         return await _write(call, stored, asked, None)
-    snapshot = await authorize_read(call, asked.branch, asked.snapshot)
+    snapshot = await call.authorize_read(asked.branch, asked.snapshot)
     run = partial(
         call.served.graph.query,
         stored.source,
@@ -47,7 +46,7 @@ async def invoke(call: Call) -> Answer | Stream:
     return await rows_answer(call, run)
 
 
-async def invoke_if(call: Call) -> Answer:
+async def invoke_if(call: Call) -> Response:
     """Run a stored query that writes, if the head is the one the caller has seen."""
     expected = expected_commit(call.headers(IF_GRAPH_COMMIT))
     asked = await call.document(InvokeRequest)
@@ -63,7 +62,7 @@ async def invoke_if(call: Call) -> Answer:
 
 async def _write(
     call: Call, stored: StoredQuery, asked: InvokeRequest, expected: str | None
-) -> Answer:
+) -> Response:
     if asked.snapshot is not None:
         raise InputError(
             f"stored query '{stored.signature.name}' writes, and a snapshot never changes",
@@ -81,7 +80,7 @@ async def _write(
             expected_head=expected,
             actor=call.actor,
         )
-    return json_answer(receipt)
+    return json_response(receipt)
 
 
 def _find(call: Call) -> StoredQuery:

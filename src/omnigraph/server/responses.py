@@ -1,0 +1,194 @@
+"""What handlers answer with: JSON, errors in their envelope, and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import orjson
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from omnigraph.errors import (
+    Busy,
+    EmbeddingError,
+    HistoricalVersionReclaimed,
+    OmnigraphError,
+    OutcomeUnknown,
+    TooManyRequests,
+    Unauthenticated,
+    WriterBusy,
+)
+from omnigraph.model.json_object import JsonObject
+from omnigraph.server.admission import RETRY_AFTER_SECONDS
+from omnigraph.server.call import Call
+from omnigraph.server.pool import EnginePool
+from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
+from omnigraph.wire.requests import JSON, NDJSON_UTF8
+
+CHUNK_BYTES_MAX = 64 * 1024
+
+INTERNAL = {"error": "an error of the server; its log has the details", "code": "internal"}
+"""What a caller learns of an error that is not about the request: nothing of where data lies."""
+
+RECLAIMED = {
+    "error": "this version of the graph was cleaned up",
+    "code": "not_found",
+    "error_code": HistoricalVersionReclaimed.code,
+}
+
+_EXPLAINED = (EmbeddingError, OutcomeUnknown)
+"""Errors with status 500 whose sentence the caller needs."""
+
+
+def json_response(value: JsonObject | Mapping[str, Any], status: int = 200) -> Response:
+    """A value in its JSON form, or a document, as a response."""
+    document = value.to_dict() if isinstance(value, JsonObject) else value
+    return Response(orjson.dumps(document), status, media_type=JSON)
+
+
+def error_response(error: OmnigraphError, headers: Mapping[str, str] | None = None) -> Response:
+    """An error with its status, its envelope and the headers that belong to it."""
+    status = status_of(error)
+    if isinstance(error, HistoricalVersionReclaimed):
+        envelope: Mapping[str, Any] = RECLAIMED  # its sentence names files
+    elif status != 500 or isinstance(error, _EXPLAINED):
+        envelope = envelope_of(error)
+    else:
+        envelope = INTERNAL
+    body = orjson.dumps(envelope, default=str)
+    return Response(body, status, {**(headers or {}), **_headers_of(error)}, JSON)
+
+
+def internal_error() -> Response:
+    """The answer to a request that met a bug."""
+    return json_response(INTERNAL, 500)
+
+
+def _headers_of(error: OmnigraphError) -> Mapping[str, str]:
+    match error:
+        case Unauthenticated():
+            return {"WWW-Authenticate": "Bearer"}
+        case MethodNotAllowed():
+            return {"Allow": str(error.details["allow"])}
+        case TooManyRequests():
+            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        case WriterBusy():
+            seconds = math.ceil(int(error.details["retry_after_ms"]) / 1000)
+            return {"Retry-After": str(max(1, seconds))}
+        case Busy():
+            return {"Retry-After": "1"}
+    return {}
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+class Blocks:
+    """A blocking iterator whose next block is made in a thread of the pool."""
+
+    def __init__(self, pool: EnginePool, blocks: Iterator[bytes]) -> None:
+        self._pool = pool
+        self._blocks = blocks
+        self._first: bytes | None = None
+        self._making: asyncio.Future[bytes | None] | None = None
+
+    async def start(self) -> None:
+        """Make the first block; an error of the request is raised here, before the status."""
+        self._first = await self._next()
+
+    async def chunks(self, bytes_max: int = CHUNK_BYTES_MAX) -> AsyncIterator[bytes]:
+        """The blocks in pieces of at most so many bytes."""
+        block = self._first
+        while block is not None:
+            for start in range(0, len(block), bytes_max):
+                yield block[start : start + bytes_max]
+            block = await self._next()
+
+    async def close(self) -> None:
+        """Close the iterator, after the block that a thread may still be making."""
+        if self._making is not None:
+            with suppress(Exception):
+                await self._making
+        close = getattr(self._blocks, "close", None)
+        if close is not None:
+            await self._pool.read(close)
+
+    async def _next(self) -> bytes | None:
+        # A client that disconnects cancels this wait, not the thread: an iterator must not be
+        # closed while a thread is inside of it.
+        self._making = asyncio.ensure_future(self._pool.read(next, self._blocks, None))
+        return await asyncio.shield(self._making)
+
+
+class BlockResponse(StreamingResponse):
+    """Sends blocks as they are made. A failure on the way closes the connection mid-answer."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        held: AsyncExitStack,
+        media: str,
+        client_seconds: float,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        chunk_bytes: int = CHUNK_BYTES_MAX,
+    ) -> None:
+        super().__init__(blocks.chunks(chunk_bytes), status, headers, media)
+        self._held = held
+        """What is released when the response ends, in whichever way."""
+        self._client_seconds = client_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, unless the client stops reading or disconnects."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._client_seconds):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        finally:
+            await self._held.aclose()
+
+
+async def block_response(
+    call: Call,
+    blocks: Iterator[bytes],
+    media: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    chunk_bytes: int = CHUNK_BYTES_MAX,
+    held: AsyncExitStack | None = None,
+) -> BlockResponse:
+    """A response of these blocks, whose first has been made."""
+    held = held or AsyncExitStack()
+    made = Blocks(call.services.pool, blocks)
+    held.push_async_callback(made.close)
+    try:
+        await made.start()
+    except BaseException:
+        await held.aclose()
+        raise
+    seconds = call.services.config.client_seconds
+    return BlockResponse(
+        made, held, media, seconds, status=status, headers=headers, chunk_bytes=chunk_bytes
+    )
+
+
+async def lines_response(call: Call, begin: Callable[[], Iterator[bytes]]) -> BlockResponse:
+    """JSON lines, holding the graph's stream slot and a share of transport memory until the end."""
+    services = call.services
+    held = AsyncExitStack()
+    await held.enter_async_context(services.streams.stream(call.served.graph.uri))
+    try:
+        blocks = await services.pool.read(begin)
+    except BaseException:
+        await held.aclose()
+        raise
+    return await block_response(call, blocks, NDJSON_UTF8, held=held)

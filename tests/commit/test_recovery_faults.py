@@ -14,11 +14,11 @@ from omnigraph.branching.branches import create_branch
 from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.plan import CommitPlan
 from omnigraph.commit.recovery.audit import RecoveryAudit
+from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import CommitLost, LanceStore, transaction_uuid
-from omnigraph.storage.layout import sidecar_name
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import PublishRequest, TablePin, publish
 from tests.support.graphs import TestGraph, new_graph

@@ -246,7 +246,9 @@ def repaired(graph: Graph) -> Graph:
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """A valid graph; most of what is drawn is lost to repair, so as much as possible is drawn."""
-    graph = {key: draw(entities(key, IDS[key], min_size=len(IDS[key]) - 1)) for key in TABLES}
+    graph: Graph = {
+        key: draw(entities(key, IDS[key], min_size=len(IDS[key]) - 1)) for key in TABLES
+    }
     for key, rows in graph.items():
         type = type_of(CATALOG, key)
         for row in rows.values():

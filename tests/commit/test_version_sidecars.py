@@ -10,10 +10,10 @@ import pytest
 
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
+from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError, UnreadableSidecar
 from omnigraph.storage import tables
-from omnigraph.storage.layout import sidecar_name
 from tests.support.graphs import TestGraph, new_graph
 
 

@@ -110,7 +110,9 @@ class OlderGraph:
             *compiled.catalog.nodes.values(),
             *compiled.catalog.edges.values(),
         ]
-        tables = {each.table_key: _plain(table_schema(each)) for each in types}
+        tables: dict[str, pa.Schema] = {
+            each.table_key: _plain(table_schema(each)) for each in types
+        }
         self.tables = {**tables, **self.extra_tables}
         self.pins["main"] = {}
         rows = []

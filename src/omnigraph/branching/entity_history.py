@@ -26,7 +26,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
-from omnigraph.model.ids import EntityKind
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
@@ -36,13 +36,9 @@ from omnigraph.syntax.suggest import did_you_mean
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     """A type by its name, or by `node:Name` or `edge:Name` where a name is both."""
-    kind, colon, bare = name.partition(":")
-    bare = bare if colon else name
-    found: list[NodeType | EdgeType] = []
-    if kind == "node" or not colon:
-        found += [catalog.nodes[bare]] if bare in catalog.nodes else []
-    if kind == "edge" or not colon:
-        found += [catalog.edges[bare]] if bare in catalog.edges else []
+    keys = {TableKey(name)} if ":" in name else {TableKey.node(name), TableKey.edge(name)}
+    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+    found = [type for type in types if type.table_key in keys]
     if len(found) == 1:
         return found[0]
     if found:
@@ -53,7 +49,7 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     known = sorted({*catalog.nodes, *catalog.edges})
     raise NotFound(
         f"there is no type '{name}'",
-        hint=did_you_mean(bare, known) or f"the types are {', '.join(known)}",
+        hint=did_you_mean(name.rpartition(":")[2], known) or f"the types are {', '.join(known)}",
         details={"type": name},
     )
 

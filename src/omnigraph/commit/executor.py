@@ -36,7 +36,6 @@ from omnigraph.storage.datasets import (
     DatasetRef,
     Handle,
     StagedTransaction,
-    name_after,
 )
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
@@ -162,8 +161,7 @@ class Executor:
                 hit(Failpoint.MUTATION_POST_FORK_PRE_COMMIT)
             elif at:
                 self._lease.require_valid()
-            name_after(staged, plan.attempt_id)
-            landed = table.landed = self._kernel.lance.commit(landed, staged)
+            landed = table.landed = self._kernel.lance.commit(landed, staged, plan.attempt_id)
 
     def publish(self, plan: CommitPlan, tables: Sequence[TableWork]) -> CommitRow:
         """The compare-and-swap that makes the plan visible, with its tables where they stand."""

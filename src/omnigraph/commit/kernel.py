@@ -31,7 +31,7 @@ from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
 from omnigraph.effects.durability import configured_durability
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, open_store
-from omnigraph.effects.os_lock import OsLock, lock_path
+from omnigraph.effects.os_lock import OsLock
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
@@ -251,7 +251,7 @@ class Kernel:
             directory = root.path / LEASES
 
             def os_lock_for(scope: str) -> OsLock:
-                return OsLock(lock_path(directory, scope))
+                return OsLock.for_scope(directory, scope)
 
         return cls(
             root,

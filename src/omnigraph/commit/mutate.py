@@ -295,7 +295,7 @@ class _Deletion:
     def outcome(self) -> MutationOutcome:
         counts = {"node": 0, "edge": 0}
         for table_key, ids in self._ids.items():
-            counts[TableKey.parse(table_key).kind] += len(ids)
+            counts[TableKey(table_key).kind] += len(ids)
         changes = [_deletion(key, ids) for key, ids in sorted(self._ids.items()) if len(ids)]
         return MutationOutcome(_change_set(changes), counts["node"], counts["edge"])
 

@@ -24,13 +24,18 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.layout import MAIN, RECOVERY, sidecar_name
+from omnigraph.storage.layout import MAIN, RECOVERY
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
 from omnigraph.storage.publisher import Registration, TablePin
 
 SIDECAR_VERSION = 2
 VERSIONS_ONLY = 1
 """The older shape: versions instead of identities and uuids. Read and settled, never written."""
+
+
+def sidecar_name(operation_id: str) -> str:
+    """The object of one operation's recovery sidecar."""
+    return f"{RECOVERY}/{operation_id}.json"
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:

@@ -19,6 +19,7 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import EffectFreeConflict, ExpectedVersionMismatch, ReadSetChanged
+from omnigraph.model.ids import TableKey
 from omnigraph.storage.datasets import Handle, fragment_count, latest_version
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
@@ -197,7 +198,7 @@ def is_crowded(handle: Handle) -> bool:
     return fragment_count(handle) >= every and small_fragments(handle) >= every
 
 
-def compaction_of(crowded: Mapping[str, Handle]) -> ChangeSet:
+def compaction_of(crowded: Mapping[TableKey, Handle]) -> ChangeSet:
     """The upkeep that is due for tables by key; none for those where nothing can be gained."""
     return ChangeSet(
         {

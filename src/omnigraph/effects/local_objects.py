@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from stat import S_ISDIR
@@ -213,6 +213,10 @@ class LocalObjects:
                 return self._file(key).read_bytes()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
+
+    def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
+        """The contents of several objects, as `read_if_exists` has them."""
+        return tuple([self.read_if_exists(key) for key in keys])
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
         """Content and token of an object."""

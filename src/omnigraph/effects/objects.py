@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NewType, Protocol
 
@@ -52,6 +53,9 @@ class ObjectStore(Protocol):
 
     def read_if_exists(self, key: str) -> bytes | None:
         """The content of an object in one read; `None` only for a proven absence."""
+
+    def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
+        """The contents of several objects, as `read_if_exists` has them, read concurrently."""
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
         """Content and token of an object, taken together; `None` only for a proven absence."""

@@ -143,6 +143,11 @@ class OsLock:
         self.path = path
         self._descriptor: int | None = None
 
+    @classmethod
+    def for_scope(cls, directory: Path, scope: str) -> OsLock:
+        """The lock of a writer scope, whose file lies in ``directory``."""
+        return cls(lock_path(directory, scope))
+
     @property
     def is_held(self) -> bool:
         """Whether this object holds the lock."""

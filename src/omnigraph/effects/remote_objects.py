@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +22,7 @@ from obstore.store import MemoryStore, S3Store
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.failures import FailureClass, StorageFailure, StoreReply, from_store_error
 from omnigraph.effects.objects import Token
-from omnigraph.effects.requests import count
+from omnigraph.effects.requests import concurrently, count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, LimitExceeded
 
@@ -79,6 +80,10 @@ class RemoteObjects:
         """The content of an object in one read; `None` only for a proven absence."""
         found = self._get_if_exists(key)
         return found[0] if found else None
+
+    def read_each(self, keys: Sequence[str]) -> tuple[bytes | None, ...]:
+        """The contents of several objects, as `read_if_exists` has them, read concurrently."""
+        return concurrently(*(partial(self.read_if_exists, key) for key in keys), threads=True)
 
     def read_versioned(self, key: str) -> tuple[bytes, Token] | None:
         """Content and token of an object, from one response."""

@@ -420,7 +420,7 @@ class GraphReading:
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         for entity_type in types:
             if entity_type.table_key == type_key:
-                ends = ["src", "dst"] if type_key.startswith("edge:") else []
+                ends = ["src", "dst"] if entity_type.table_key.kind == "edge" else []
                 plain = [p.name for p in entity_type.properties.values() if not p.type.is_blob]
                 return ["id", *ends, *plain]
         raise NotFound(

@@ -18,6 +18,7 @@ from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, panda
 from omnigraph.loading.formats.table_columns import mapped_columns
 from omnigraph.loading.records.problems import MAX_ERRORS, name_hint
 from omnigraph.loading.sources import FileSource, FrameSource, Source, find_files, type_of
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.schema.catalog import Catalog
@@ -57,7 +58,11 @@ def file_sources(
 ) -> list[FileSource]:
     """The files a caller names: graph records, and tables by type."""
     sources = [FileSource(os.fspath(path)) for path in paths]
-    for kind, named in (("node", nodes), ("edge", edges)):
+    kinds: tuple[tuple[EntityKind, Mapping[str, Paths] | None], ...] = (
+        ("node", nodes),
+        ("edge", edges),
+    )
+    for kind, named in kinds:
         for name, given in _by_type(f"{kind}s", named, '"people.parquet"').items():
             several = [given] if isinstance(given, str | os.PathLike) else given
             if not isinstance(several, Sequence) or not several:
@@ -65,7 +70,7 @@ def file_sources(
             for path in several:
                 if not isinstance(path, str | os.PathLike):
                     raise _no_file(f"{kind}s", name, path)
-                sources.append(FileSource(os.fspath(path), f"{kind}:{name}"))
+                sources.append(FileSource(os.fspath(path), TableKey.of(kind, name)))
     return sources
 
 
@@ -117,7 +122,7 @@ def type_key(name: str, catalog: Catalog) -> str:
             hint=f"say node:{name} or edge:{edge.name}",
         )
     if name in catalog.nodes:
-        return f"node:{name}"
+        return TableKey.node(name)
     if edge is not None:
         return edge.table_key
     known = [*catalog.nodes, *catalog.edges]

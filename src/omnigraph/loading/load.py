@@ -54,6 +54,7 @@ from omnigraph.loading.staging import (
     stage_frame,
 )
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
+from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog, NodeType, table_schema
 from omnigraph.storage.datasets import DatasetRef
@@ -480,6 +481,6 @@ class _BulkLoad:
 
 def _outcome(counts: Mapping[str, LoadedType]) -> _Outcome:
     return _Outcome(
-        tuple(counts[key] for key in sorted(counts) if key.startswith("node:")),
-        tuple(counts[key] for key in sorted(counts) if key.startswith("edge:")),
+        tuple(counts[key] for key in sorted(counts) if TableKey(key).kind == "node"),
+        tuple(counts[key] for key in sorted(counts) if TableKey(key).kind == "edge"),
     )

@@ -22,6 +22,7 @@ from omnigraph.loading.records.ids import MintIds
 from omnigraph.loading.records.problems import Grammar, Place, Problem, ProblemLog, Unit, unit_of
 from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadMode
 from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
 
@@ -224,8 +225,8 @@ class _InputReader:
         type = parts[0].type
         raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
         if isinstance(type, EdgeType):
-            raw = _renamed_ends(raw, SRC, renames.get(f"node:{type.source}"))
-            raw = _renamed_ends(raw, DST, renames.get(f"node:{type.target}"))
+            raw = _renamed_ends(raw, SRC, renames.get(TableKey.node(type.source)))
+            raw = _renamed_ends(raw, DST, renames.get(TableKey.node(type.target)))
         minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
         places = Places(tuple(parts), unit_of(self._grammar))
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()

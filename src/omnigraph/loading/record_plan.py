@@ -74,8 +74,8 @@ def plan_load(
             )
             for key, table in loaded.tables.items()
         },
-        nodes=tuple(count for key, count in counts.items() if key.startswith("node:")),
-        edges=tuple(count for key, count in counts.items() if key.startswith("edge:")),
+        nodes=tuple(count for key, count in counts.items() if TableKey(key).kind == "node"),
+        edges=tuple(count for key, count in counts.items() if TableKey(key).kind == "edge"),
     )
 
 

@@ -21,6 +21,7 @@ from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pa
 from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.problems import name_hint
+from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import sentence_of
 
@@ -114,9 +115,11 @@ class FoundFile:
 
 def type_of(table_key: str, catalog: Catalog) -> TableType:
     """The type behind a table key; raises `InputError` if there is none."""
-    kind, _, name = table_key.partition(":")
+    key = TableKey(table_key)
     found: TableType | None = (
-        catalog.nodes.get(name) if kind == "node" else catalog.edge_named(name)
+        catalog.nodes.get(key.type_name)
+        if key.kind == "node"
+        else catalog.edge_named(key.type_name)
     )
     if found is None:
         raise unknown_type(table_key, catalog)
@@ -125,7 +128,7 @@ def type_of(table_key: str, catalog: Catalog) -> TableType:
 
 def unknown_type(table_key: str, catalog: Catalog) -> InputError:
     """The error for a source whose type the schema does not have."""
-    kind, _, name = table_key.partition(":")
+    kind, name = TableKey(table_key).kind, TableKey(table_key).type_name
     known: Iterable[str] = catalog.nodes if kind == "node" else catalog.edges
     return InputError(f"unknown {kind} type '{name}'", hint=name_hint(name, known, f"{kind} types"))
 

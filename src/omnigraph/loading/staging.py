@@ -41,6 +41,7 @@ from omnigraph.loading.records.framing import NotOnLines
 from omnigraph.loading.records.problems import FirstProblems, Place, Problem, ProblemKind
 from omnigraph.loading.records.rows import TypedRows, ambiguous_rename
 from omnigraph.loading.sources import type_of
+from omnigraph.model.ids import TableKey
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
@@ -470,7 +471,7 @@ def renames_of(noted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """By node type, the canonical id of each id that was given in an older spelling."""
     renames: dict[str, dict[str, str]] = {}
     for each in noted:
-        known = renames.setdefault(each["table"].partition(":")[2], {})
+        known = renames.setdefault(TableKey(each["table"]).type_name, {})
         for old, (canonical, _) in each["ids"].items():
             if known.setdefault(old, canonical) != canonical:
                 raise InputError(

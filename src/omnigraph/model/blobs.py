@@ -49,7 +49,7 @@ class BlobSelector:
     @property
     def table_key(self) -> str:
         """`node:Name` or `edge:Name`."""
-        return str(TableKey(self.entity, self.type_name))
+        return TableKey.of(self.entity, self.type_name)
 
     def to_dict(self) -> dict[str, str]:
         """The JSON form."""

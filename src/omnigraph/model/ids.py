@@ -6,7 +6,6 @@ Everything here only reads and checks texts; new ids are minted in `effects`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from omnigraph.errors import AlreadyExists, InputError
@@ -48,32 +47,49 @@ def normalize_commit_id(text: str) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TableKey:
-    """The human alias of a table: `node:Name` or `edge:Name`.
+class TableKey(str):
+    """The alias of a table, `node:Name` or `edge:Name`: a text that knows its two parts.
 
-    Keys order as their texts do, so edges come before nodes.
+    Manifest rows, sidecars and JSON hold the plain text. Keys order as texts: edges before nodes.
 
-    >>> str(TableKey.parse("node:Person"))
-    'node:Person'
+    >>> TableKey.node("Person"), TableKey("edge:Knows").kind
+    ('node:Person', 'edge')
     """
 
-    kind: EntityKind
-    type_name: str
+    __slots__ = ()
 
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.type_name}"
+    @classmethod
+    def of(cls, kind: EntityKind, type_name: str) -> TableKey:
+        """The table of a node or edge type."""
+        return cls(f"{kind}:{type_name}")
+
+    @classmethod
+    def node(cls, type_name: str) -> TableKey:
+        """The table of a node type."""
+        return cls(f"node:{type_name}")
+
+    @classmethod
+    def edge(cls, type_name: str) -> TableKey:
+        """The table of an edge type."""
+        return cls(f"edge:{type_name}")
 
     @classmethod
     def parse(cls, text: str) -> TableKey:
-        """The key written as ``text``."""
-        kind, _, type_name = text.partition(":")
-        if type_name:
-            if kind == "node":
-                return cls("node", type_name)
-            if kind == "edge":
-                return cls("edge", type_name)
+        """The key that a user wrote; raises `InputError` if it is none."""
+        key = cls(text)
+        if text.startswith(("node:", "edge:")) and key.type_name:
+            return key
         raise InputError(f"'{text}' is not a table key", hint="write it as node:Name or edge:Name")
+
+    @property
+    def kind(self) -> EntityKind:
+        """`node` or `edge`."""
+        return "edge" if self.startswith("edge:") else "node"
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type."""
+        return self.partition(":")[2]
 
 
 # --- branches -------------------------------------------------------------------------------------

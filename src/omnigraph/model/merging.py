@@ -65,7 +65,7 @@ class MergeConflict(JsonObject):
     @property
     def table_key(self) -> str:
         """`node:Name` or `edge:Name`."""
-        return str(TableKey(self.entity_kind, self.type_name))
+        return TableKey.of(self.entity_kind, self.type_name)
 
     @property
     def sort_key(self) -> tuple[str, str]:

@@ -110,11 +110,11 @@ class NodeType:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[Annotation, ...] = ()
-    table_key: str = field(init=False, repr=False, compare=False)
+    table_key: TableKey = field(init=False, repr=False, compare=False)
     """`node:Name`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table_key", str(TableKey("node", self.name)))
+        object.__setattr__(self, "table_key", TableKey.node(self.name))
 
     @property
     def table_path(self) -> str:
@@ -138,11 +138,11 @@ class EdgeType:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[Annotation, ...] = ()
-    table_key: str = field(init=False, repr=False, compare=False)
+    table_key: TableKey = field(init=False, repr=False, compare=False)
     """`edge:Name`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "table_key", str(TableKey("edge", self.name)))
+        object.__setattr__(self, "table_key", TableKey.edge(self.name))
 
     @property
     def table_path(self) -> str:

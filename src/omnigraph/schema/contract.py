@@ -6,7 +6,7 @@ the hashes of both. This module turns them into texts and back; it does no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from omnigraph.errors import CompileError, SchemaContractError
@@ -45,11 +45,11 @@ class AcceptedSchema:
     contract: SchemaContract
     ir: SchemaIR
     catalog: Catalog
+    schema_hash: str = field(init=False)
+    """`sha256:` hash of the IR: the identity of this schema version."""
 
-    @property
-    def schema_hash(self) -> str:
-        """`sha256:` hash of the IR: the identity of this schema version."""
-        return self.catalog.schema_hash
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema_hash", self.catalog.schema_hash)
 
 
 def build_contract(source: str, ir: SchemaIR) -> SchemaContract:

@@ -155,8 +155,15 @@ class LanceStore:
         flush_commit(self.root, created, transaction, self.durability)
         return created
 
-    def commit(self, handle: LanceDataset, transaction: Transaction) -> LanceDataset:
-        """Commit strictly (see `commit_strict`) and put it on disk as far as configured."""
+    def commit(
+        self, handle: LanceDataset, transaction: Transaction, operation_id: str | None = None
+    ) -> LanceDataset:
+        """Commit strictly (see `commit_strict`) and put it on disk as far as configured.
+
+        ``operation_id`` is written into the transaction, for readers of the table's history.
+        """
+        if operation_id is not None:
+            transaction.transaction_properties = {"operation": operation_id}
         landed = commit_strict(handle, transaction)
         flush_commit(self.root, landed, transaction, self.durability)
         return landed
@@ -278,11 +285,6 @@ def _was_removed(handle: LanceDataset) -> bool:
 
 def _is_local(handle: LanceDataset) -> bool:
     return "://" not in handle.uri
-
-
-def name_after(transaction: StagedTransaction, operation_id: str) -> None:
-    """Write into a transaction which operation it belongs to, for whoever reads the history."""
-    transaction.transaction_properties = {"operation": operation_id}
 
 
 def latest_version(handle: LanceDataset) -> int:

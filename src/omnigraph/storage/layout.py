@@ -34,11 +34,6 @@ LOAD_SCRATCH = "__load"
 MAIN = "main"
 
 
-def sidecar_name(operation_id: str) -> str:
-    """The object of one operation's recovery sidecar."""
-    return f"{RECOVERY}/{operation_id}.json"
-
-
 def load_scratch_name(operation_id: str) -> str:
     """The folder of one bulk load."""
     return f"{LOAD_SCRATCH}/{operation_id.lower()}"
@@ -47,12 +42,3 @@ def load_scratch_name(operation_id: str) -> str:
 def past_schema_name(schema_hash: str) -> str:
     """The object of a schema that was replaced."""
     return f"{PAST_SCHEMAS}/{schema_hash.removeprefix('sha256:')}.json"
-
-
-def type_key(kind: str, name: str) -> str:
-    """The human alias of a live table.
-
-    >>> type_key("node", "Person")
-    'node:Person'
-    """
-    return f"{kind}:{name}"

@@ -66,8 +66,7 @@ _RECOVERY_ACTOR = "omnigraph:recovery"
 class AcceptedTables:
     """What the accepted schema says about tables; the schema itself is not known in this room."""
 
-    identities: Mapping[str, TableIdentity]
-    """By type key."""
+    identities: Mapping[TableKey, TableIdentity]
     schema_hash: str
 
 
@@ -378,7 +377,7 @@ def older_table_path(table_key: str) -> str:
     >>> older_table_path("node:Person")
     'nodes/40d76f1f51639ec0'
     """
-    key = TableKey.parse(table_key)
+    key = TableKey(table_key)
     value = 0xCBF29CE484222325
     for byte in key.type_name.encode():
         value = (value ^ byte) * 0x100000001B3 % 2**64

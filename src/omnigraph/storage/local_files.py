@@ -8,13 +8,13 @@ only on local disk: an object store shows no object before it is complete.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lance import LanceDataset, Transaction
 
-from omnigraph.effects.clock import SYSTEM_CLOCK
 from omnigraph.effects.durability import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
 from omnigraph.errors import DamagedFile
@@ -165,5 +165,5 @@ def _signs(directory: str) -> _Signs | None:
         return None
     changed = found.st_mtime_ns
     is_coarse = changed % 1_000_000_000 == 0
-    age = SYSTEM_CLOCK.wall_us() * 1_000 - changed
+    age = time.time_ns() - changed
     return None if is_coarse or age < SETTLED_NS else (found.st_ino, changed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from omnigraph.errors import InternalError, NotFound
-from omnigraph.model.ids import EntityKind
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.storage.manifest_rows import (
     BranchRow,
     CommitRow,
@@ -26,7 +27,7 @@ class TableEntry:
     """One visible table of a snapshot."""
 
     identity: TableIdentity
-    table_key: str
+    table_key: TableKey
     location: str
     version: int
     ref: str | None
@@ -35,12 +36,12 @@ class TableEntry:
     @property
     def kind(self) -> EntityKind:
         """`node` or `edge`."""
-        return "edge" if self.table_key.startswith("edge:") else "node"
+        return self.table_key.kind
 
     @property
     def type_name(self) -> str:
         """The type's current name."""
-        return self.table_key.partition(":")[2]
+        return self.table_key.type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ class Snapshot:
     manifest_version: int
     commit: CommitRow
     tables: Mapping[str, TableEntry]
-    """By type key, sorted."""
+    """By table key, sorted."""
+    commit_id: str = field(init=False)
+    """The public id of this snapshot."""
 
-    @property
-    def commit_id(self) -> str:
-        """The public id of this snapshot."""
-        return self.commit.commit_id
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "commit_id", self.commit.commit_id)
 
     def table(self, table_key: str) -> TableEntry:
         """The table of a type; raises `NotFound` where it does not exist at this snapshot."""
@@ -148,7 +149,7 @@ class ManifestState:
         left = {known: row for known, row in self.branches.items() if known != name}
         return replace(self, branches=left)
 
-    @property
+    @cached_property
     def head(self) -> HeadRow:
         """The head row of this branch.
 
@@ -218,7 +219,7 @@ class ManifestState:
                 raise InternalError(f"two live tables are called {registration.table_key}")
             entries[registration.table_key] = TableEntry(
                 identity,
-                registration.table_key,
+                TableKey(registration.table_key),
                 registration.location,
                 pin.version,
                 pin.ref,

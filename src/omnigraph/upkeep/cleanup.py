@@ -20,7 +20,7 @@ from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
-from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
@@ -189,7 +189,7 @@ def plan_cleanup(
 
 def _in_order(row: TableRow) -> tuple[bool, str]:
     """Nodes first, each kind by name."""
-    return row.table_key.startswith("edge:"), row.table_key
+    return TableKey(row.table_key).kind == "edge", row.table_key
 
 
 def _require_tables(kernel: Kernel, state: ManifestState) -> None:

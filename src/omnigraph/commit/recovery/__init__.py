@@ -33,6 +33,7 @@ from omnigraph.commit.schema.lock import (
     remove_abandoned_lock,
     require_no_schema_apply,
 )
+from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
@@ -46,7 +47,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
-from omnigraph.storage.layout import MAIN, sidecar_name
+from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.snapshot import TableEntry

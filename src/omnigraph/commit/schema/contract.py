@@ -45,8 +45,7 @@ def read_contract(store: ObjectStore, published: str | None = None) -> AcceptedS
 
 def promoted_contract(store: ObjectStore) -> AcceptedSchema:
     """The contract under its proper names alone."""
-    reads = [partial(store.read_if_exists, name) for name in SCHEMA_OBJECTS]
-    return open_contract(*map(_text, concurrently(*reads, threads=not store.root.is_local)))
+    return open_contract(*map(_text, store.read_each(SCHEMA_OBJECTS)))
 
 
 def staged_contract(store: ObjectStore) -> AcceptedSchema | None:

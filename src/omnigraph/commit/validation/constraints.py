@@ -309,7 +309,7 @@ class KeyConstraint(ABC):
     @property
     def type_name(self) -> str:
         """The name of the type."""
-        return self.table_key.partition(":")[2]
+        return TableKey(self.table_key).type_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from omnigraph.engines.local.rows import Positions, RowView
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -150,9 +151,9 @@ def _storage_search(session: Session, step: plan.Scan) -> _Found | None:
         return None
     prepared = session.prepared
     reader = session.tables.reader
-    if not reader.columns(f"node:{step.type_name}").is_same:
+    if not reader.columns(TableKey.node(step.type_name)).is_same:
         return None
-    handle = reader.handle(f"node:{step.type_name}")
+    handle = reader.handle(TableKey.node(step.type_name))
     for predicate in step.predicates:
         call = prepared.calls.get(predicate.name) if isinstance(predicate, ex.OutputValue) else None
         if isinstance(call, ex.TextMatch) and session.search.in_storage(call):
@@ -186,7 +187,7 @@ def _fetched(
         return nodes.add(found.select(nodes.columns), paid=True), "storage search"
     wanted = storage_filter(step.predicates, session.run)
     reader = session.tables.reader
-    rows = reader.rows_where(f"node:{step.type_name}", wanted, nodes.columns)
+    rows = reader.rows_where(TableKey.node(step.type_name), wanted, nodes.columns)
     return nodes.add(rows, paid=True), "storage scan"
 
 

@@ -15,6 +15,7 @@ from omnigraph.engines.local.text_index import TextIndex
 from omnigraph.engines.local.vectors import VectorColumn
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import scalar_operand
@@ -109,7 +110,7 @@ class Search:
         """Whether storage has an index that finds exactly what the call matches."""
         if call.function == "fuzzy" or not self.text(call.query):
             return False
-        reader, key = self._session.tables.reader, f"node:{call.type_name}"
+        reader, key = self._session.tables.reader, TableKey.node(call.type_name)
         return reader.columns(key).is_same and has_text_index(reader.handle(key), call.property)
 
     def scores(self, call: ex.Bm25, slots: Slots) -> Scores:

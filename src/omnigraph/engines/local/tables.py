@@ -24,6 +24,7 @@ from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
 from omnigraph.storage.indexes import indexes_of
@@ -232,7 +233,7 @@ class SnapshotTables:
 
     def node_count(self, type_name: str) -> int:
         """How many nodes of a type there are."""
-        return self.reader.snapshot.table(f"node:{type_name}").row_count
+        return self.reader.snapshot.table(TableKey.node(type_name)).row_count
 
     def has_in_memory(self, type_name: str) -> bool:
         """Whether the nodes of a type are cached, or will be."""
@@ -284,7 +285,7 @@ class SnapshotTables:
         if known is None:
             known = self._fetched_edges[step.edge_type] = FetchedEdges(
                 self.reader,
-                f"edge:{step.edge_type}",
+                TableKey.edge(step.edge_type),
                 sources,
                 targets,
                 self.edge_columns.get(step.edge_type, {}),
@@ -384,8 +385,8 @@ class SnapshotTables:
         size = entry.row_count * (_ROW_BYTES + sum(map(_width, columns.values())))
         return size <= self.memory.budget.limit
 
-    def _entry(self, kind: str, type_name: str) -> TableEntry:
-        return self.reader.snapshot.table(f"{kind}:{type_name}")
+    def _entry(self, kind: EntityKind, type_name: str) -> TableEntry:
+        return self.reader.snapshot.table(TableKey.of(kind, type_name))
 
     def _view(self, entry: TableEntry) -> RowView:
         rows = self.memory.rows(entry.location)

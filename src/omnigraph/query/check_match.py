@@ -6,7 +6,7 @@ from collections.abc import Set
 
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
-from omnigraph.query.lower import Block, Direction, TypedHop, keep_locals_apart
+from omnigraph.query.lower import Block, keep_locals_apart
 from omnigraph.query.operands import (
     BoundAs,
     Context,
@@ -16,6 +16,7 @@ from omnigraph.query.operands import (
     PathVariable,
     VariableScope,
 )
+from omnigraph.query.plan import Direction, Expand
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, NodeType
 from omnigraph.syntax.suggest import did_you_mean
@@ -164,7 +165,7 @@ class _BlockChecker:
         source = self._bind_end(clause.left, source_type)
         target = self._bind_end(clause.right, target_type)
         self._block.hops.append(
-            TypedHop(
+            Expand(
                 source,
                 source_type,
                 target,

@@ -10,34 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import Literal
 
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
-from omnigraph.query.plan import Exclude, Exists, Expand, Extend, FilterRows, Pattern, Scan, Step
+from omnigraph.query.plan import (
+    Direction,
+    Exclude,
+    Exists,
+    Expand,
+    Extend,
+    FilterRows,
+    Pattern,
+    Scan,
+    Step,
+)
 from omnigraph.schema.catalog import Catalog
 
 # --- checked clauses ------------------------------------------------------------------------------
-
-
-Direction = Literal["out", "in", "both"]
-
-
-@dataclass(frozen=True, slots=True)
-class TypedHop:
-    """A hop with its direction and both ends resolved; the source is the left variable."""
-
-    source: str
-    source_type: str
-    target: str
-    target_type: str
-    edge_type: str
-    direction: Direction
-    minimum: int
-    maximum: int
-    edge_variable: str | None
-    path_variable: str | None
 
 
 @dataclass(slots=True)
@@ -46,7 +36,8 @@ class Block:
 
     nodes: dict[str, str] = field(default_factory=dict)
     """Node variables introduced here, with their types, in order of appearance."""
-    hops: list[TypedHop] = field(default_factory=list)
+    hops: list[Expand] = field(default_factory=list)
+    """Each starts at its left variable."""
     predicates: list[ex.Expression] = field(default_factory=list)
     exclusions: list[Block] = field(default_factory=list)
     disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
@@ -116,7 +107,7 @@ def _rename(block: Block, names: dict[str, str]) -> None:
 # --- order of the steps ---------------------------------------------------------------------------
 
 
-_FLIPPED = {"out": "in", "in": "out", "both": "both"}
+_FLIPPED: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 
 
 def lower_block(block: Block, catalog: Catalog, bound: frozenset[str] = frozenset()) -> Pattern:
@@ -132,7 +123,7 @@ class _Ordering:
     catalog: Catalog
     bound: set[str]
     steps: list[Step] = field(default_factory=list)
-    hops: list[TypedHop] = field(init=False)
+    hops: list[Expand] = field(init=False)
     predicates: list[tuple[frozenset[str], ex.Expression]] = field(init=False)
     """Conditions still to be placed, with the variables each one reads."""
     exclusions: list[tuple[frozenset[str], Block]] = field(init=False)
@@ -171,7 +162,7 @@ class _Ordering:
 
     # --- choosing ---------------------------------------------------------------------------------
 
-    def _next_hop(self) -> TypedHop | None:
+    def _next_hop(self) -> Expand | None:
         """A hop that can run now: tests first, then the first one with a usable bound end."""
         ready = [hop for hop in self.hops if hop.source in self.bound]
         for hop in ready:
@@ -180,7 +171,7 @@ class _Ordering:
         if ready:
             return ready[0]
         for hop in self.hops:
-            if hop.target in self.bound and _oriented(hop, False).reversible:
+            if hop.target in self.bound and hop.reversible:
                 return hop
         return None
 
@@ -193,8 +184,7 @@ class _Ordering:
 
     def _selectivity(self, name: str, type_name: str) -> tuple[bool, int]:
         forward_only = any(
-            hop.target == name != hop.source and not _oriented(hop, False).reversible
-            for hop in self.hops
+            hop.target == name != hop.source and not hop.reversible for hop in self.hops
         )
         local = [p for read, p in self.predicates if read == {name}]
         equal = {column.property for p in local for column, _ in _equalities(p)}
@@ -229,9 +219,9 @@ class _Ordering:
                     return value
         return None
 
-    def _expand(self, hop: TypedHop) -> None:
+    def _expand(self, hop: Expand) -> None:
         self.hops.remove(hop)
-        step = _oriented(hop, forwards=hop.source in self.bound)
+        step = hop if hop.source in self.bound else _reversed(hop)
         new = {step.target} - self.bound
         if step.edge_variable is not None:
             new.add(step.edge_variable)
@@ -266,29 +256,15 @@ class _Ordering:
             self.steps.append(Exists(patterns))
 
 
-def _oriented(hop: TypedHop, forwards: bool) -> Expand:
-    """The hop as a step that starts at its source, or at its target."""
-    step = Expand(
-        hop.source,
-        hop.source_type,
-        hop.target,
-        hop.target_type,
-        hop.edge_type,
-        hop.direction,
-        hop.minimum,
-        hop.maximum,
-        hop.edge_variable,
-        hop.path_variable,
-    )
-    if forwards:
-        return step
+def _reversed(hop: Expand) -> Expand:
+    """The hop as a step that starts at its target."""
     return replace(
-        step,
+        hop,
         source=hop.target,
         source_type=hop.target_type,
         target=hop.source,
         target_type=hop.source_type,
-        direction=_FLIPPED[hop.direction],  # type: ignore[arg-type]
+        direction=_FLIPPED[hop.direction],
     )
 
 

@@ -26,6 +26,8 @@ from omnigraph.query.expressions import (
     RankExpression,
 )
 
+Direction: TypeAlias = Literal["out", "in", "both"]
+
 # --- match ----------------------------------------------------------------------------------------
 
 
@@ -55,7 +57,7 @@ class Expand:
     target: str
     target_type: str
     edge_type: str
-    direction: Literal["out", "in", "both"]
+    direction: Direction
     minimum: int
     maximum: int
     """Below ``minimum`` for a second hop between two types, which finds nothing."""

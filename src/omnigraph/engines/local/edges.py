@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,11 @@ from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.nodes import single, slots_of_ends, taken
 from omnigraph.engines.local.rows import Mask, Positions, RowView
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.query.plan import Direction
 from omnigraph.storage.reader import SnapshotReader
 
 CHANGED_SHARE_MAX = 10
 """Beyond a tenth of all edges, building adjacency anew is cheaper than applying changes."""
-
-Direction: TypeAlias = Literal["out", "in", "both"]
 
 
 class EdgeTable(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -257,62 +257,56 @@ def _entity_ids(session: Session, frame: BindingTable, entity: plan.BoundVariabl
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _GroupColumns:
-    """Columns of grouped rows, then output columns, by name."""
+class _GroupColumns(BindingValues):
+    """Columns of grouped rows and output columns, which expressions read by name."""
 
-    session: Session
-    count: int
-    named: dict[str, pa.Array]
-    outputs: dict[str, pa.Array] = field(default_factory=dict)
+    def __init__(
+        self,
+        session: Session,
+        count: int,
+        named: dict[str, pa.Array],
+        outputs: dict[str, pa.Array] | None = None,
+    ) -> None:
+        super().__init__(session, BindingTable(count, {}))
+        self._named = named
+        self.outputs = outputs or {}
 
-    def column(self, expression: ex.Expression) -> pa.Array:
-        return _Named(self.session, self).column(expression)
-
-    def taken(self, rows: Rows) -> _GroupColumns:
+    def kept(self, rows: Rows) -> _GroupColumns:
         indices = pa.array(rows)
         return _GroupColumns(
             self.session,
             len(rows),
-            {name: column.take(indices) for name, column in self.named.items()},
+            {name: column.take(indices) for name, column in self._named.items()},
             {name: column.take(indices) for name, column in self.outputs.items()},
         )
 
-
-class _Named(BindingValues):
-    """Evaluates expressions over grouped columns, which are read by name."""
-
-    def __init__(self, session: Session, columns: _GroupColumns) -> None:
-        super().__init__(session, BindingTable(columns.count, {}))
-        self._columns = columns
-
     def _read(self, leaf: ColumnExpression) -> pa.Array:
         assert isinstance(leaf, ex.OutputValue)
-        known = self._columns.outputs.get(leaf.name)
-        return self._columns.named[leaf.name] if known is None else known
+        known = self.outputs.get(leaf.name)
+        return self._named[leaf.name] if known is None else known
 
 
 def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) -> ResultColumns:
     prepared = session.prepared
-    rows = _GroupColumns(session, count, named)
+    groups = _GroupColumns(session, count, named)
     outputs = {
-        column.name: rows.column(column.expression)
+        column.name: groups.column(column.expression)
         for column in prepared.columns
         if not isinstance(column.expression, ex.EntityObject)
     }
-    rows = _GroupColumns(session, count, named, outputs)
+    groups = _GroupColumns(session, count, named, outputs)
     if prepared.having:
-        mask = _Named(session, rows).mask(prepared.having)
+        mask = groups.mask(prepared.having)
         if mask is not None:
-            rows = rows.taken(np.flatnonzero(mask))
-    if prepared.compiled.distinct and rows.count:
-        coded = codes_of([rows.outputs[column.name] for column in prepared.columns])
-        rows = rows.taken(np.sort(coded.grouped().first))
+            groups = groups.kept(np.flatnonzero(mask))
+    if prepared.compiled.distinct and groups.frame.count:
+        coded = codes_of([groups.outputs[column.name] for column in prepared.columns])
+        groups = groups.kept(np.sort(coded.grouped().first))
     cut = _Cut.of(session)
-    keys: list[Key] = [(rows.column(key.expression), key.descending) for key in prepared.order]
-    ties = [_group_column(rows, tie) for tie in prepared.compiled.tie_breakers]
-    order = ordered_rows(keys, ties, rows.count, cut.stop)[cut.start :]
-    chosen = rows.taken(order)
+    keys: list[Key] = [(groups.column(key.expression), key.descending) for key in prepared.order]
+    ties = [_group_column(groups, tie) for tie in prepared.compiled.tie_breakers]
+    order = ordered_rows(keys, ties, groups.frame.count, cut.stop)[cut.start :]
+    chosen = groups.kept(order)
     return _columns(prepared.compiled, [chosen.outputs[column.name] for column in prepared.columns])
 
 

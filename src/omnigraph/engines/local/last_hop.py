@@ -17,7 +17,7 @@ import pyarrow as pa
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
-from omnigraph.engines.local.edges import CachedEdges, Direction
+from omnigraph.engines.local.edges import CachedEdges
 from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher
@@ -27,6 +27,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.explain import explain_step
+from omnigraph.query.plan import Direction
 
 BLOCK_ROWS = 1 << 19
 """Solutions grouped at a time."""

@@ -12,7 +12,7 @@ from deploy import entrypoint
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.cli.main import main
 from omnigraph.commit import change_set
-from omnigraph.server import exports, pool, run
+from omnigraph.server import admission, pool, run
 from omnigraph.server.admission import Admission
 from omnigraph.server.config import CLIENT_SECONDS, SHUTDOWN_SECONDS
 from omnigraph.wire import operations
@@ -72,7 +72,7 @@ def test_files_that_the_page_names_exist():
         ("up to 512 MiB each", change_set.DEFAULT_LIMITS.bytes_max == 512 * MIB),
         ("16 for one actor", Admission.from_environment({}).inflight_max == 16),
         ("32 in all", pool.WRITE_THREADS == 32),
-        ("at most eight in all", exports.PROCESS_BYTES == 8 * exports.RESPONSE_BYTES),
+        ("at most eight in all", admission.PROCESS_BYTES == 8 * admission.RESPONSE_BYTES),
     ],
 )
 def test_numbers_of_the_page_are_those_of_the_code(said: str, meant: bool):

@@ -16,7 +16,7 @@ import orjson
 from omnigraph.graph import Graph, init
 from omnigraph.server.auth import TOKENS_JSON
 from omnigraph.server.config import GraphSpec, ServerConfig
-from omnigraph.server.events import EventLog
+from omnigraph.server.logs import EventLog
 from omnigraph.server.run import RunningServer
 
 SCHEMA = """

@@ -14,12 +14,12 @@ from omnigraph.server.auth import (
     TOKENS_AWS_SECRET,
     TOKENS_FILE,
     TOKENS_JSON,
+    RuntimeState,
     TokenTable,
     bearer_token,
     read_tokens,
 )
 from omnigraph.server.config import GraphSpec, ServerConfig
-from omnigraph.server.gate import RuntimeState
 from omnigraph.server.generation import build
 from tests.server.live import (
     ADD,

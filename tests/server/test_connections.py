@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.joined import JOINED_BYTES_MAX, JoinedWrites
+from omnigraph.server.connections import JOINED_BYTES_MAX, JoinedWrites
 from tests.server.live import PATIENCE_SECONDS, Live, serving
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from omnigraph.server.auth import TOKENS_JSON
-from omnigraph.server.log_pipe import LogPipe
+from omnigraph.server.logs import LogPipe
 from tests.server.live import PATIENCE_SECONDS, PEOPLE, TOKENS, bearer, new_graph, with_tokens
 from tests.server.test_process import LISTEN, command, environment
 

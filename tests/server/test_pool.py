@@ -1,4 +1,4 @@
-"""Threads for the engine: none too many, and nobody waits for somebody who is stuck."""
+"""Threads for the engine: no more than needed, and no call waits behind a stuck one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from omnigraph.server.pool import Bell, EnginePool, Workers
+from omnigraph.server.pool import EnginePool, WakeUp, Workers
 
 
 def test_calls_return_and_raise_what_they_do():
@@ -70,7 +70,7 @@ def test_there_are_never_more_threads_than_allowed():
     asyncio.run(scenario())
 
 
-def test_a_call_nobody_waits_for_any_more_hurts_nobody():
+def test_a_cancelled_call_does_not_stop_the_next():
     async def scenario() -> None:
         workers = Workers("left", 1)
         let_go = threading.Event()
@@ -124,11 +124,11 @@ def test_a_thread_beside_stuck_ones_does_all_short_calls_without_a_pause():
     asyncio.run(scenario())
 
 
-class Counted(list[Bell]):
+class Counted(list[WakeUp]):
     """A list that counts what is added to it."""
 
     appended = 0
 
-    def append(self, bell: Bell) -> None:
+    def append(self, wake_up: WakeUp) -> None:
         self.appended += 1
-        super().append(bell)
+        super().append(wake_up)

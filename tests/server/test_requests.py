@@ -266,7 +266,7 @@ def test_a_client_that_stops_sending_its_body_is_told_and_let_go(spec: GraphSpec
 def test_a_client_that_stops_sending_its_head_is_let_go(
     spec: GraphSpec, monkeypatch: pytest.MonkeyPatch
 ):
-    from omnigraph.server.protocol import GuardedProtocol
+    from omnigraph.server.connections import GuardedProtocol
 
     monkeypatch.setattr(GuardedProtocol, "head_seconds", 0.2)
     with serving(spec) as live:

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from omnigraph.errors import LimitExceeded
+from omnigraph.server.admission import RESPONSE_BYTES, StreamBudget
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.exports import RESPONSE_BYTES, StreamBudget
 from tests.server.live import PATIENCE_SECONDS, Live, new_graph, serving
 
 PEOPLE = 40_000

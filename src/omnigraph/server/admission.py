@@ -1,14 +1,15 @@
-"""How much one actor may have under way: a number of writes, and their bytes."""
+"""Limits: writes in flight of each actor, and streams of each graph and of the process."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from omnigraph.errors import TooManyRequests
+from omnigraph.errors import LimitExceeded, TooManyRequests
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ BYTES_MAX = 4 * 1024**3
 ANONYMOUS = "anonymous"
 RETRY_AFTER_SECONDS = 60
 BRANCH_OPERATION_BYTES = 256
-"""What an operation on branches counts as, whatever its names are."""
+"""What an operation on branches counts as."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Admission:
 
     @property
     def inflight(self) -> int:
-        """The writes under way, of everybody."""
+        """The writes in flight, of all actors."""
         with self._guard:
             return sum(each.requests for each in self._actors.values())
 
@@ -96,3 +97,63 @@ def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     log.warning("`%s` is not a positive number; %d is used", name, default)
     return default
+
+
+RESPONSE_BYTES = 256 * 1024
+PROCESS_BYTES = 2 * 1024 * 1024
+WAIT_SECONDS = 0.25
+
+
+class StreamBudget:
+    """Hands out the right to stream. Used on the event loop only."""
+
+    def __init__(self, process_bytes: int = PROCESS_BYTES) -> None:
+        self._process_bytes = process_bytes
+        self._taken = 0
+        self._roots: set[str] = set()
+        self._changed = asyncio.Condition()
+
+    @property
+    def slots_taken(self) -> int:
+        """The graphs that are being streamed."""
+        return len(self._roots)
+
+    @asynccontextmanager
+    async def stream(self, root: str) -> AsyncIterator[None]:
+        """Stream a graph while the block runs, or raise `LimitExceeded`."""
+        if root in self._roots:
+            raise LimitExceeded(
+                "stream_export_slots",
+                1,
+                2,
+                hint="another stream of this graph is under way; try again when it is done",
+            )
+        self._roots.add(root)
+        try:
+            await self._reserve()
+            try:
+                yield
+            finally:
+                self._taken -= RESPONSE_BYTES
+                async with self._changed:
+                    self._changed.notify()
+        finally:
+            self._roots.discard(root)
+
+    async def _reserve(self) -> None:
+        wanted = RESPONSE_BYTES
+
+        def fits() -> bool:
+            return self._taken + wanted <= self._process_bytes
+
+        try:
+            async with asyncio.timeout(WAIT_SECONDS), self._changed:
+                await self._changed.wait_for(fits)
+                self._taken += wanted
+        except TimeoutError:
+            raise LimitExceeded(
+                "stream_export_transport_bytes",
+                self._process_bytes,
+                self._taken + wanted,
+                hint="too many streams are under way; try again when some are done",
+            ) from None

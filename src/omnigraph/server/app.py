@@ -28,8 +28,8 @@ from omnigraph.errors import Busy, InputError, NotFound, OmnigraphError, TooMany
 from omnigraph.server import mcp
 from omnigraph.server.call import Call, Handler, Services
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.connections import IS_EXTRA
 from omnigraph.server.generation import Generation
-from omnigraph.server.protocol import IS_EXTRA
 from omnigraph.server.responses import error_response, internal_error
 from omnigraph.server.routes import HANDLERS
 from omnigraph.server.routes.service import METRICS, metrics

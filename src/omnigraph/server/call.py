@@ -25,13 +25,11 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.model.ids import MAIN_BRANCH, normalize_commit_id
 from omnigraph.policy import Action
-from omnigraph.server.admission import Admission
-from omnigraph.server.auth import bearer_token
+from omnigraph.server.admission import Admission, StreamBudget
+from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token
 from omnigraph.server.config import ServerConfig, is_graph_id
-from omnigraph.server.events import EventLog
-from omnigraph.server.exports import StreamBudget
-from omnigraph.server.gate import Gate, Question, RuntimeState, Verdict
 from omnigraph.server.generation import Generation, Served
+from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
 from omnigraph.wire.failures import UnsupportedMedia
@@ -43,7 +41,7 @@ Document = TypeVar("Document", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all requests of a process share, whatever generation they see."""
+    """What all requests of a process share, in every generation."""
 
     config: ServerConfig
     pool: EnginePool
@@ -268,7 +266,7 @@ class Call:
     # --- who may ----------------------------------------------------------------------------------
 
     def authenticate(self) -> None:
-        """Learn who calls, from the token alone; raises `Unauthenticated`."""
+        """Set the actor by the token alone; raises `Unauthenticated`."""
         if self.generation.state is RuntimeState.OPEN:
             return
         given = [value for name, value in self.request.headers.raw if name == b"authorization"]
@@ -301,7 +299,7 @@ class Call:
         return self._served
 
     def names_storage(self, text: bytes) -> bool:
-        """Whether an error would tell where the graph lies, which is not for callers to know."""
+        """Whether an error would tell a caller where the graph is stored."""
         if self._served is None:
             return False
         return self._served.graph.uri.removeprefix("file://").encode() in text
@@ -345,18 +343,20 @@ class Call:
         """Count the write while a block runs; entering it raises `TooManyRequests`."""
         return self.services.admission.admit(self.actor, size)
 
-    async def authorize_read(self, branch: str | None, snapshot: str | None) -> str | None:
+    async def authorize_read(
+        self, branch: str | None, snapshot: str | None, action: Action = Action.READ
+    ) -> str | None:
         """Raise `PolicyDenied` unless the caller may read; returns the canonical snapshot id.
 
         A snapshot is as readable as the branch it is on, or as main when there is no such commit:
-        the answer to a stranger must not tell which commits exist.
+        a refusal must not tell which commits exist.
         """
         if snapshot is None:
-            self.authorize(Action.READ, branch or MAIN_BRANCH)
+            self.authorize(action, branch or MAIN_BRANCH)
             return None
         wanted = canonical_commit_id(snapshot)
         found = await self.services.pool.read(authored_branch, self.served.graph, wanted)
-        self.authorize(Action.READ, found or MAIN_BRANCH)
+        self.authorize(action, found or MAIN_BRANCH)
         return wanted
 
 

@@ -1,32 +1,98 @@
-"""All that a server serves at a time. It is built whole, and replaced whole."""
+"""What a server serves: tokens, policies, graphs and stored queries, as one immutable value.
+
+A reload builds the next generation and replaces the whole value; it is never changed in place.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
 from omnigraph.graph.query_files import query_files
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
-from omnigraph.server.auth import TokenTable, read_tokens, tokens_file
+from omnigraph.server.auth import (
+    Gate,
+    RuntimeState,
+    TokenTable,
+    read_tokens,
+    runtime_state,
+    tokens_file,
+)
 from omnigraph.server.config import (
     GraphSpec,
     ServerConfig,
     require_graph_id,
     require_server_safe,
 )
-from omnigraph.server.gate import Gate, RuntimeState, runtime_state
 from omnigraph.server.mcp_tools import TOOLS
-from omnigraph.server.stored_queries import StoredQueries, load_queries
+from omnigraph.wire.answers import QueryCatalog
 
 log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """One query that can be called by its name."""
+
+    source: str
+    signature: QuerySignature
+
+
+class StoredQueries:
+    """The stored queries of one graph, by name."""
+
+    def __init__(self, queries: Iterable[StoredQuery] = ()) -> None:
+        self._by_name = {query.signature.name: query for query in queries}
+        listed = (self._by_name[name].signature for name in sorted(self._by_name))
+        self.catalog = orjson.dumps(QueryCatalog(tuple(listed)).to_dict())
+        """The list of them as JSON; a reload makes a new one."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> StoredQuery | None:
+        """The query with this name, if there is one."""
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Iterator[StoredQuery]:
+        return iter(self._by_name.values())
+
+
+def load_queries(graph: Graph, paths: Iterable[Path], taken: Collection[str] = ()) -> StoredQueries:
+    """Every query of the files, checked against the graph.
+
+    Raises the compile error of the first bad one, with its file and position, and `InputError` for
+    a name that is ``taken`` or used twice and for a file that cannot be read.
+    """
+    found: dict[str, StoredQuery] = {}
+    files: dict[str, Path] = {}
+    for file in query_files(paths):
+        for signature in graph.describe_queries(file):
+            if signature.name in taken:
+                raise InputError(
+                    f"the stored query '{signature.name}' in {file} has the name of a tool",
+                    hint="rename it",
+                )
+            if signature.name in found:
+                raise InputError(
+                    f"two stored queries are called '{signature.name}', in {files[signature.name]} "
+                    f"and in {file}",
+                    hint="rename one of them",
+                )
+            found[signature.name] = StoredQuery(file.read_text("utf-8"), signature)
+            files[signature.name] = file
+    return StoredQueries(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +109,16 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What requests see from their beginning to their end."""
+    """What a request sees from its beginning to its end."""
 
     number: int
     state: RuntimeState
     tokens: TokenTable
     graphs: Mapping[str, Served]
     quarantined: Mapping[str, str]
-    """Graphs that cannot be served, with the reason, for the log alone."""
+    """Graphs that cannot be served, with the reason; the log alone shows it."""
     gate: Gate
-    """Of what concerns the server and no graph."""
+    """Decides about the server itself, which is no graph."""
 
 
 def build(config: ServerConfig, current: Generation | None = None) -> Generation:
@@ -164,7 +230,7 @@ def _serve(
             spec.uri,
             policy=policy,
             external_blobs=spec.external_blobs,
-            # Who runs for long looks after what it serves, unless the environment says otherwise.
+            # A long-running process keeps its graphs compact, unless the environment decides.
             auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
         )
     queries = load_queries(graph, spec.queries, TOOLS if config.mcp else ())

@@ -1,21 +1,82 @@
-"""Everything that is logged through the standard library, in the form of the events.
+"""The log: one line for each event, written by a thread of its own.
 
-Tokens, parameters and rows never reach a log call. Calls carry their facts as ``fields``.
+Events of every request (`EventLog`) are written directly: the standard logging library would
+cost more than a small query. Everything rare goes through that library, in the same form, with its
+facts as ``fields``. Tokens, parameters and rows never reach a log call.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, TextIO
+
+import orjson
 
 from omnigraph.server.config import LogFormat
-from omnigraph.server.events import EventLog, json_line, text_line
-from omnigraph.server.log_pipe import LogPipe
+
+LINES_MAX = 20_000
+BATCH_SECONDS = 0.02
+"""How long the first line of a batch waits for others."""
+CLOSE_SECONDS = 1.0
+"""How long the end of the process waits for queued lines."""
+
+Sink = Callable[[str], object]
 
 _LOGGERS = ("omnigraph", "uvicorn")
+
+
+class EventLog:
+    """Writes events to a sink, or nowhere."""
+
+    def __init__(self, sink: Sink | None = None, format: LogFormat = "text") -> None:
+        self._sink = sink
+        self._line = json_line if format == "json" else text_line
+
+    def write(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Write one event; fields without a value are left out."""
+        if self._sink is not None:
+            self._sink(self._line(time.time(), "info", event, fields) + "\n")
+
+
+def text_line(moment: float, level: str, event: str, fields: Mapping[str, Any]) -> str:
+    """Time, level, event, then the facts as `name=value`."""
+    facts = [f" {name}={_shown(value)}" for name, value in fields.items() if value is not None]
+    return f"{_written(moment)} {level} {event}{''.join(facts)}"
+
+
+def json_line(moment: float, level: str, event: str, fields: Mapping[str, Any]) -> str:
+    """One JSON object."""
+    facts = {name: value for name, value in fields.items() if value is not None}
+    document = {"time": _written(moment), "level": level, "event": event, **facts}
+    return orjson.dumps(document, default=str).decode()
+
+
+def _written(moment: float) -> str:
+    whole = int(moment)
+    return f"{_second(whole)}.{int((moment - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+
+
+def _shown(value: object) -> str:
+    return _shown_text(value) if isinstance(value, str) else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _shown_text(value: str) -> str:
+    # A name from a request must not start a new line of the log.
+    is_plain = value and value.isprintable() and " " not in value and '"' not in value
+    return value if is_plain else orjson.dumps(value).decode()
 
 
 class TextFormatter(logging.Formatter):
@@ -55,7 +116,7 @@ def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
-        # Whatever a command line set up before would say everything twice.
+        # Handlers that the command line set up before would log everything twice.
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.WARNING)
@@ -66,3 +127,69 @@ def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     fields: Mapping[str, Any] = getattr(record, "fields", {})
     return fields
+
+
+class LogPipe:
+    """A text file that is written by a thread, several lines at a time.
+
+    The event loop does not wait for a slow reader of the log. When more lines are waiting than
+    allowed, further ones are dropped, and the log says how many.
+    """
+
+    def __init__(
+        self, file: TextIO, lost: Callable[[int], str], lines_max: int = LINES_MAX
+    ) -> None:
+        self._file = file
+        self._lost_line = lost
+        """Makes the line that says how many were dropped."""
+        self._lines_max = lines_max
+        self._lines: deque[str] = deque()
+        self._lost = 0
+        self._has_lines = threading.Event()
+        self._all_written = threading.Event()
+        self._all_written.set()
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def write(self, line: str) -> int:
+        """Queue a line; it is dropped if too many are waiting."""
+        if len(self._lines) >= self._lines_max:
+            self._lost += 1
+            return len(line)
+        self._lines.append(line)
+        if not self._has_lines.is_set():
+            self._all_written.clear()
+            self._has_lines.set()
+        return len(line)
+
+    def flush(self) -> None:
+        """Do nothing: a log call does not wait for the file."""
+
+    def close(self) -> bool:
+        """Wait briefly for queued lines; returns whether all were written."""
+        return self._all_written.wait(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            self._has_lines.wait()
+            time.sleep(BATCH_SECONDS)
+            # Cleared before the queue is read: a line that is added later sets it again.
+            self._has_lines.clear()
+            self._write(self._take())
+            if not self._has_lines.is_set():
+                self._all_written.set()
+
+    def _take(self) -> list[str]:
+        taken: list[str] = []
+        with suppress(IndexError):
+            while True:
+                taken.append(self._lines.popleft())
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            taken.append(self._lost_line(lost))
+        return taken
+
+    def _write(self, lines: list[str]) -> None:
+        # The reader of the log is gone, and an error has nowhere to be reported.
+        with suppress(OSError, ValueError):
+            self._file.write("".join(lines))
+            self._file.flush()

@@ -16,6 +16,7 @@ from omnigraph import __version__
 from omnigraph.errors import OmnigraphError
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
+from omnigraph.server.generation import StoredQuery
 from omnigraph.server.mcp_tools import (
     ADHOC_TOOLS,
     GRAPH_TOOLS,
@@ -24,7 +25,6 @@ from omnigraph.server.mcp_tools import (
     stored_schema,
 )
 from omnigraph.server.responses import error_response, json_response
-from omnigraph.server.stored_queries import StoredQuery
 from omnigraph.wire import operations
 from omnigraph.wire.operations import GRAPH, Operation
 from omnigraph.wire.requests import Body

@@ -80,7 +80,7 @@ class Metrics:
         )
 
     def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """A number that is looked up whenever somebody asks."""
+        """A number that is read at each request for the page."""
         Gauge(f"omnigraph_{name}", about, registry=self._registry).set_function(read)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:

@@ -22,23 +22,23 @@ from typing import Any, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
-Bell = SimpleQueue[bool]
-"""Wakes one thread; False sends it home."""
+WakeUp = SimpleQueue[bool]
+"""The wake-up queue of one worker thread; False stops the worker."""
 Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 READ_THREADS = max(4, 2 * (os.cpu_count() or 1))
 WRITE_THREADS = 32
-"""A writer mostly waits: for storage, or for its turn."""
+"""A writer mostly waits, for storage or a lease."""
 STUCK_SECONDS = 0.002
 """How long nothing may be finished while calls wait, until more threads are woken."""
 SHORT_SECONDS = STUCK_SECONDS / 2
 """What takes less needs no second thread."""
-HELD_BACK_SECONDS = 0.0005
-"""How long results are kept back to be handed over together, while there is more to do."""
+BATCH_SECONDS = 0.0005
+"""How long results wait to be delivered together, while there are more calls."""
 
 
 class EnginePool:
-    """Two groups of threads, so that writers waiting for their turn never keep readers out."""
+    """Two groups of threads, so that writers waiting for a lease never block readers."""
 
     def __init__(self, readers: int = READ_THREADS, writers: int = WRITE_THREADS) -> None:
         self._readers = Workers("engine-read", readers)
@@ -57,7 +57,7 @@ class EnginePool:
         return await self._writers.run(partial(work, *args, **options))
 
     def close(self) -> None:
-        """Let idle threads go; what still runs is not waited for."""
+        """Stop idle threads; a running call is not waited for."""
         self._readers.close()
         self._writers.close()
 
@@ -76,10 +76,10 @@ class Workers:
         self._threads_max = threads_max
         self._jobs: deque[Job] = deque()
         self._done: deque[Done] = deque()
-        """Results that wait to be handed over."""
+        """Results that wait to be delivered."""
         self._guard = threading.Lock()
-        self._idle: list[Bell] = []
-        """Threads that wait. The last to stop is the first to go on: its memory is still warm."""
+        self._idle: list[WakeUp] = []
+        """Idle threads. The last one to stop is woken first: its caches are still warm."""
         self._threads = 0
         self._at_work = 0
         self._finished = 0
@@ -100,28 +100,28 @@ class Workers:
         return await done
 
     def close(self) -> None:
-        """Let idle threads end; one at work ends with the process."""
+        """Stop idle threads; one at work ends with the process."""
         if self._watch is not None:
             self._watch.cancel()
         with self._guard:
-            for bell in self._idle:
-                bell.put(False)
+            for wake_up in self._idle:
+                wake_up.put(False)
             self._idle.clear()
 
     # --- on the event loop ------------------------------------------------------------------------
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See to it that somebody does what came in."""
+        """Wake a thread for new calls, unless one is at work."""
         self._is_calling = False
         with self._guard:
             is_idle = self._at_work == 0
         if is_idle:
-            self._rouse(1)
+            self._wake(1)
         if self._watch is None:
-            self._watch = loop.call_later(STUCK_SECONDS, self._relieve, loop, self._finished)
+            self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
 
-    def _rouse(self, wanted: int) -> None:
-        """Put up to so many more threads to work."""
+    def _wake(self, wanted: int) -> None:
+        """Wake or start up to so many more threads."""
         for _ in range(wanted):
             with self._guard:
                 if self._at_work >= self._threads_max:
@@ -132,70 +132,71 @@ class Workers:
                     continue
                 self._threads += 1
             name = f"{self._name}-{self._threads}"
-            threading.Thread(target=self._live, name=name, daemon=True).start()
+            threading.Thread(target=self._worker, name=name, daemon=True).start()
 
-    def _relieve(self, loop: asyncio.AbstractEventLoop, finished: int) -> None:
+    def _check_progress(self, loop: asyncio.AbstractEventLoop, finished: int) -> None:
         """Wake a thread for every call that waits, if none was finished for a while."""
         self._watch = None
         self._deliver()
         if not self._jobs:
             return
         if self._finished == finished:
-            self._rouse(len(self._jobs))
-        self._watch = loop.call_later(STUCK_SECONDS, self._relieve, loop, self._finished)
+            self._wake(len(self._jobs))
+        self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
 
     def _deliver(self) -> None:
-        """Hand over what is done."""
-        self._is_delivering = False  # first: what is done after this line is told again
+        """Set the results of finished calls."""
+        self._is_delivering = False  # first: a result after this line schedules again
         while self._done:
             _finish(*self._done.popleft())
 
     # --- in a thread ------------------------------------------------------------------------------
 
-    def _live(self) -> None:
-        bell: Bell = SimpleQueue()
-        self._work(bell)
-        while bell.get():
-            self._work(bell)
+    def _worker(self) -> None:
+        wake_up: WakeUp = SimpleQueue()
+        self._run_jobs(wake_up)
+        while wake_up.get():
+            self._run_jobs(wake_up)
 
-    def _work(self, bell: Bell) -> None:
-        """Do what there is to do, then wait for the bell."""
-        began = told = time.perf_counter()
+    def _run_jobs(self, wake_up: WakeUp) -> None:
+        """Run jobs until there are none, then become idle."""
+        began = delivered = time.perf_counter()
         began_at, is_first, is_short = 0, True, False
         loop: asyncio.AbstractEventLoop | None = None
         while True:
             with self._guard:
                 self._finished += not is_first
-                # Whoever adds a call looks at `_at_work` afterwards: one of us sees the other.
+                # `run` appends a call before `_call` reads `_at_work`: either this thread sees the
+                # call, or `_call` sees that no thread is at work.
                 if not self._jobs or (is_short and self._is_spare(began_at)):
                     self._at_work -= 1
                     self._left_at = self._finished
-                    self._idle.append(bell)
+                    self._idle.append(wake_up)
                     break
                 began_at = self._finished
                 loop, future, work = self._jobs.popleft()
             self._done.append((future, *_outcome(work)))
             now = time.perf_counter()
             is_first, is_short, began = False, now - began < SHORT_SECONDS, now
-            if not self._jobs or now - told > HELD_BACK_SECONDS:
-                told = now
-                self._tell(loop)
+            if not self._jobs or now - delivered > BATCH_SECONDS:
+                delivered = now
+                self._schedule_delivery(loop)
             del future, work
         if self._done and loop is not None:
-            self._tell(loop)  # somebody else took the call that it was kept back for
+            self._schedule_delivery(loop)  # another thread took the call that it waited for
 
     def _is_spare(self, began_at: int) -> bool:
-        """Whether another thread gets on with short calls as well: then one of the two may go.
+        """Whether another thread finishes short calls as well: then this one may stop.
 
-        The others may all be stuck, so it has to be seen that one finished something since this
-        thread took its last call, and that it has not gone itself meanwhile.
+        The others may all be stuck: one of them must have finished a call since this thread took
+        its last, and must not have stopped since.
         """
         return self._finished - began_at > 1 and began_at >= self._left_at
 
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule_delivery(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_delivering:
             self._is_delivering = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, and its futures with it
                 loop.call_soon_threadsafe(self._deliver)
 
 
@@ -208,7 +209,7 @@ def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 def _finish(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if done.done():
-        return  # whoever waited was told to stop
+        return  # the waiting task was cancelled
     if isinstance(error, StopIteration):
         # Futures do not carry it: it would end whatever generator meets it.
         error = RuntimeError("a call of the engine raised StopIteration")

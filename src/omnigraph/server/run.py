@@ -14,20 +14,16 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.applications import Starlette
 
-from omnigraph.errors import InputError
-from omnigraph.server.admission import Admission
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.server.admission import Admission, StreamBudget
 from omnigraph.server.app import App
 from omnigraph.server.call import Services
 from omnigraph.server.config import ServerConfig, host_and_port
-from omnigraph.server.events import EventLog
-from omnigraph.server.exports import StreamBudget
+from omnigraph.server.connections import GuardedProtocol
 from omnigraph.server.generation import build, fingerprint
-from omnigraph.server.log_pipe import LogPipe
-from omnigraph.server.logs import configure_logs
+from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
-from omnigraph.server.protocol import GuardedProtocol
-from omnigraph.server.reload import Reloader
 from omnigraph.server.routes.service import metrics_app
 
 log = logging.getLogger(__name__)
@@ -92,7 +88,7 @@ class RunningServer:
 
     @property
     def metrics_address(self) -> str | None:
-        """Where metrics are open to everybody, if anywhere."""
+        """Where metrics are served without a token, if anywhere."""
         return None if self._metrics_socket is None else _shown(self._metrics_socket)
 
     async def run(self, announce: Callable[[str], None], *, own_signals: bool = True) -> None:
@@ -138,7 +134,7 @@ class RunningServer:
             async with asyncio.timeout(self.config.shutdown_seconds):
                 while self.app.inflight:
                     await asyncio.sleep(DRAIN_POLL_SECONDS)
-        # Whoever did not end in time is not waited for any longer.
+        # A request that did not end in time is not waited for.
         self._http.force_exit = self.app.inflight > 0
         self._http.should_exit = True
 
@@ -169,6 +165,48 @@ class RunningServer:
         watch("graphs_ready", "Graphs served", lambda: len(app.generation.graphs))
         watch("graphs_quarantined", "Graphs left out", lambda: len(app.generation.quarantined))
         watch("reload_generation", "Generation served", lambda: app.generation.number)
+
+
+class Reloader:
+    """Replaces the generation of an application without a pause, one replacement at a time.
+
+    The next generation is built beside the current one, then assigned.
+    """
+
+    def __init__(self, app: App, config: ServerConfig) -> None:
+        self._app = app
+        self._config = config
+        self._busy = asyncio.Lock()
+
+    async def reload(self) -> bool:
+        """Build the next generation and serve it; False if it is no good and nothing changed."""
+        async with self._busy:
+            try:
+                following = await asyncio.to_thread(build, self._config, self._app.generation)
+            except (OmnigraphError, OSError) as problem:
+                log.error(
+                    "reload refused",
+                    extra={
+                        "fields": {
+                            "generation": self._app.generation.number,
+                            "reason": str(problem),
+                        }
+                    },
+                )
+                return False
+            # The one step: requests that began before keep what they began with.
+            self._app.generation = following
+            log.info("reloaded", extra={"fields": {"generation": following.number}})
+            return True
+
+    async def watch(self, seconds: float, seen: str) -> None:
+        """Reload whenever a file is not as it was ``seen``, looking every so often."""
+        while True:
+            await asyncio.sleep(seconds)
+            found = await asyncio.to_thread(fingerprint, self._config)
+            if found != seen:
+                seen = found
+                await self.reload()
 
 
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
@@ -10,12 +12,11 @@ from omnigraph.errors import BlobRangeError, Conflict, InputError, InternalError
 from omnigraph.graph.blobs import Blob
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import block_response, error_response
-from omnigraph.server.routes.ranges import Span, if_range_holds, matches, requested_span
 from omnigraph.wire import operations
 from omnigraph.wire.requests import OCTETS, SNAPSHOT_ID
 
 SENT_BYTES = 256 * 1024
-"""Of a chunk at once: a slow reader has to take that much before its patience is over."""
+"""Bytes of one send: a slow reader has to take them within `client_seconds`."""
 
 
 async def get_blob(call: Call) -> Response:
@@ -129,6 +130,74 @@ def _redirect(blob: Blob) -> Response:
         SNAPSHOT_ID: blob.snapshot_id,
     }
     return Response(b"", 302, headers)
+
+
+# --- conditions and ranges ------------------------------------------------------------------------
+
+_TAG = re.compile(r'(?P<weak>W/)?(?P<tag>"[\x21\x23-\x7e\x80-\xff]*")')
+_RANGE = re.compile(r"bytes=(?P<first>[0-9]*)-(?P<last>[0-9]*)", re.ASCII)
+_DIGITS_MAX = 19
+"""Longer numbers are beyond every blob."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes from ``start`` up to but not including ``end``."""
+
+    start: int
+    end: int
+
+
+def matches(headers: Sequence[str], etag: str, *, weak: bool) -> bool:
+    """Whether a list of tags, or `*`, names this one; a malformed list names none.
+
+    ``weak`` comparison ignores the `W/` of a tag, strong comparison refuses tags that have it.
+    """
+    text = ", ".join(headers).strip()
+    if text == "*":
+        return True
+    found = False
+    for item in _items(text):
+        tag = _TAG.fullmatch(item)
+        if tag is None:
+            return False
+        if tag["tag"] == etag and (weak or tag["weak"] is None):
+            found = True
+    return found
+
+
+def if_range_holds(headers: Sequence[str], etag: str) -> bool:
+    """Whether a range may be served: there is no condition, or it is this one strong tag."""
+    return not headers or (len(headers) == 1 and headers[0].strip() == etag)
+
+
+def requested_span(header: str, size: int) -> Span | None:
+    """The bytes a `Range` header asks for; None if it is not one plain byte range.
+
+    Raises `BlobRangeError` for a range that the value does not have.
+    """
+    asked = _RANGE.fullmatch(header.strip())
+    if asked is None or not (asked["first"] or asked["last"]):
+        return None
+    if max(len(asked["first"]), len(asked["last"])) > _DIGITS_MAX:
+        return None
+    if not asked["first"]:
+        wanted = int(asked["last"])
+        if wanted == 0 or size == 0:
+            raise BlobRangeError(size, size, size)
+        return Span(max(0, size - wanted), size)
+    first = int(asked["first"])
+    last = int(asked["last"]) if asked["last"] else size - 1
+    if asked["last"] and last < first:
+        return None
+    if first >= size:
+        raise BlobRangeError(first, max(first, last) + 1, size)
+    return Span(first, min(last, size - 1) + 1)
+
+
+def _items(text: str) -> list[str]:
+    """The items of a list; commas inside of quotes belong to their item."""
+    return [item.strip() for item in re.findall(r'(?:[^,"]|"[^"]*"?)+', text) if item.strip()]
 
 
 HANDLERS: Handlers = {

@@ -51,7 +51,7 @@ async def merge_branches(call: Call) -> Response:
     asked = await call.document(MergeRequest)
     target = asked.target or MAIN_BRANCH
     call.authorize(Action.BRANCH_MERGE, asked.source, target)
-    # Who may merge may not always delete. The merge stands then, and the answer says the rest.
+    # A caller may be allowed to merge and not to delete: the merge stands, the answer says why.
     verdict = None
     if asked.delete_branch:
         verdict = call.verdict(Action.BRANCH_DELETE, None, asked.source)

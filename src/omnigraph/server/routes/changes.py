@@ -1,4 +1,4 @@
-"""What commits changed: the diff of one, the feed of a branch, and baselines to start from."""
+"""Commits, and what they changed: the diff of one, the feed of a branch, and baselines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,33 @@ from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers, authored_branch, canonical_commit_id
 from omnigraph.server.responses import json_response, lines_response
 from omnigraph.wire import operations
+from omnigraph.wire.answers import CommitList
 from omnigraph.wire.requests import BaselineRequest
 
 _EXCLUSIVE = ("cursor", "start", "page_token")
 _LIMITS = ("limit", "limit_bytes", "limit_commits")
 
 
+async def list_commits(call: Call) -> Response:
+    """The commits of a branch, newest first."""
+    branch = call.branch_parameter() or MAIN_BRANCH
+    call.authorize(Action.READ, branch)
+    found = await call.services.pool.read(call.served.graph.list_commits, branch)
+    return json_response(CommitList(tuple(found)))
+
+
+async def get_commit(call: Call) -> Response:
+    """One commit of any branch."""
+    call.authorize(Action.READ)
+    commit_id = canonical_commit_id(call.values["commit_id"])
+    found = await call.services.pool.read(call.served.graph.show_commit, commit_id)
+    return json_response(found)
+
+
 async def commit_changes(call: Call) -> Response:
     """What one commit changed.
 
-    Who may not read the branch of a commit is told what everybody is told of an unknown one.
+    A caller that may not read the branch of a commit gets the 404 of an unknown commit.
     """
     options: Any = {
         "page_token": call.parameter("page_token"),
@@ -56,7 +73,7 @@ async def poll_changes(call: Call) -> Response:
 
 
 async def baseline(call: Call) -> Response:
-    """Every entity of a branch, and behind the last one the cursor of what follows."""
+    """Every entity of a branch, and after the last the cursor at which the feed continues."""
     asked = await call.document(BaselineRequest)
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.EXPORT, branch)
@@ -82,4 +99,6 @@ HANDLERS: Handlers = {
     operations.COMMIT_CHANGES.id: commit_changes,
     operations.POLL_CHANGES.id: poll_changes,
     operations.BASELINE.id: baseline,
+    operations.LIST_COMMITS.id: list_commits,
+    operations.GET_COMMIT.id: get_commit,
 }

@@ -1,4 +1,4 @@
-"""Loading graph records."""
+"""Graph records in and out: loads and exports."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.responses import json_response
+from omnigraph.server.responses import json_response, lines_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
-from omnigraph.wire.requests import LoadOptions, LoadRequest, read_document
+from omnigraph.wire.requests import ExportRequest, LoadOptions, LoadRequest, read_document
 
 PROBLEMS_MAX = 100
-"""Problems of an input that are told one by one; all are counted."""
+"""Problems of an input that an error lists; all are counted."""
 
 
 async def load(call: Call) -> Response:
-    """Load records that came as one text."""
+    """Load records that are a member of a JSON body."""
     asked = await call.document(LoadRequest)
     await _authorize(call, asked)
     size = len(asked.data.encode())
@@ -32,7 +32,7 @@ async def load(call: Call) -> Response:
 
 
 async def load_ndjson(call: Call) -> Response:
-    """Load records that came as they are; policy decides before one byte of them is read."""
+    """Load records that are the body; policy decides before one byte of it is read."""
     call.require_body_type()
     call.require_body_length()
     asked = read_document(LoadOptions, _options(call))
@@ -48,7 +48,7 @@ async def load_ndjson(call: Call) -> Response:
 
 
 def _options(call: Call) -> dict[str, Any]:
-    """The options of a load, which stand in the query string when the body is the records."""
+    """The options of a load whose body is the records: parameters of the query string."""
     found: dict[str, Any] = {}
     for parameter in call.operation.parameters:
         name = parameter.name
@@ -67,7 +67,7 @@ def _options(call: Call) -> dict[str, Any]:
 
 
 async def _authorize(call: Call, asked: LoadOptions) -> None:
-    """Who loads into a missing branch creates it, too; without a base there is none."""
+    """Raise `PolicyDenied` or `NotFound`; a load into a missing branch creates it from a base."""
     branch = asked.branch or MAIN_BRANCH
     is_missing = branch not in await call.services.pool.read(call.served.graph.list_branches)
     if is_missing and asked.from_ is not None:
@@ -98,8 +98,20 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
     return receipt
 
 
+async def export(call: Call) -> Response:
+    """The entities of a branch as JSON lines, all of one commit."""
+    asked = await call.document(ExportRequest)
+    graph, branch = call.served.graph, asked.branch or MAIN_BRANCH
+    snapshot = await call.authorize_read(branch, asked.snapshot, Action.EXPORT)
+    return await lines_response(
+        call,
+        lambda: graph.export(branch=branch, snapshot=snapshot, types=asked.type_names or None),
+    )
+
+
 HANDLERS: Handlers = {
     operations.LOAD.id: load,
     operations.INGEST.id: load,
     operations.LOAD_NDJSON.id: load_ndjson,
+    operations.EXPORT.id: export,
 }

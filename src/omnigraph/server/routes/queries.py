@@ -1,30 +1,43 @@
-"""Queries whose text comes with the request."""
+"""Queries: those whose text comes with the request, and stored ones, which are called by name.
+
+A caller without the right to call stored queries cannot tell which exist: a denied name and an
+unknown one get the same bytes.
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import orjson
 from starlette.responses import Response
 
-from omnigraph.errors import WrongVerb
+from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph import Graph
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.responses import json_response
-from omnigraph.server.routes.rows import rows_answer
+from omnigraph.server.generation import StoredQuery
+from omnigraph.server.responses import block_response, json_response
 from omnigraph.wire import operations
 from omnigraph.wire.requests import (
+    ARROW_METADATA,
+    ARROW_STREAM,
     IF_GRAPH_COMMIT,
+    JSON,
     ChangeRequest,
     ExplainRequest,
+    InvokeRequest,
     LegacyReadRequest,
     QueryRequest,
     expected_commit,
 )
+
+ARROW_ROWS = 64 * 1024
+"""Rows of a batch in an Arrow stream."""
 
 
 async def query(call: Call) -> Response:
@@ -32,11 +45,11 @@ async def query(call: Call) -> Response:
     asked = await call.document(QueryRequest)
     snapshot = await call.authorize_read(asked.branch, asked.snapshot)
     run = partial(_read, call.served.graph, asked, snapshot)
-    return await rows_answer(call, run)
+    return await rows_response(call, run)
 
 
 async def read(call: Call) -> Response:
-    """The same for older clients, who do not know of the commit."""
+    """The same for older clients; the answer does not name the commit."""
     old = await call.document(LegacyReadRequest)
     snapshot = await call.authorize_read(old.branch, old.snapshot)
     asked = QueryRequest(
@@ -47,7 +60,7 @@ async def read(call: Call) -> Response:
         snapshot=old.snapshot,
     )
     run = partial(_read, call.served.graph, asked, snapshot)
-    return await rows_answer(call, run, with_commit=False)
+    return await rows_response(call, run, with_commit=False)
 
 
 async def explain(call: Call) -> Response:
@@ -64,7 +77,7 @@ async def mutate(call: Call) -> Response:
 
 
 async def mutate_if(call: Call) -> Response:
-    """Run a query that writes, if the head is the one the caller has seen."""
+    """Run a query that writes, if the head is the commit that the caller expects."""
     return await _mutate(call, expected_commit(call.headers(IF_GRAPH_COMMIT)))
 
 
@@ -74,7 +87,7 @@ async def _mutate(call: Call, expected: str | None) -> Response:
     call.authorize(Action.CHANGE, branch)
     with call.admitted(len(asked.query.encode()) + len(orjson.dumps(asked.params))):
         receipt = await call.services.pool.write(
-            _changed, call.served.graph, asked, branch, expected, call.actor
+            _write, call.served.graph, asked, branch, expected, call.actor
         )
     return json_response(receipt)
 
@@ -93,7 +106,7 @@ def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
         raise WrongVerb(wrong.message, hint="send it to `/mutate`") from None
 
 
-def _changed(
+def _write(
     graph: Graph, asked: ChangeRequest, branch: str, expected: str | None, actor: str | None
 ) -> MutationReceipt:
     try:
@@ -111,6 +124,156 @@ def _changed(
         raise WrongVerb(wrong.message, hint="send it to `/query`") from None
 
 
+# --- rows ---------------------------------------------------------------------------------------
+
+
+async def rows_response(
+    call: Call, run: Callable[[], Result], *, with_commit: bool = True
+) -> Response:
+    """Run a query in a thread, and answer with its rows in the form that the caller accepts."""
+    if not _wants_arrow(call):
+        body = await call.services.pool.read(_json, run, with_commit)
+        return Response(body, media_type=JSON)
+    found = await call.services.pool.read(_arrow, run)
+    if isinstance(found, bytes):
+        return Response(found, media_type=ARROW_STREAM)
+    return await block_response(call, arrow_blocks(found), ARROW_STREAM)
+
+
+def _arrow(run: Callable[[], Result]) -> bytes | Result:
+    """The bytes of a result that is one batch, or a larger result itself."""
+    result = run()
+    return result if result.row_count > ARROW_ROWS else b"".join(arrow_blocks(result))
+
+
+def arrow_blocks(result: Result) -> Iterator[bytes]:
+    """The rows as an Arrow stream in blocks; counts and commit are metadata of its schema."""
+    import pyarrow as pa
+
+    table = result.to_arrow()
+    about = {**(table.schema.metadata or {}), ARROW_METADATA: orjson.dumps(result.metadata())}
+    table = table.replace_schema_metadata(about)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=ARROW_ROWS):
+            writer.write_batch(batch)
+            yield _drained(sink)
+    yield _drained(sink)
+
+
+def _drained(sink: io.BytesIO) -> bytes:
+    block = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return block
+
+
+def _json(run: Callable[[], Result], with_commit: bool) -> bytes:
+    result = run()
+    if not with_commit:
+        result.graph_commit_id = None
+    return result.to_json_bytes()
+
+
+def _wants_arrow(call: Call) -> bool:
+    accepted = call.header("accept")
+    if accepted is None or ARROW_STREAM not in accepted or ARROW_STREAM not in call.operation.gives:
+        return False
+    return any(each.partition(";")[0].strip() == ARROW_STREAM for each in accepted.split(","))
+
+
+# --- stored queries -----------------------------------------------------------------------------
+
+
+async def list_queries(call: Call) -> Response:
+    """Every stored query, with its parameters."""
+    call.authorize(Action.READ, MAIN_BRANCH)
+    return Response(call.served.queries.catalog, media_type=JSON)
+
+
+async def invoke(call: Call) -> Response:
+    """Run a stored query."""
+    asked = await call.document(InvokeRequest)
+    stored = _find(call)
+    _require_expected(stored, asked)
+    if stored.signature.is_mutation:
+        return await _invoke_mutation(call, stored, asked, None)
+    snapshot = await call.authorize_read(asked.branch, asked.snapshot)
+    run = partial(
+        call.served.graph.query,
+        stored.source,
+        asked.params,
+        name=stored.signature.name,
+        branch=asked.branch,
+        snapshot=snapshot,
+    )
+    return await rows_response(call, run)
+
+
+async def invoke_if(call: Call) -> Response:
+    """Run a stored query that writes, if the head is the commit that the caller expects."""
+    expected = expected_commit(call.headers(IF_GRAPH_COMMIT))
+    asked = await call.document(InvokeRequest)
+    stored = _find(call)
+    _require_expected(stored, asked)
+    if not stored.signature.is_mutation:
+        raise InputError(
+            f"stored query '{stored.signature.name}' reads, and a read takes no condition",
+            hint="call it without `/if-graph-commit`",
+        )
+    return await _invoke_mutation(call, stored, asked, expected)
+
+
+async def _invoke_mutation(
+    call: Call, stored: StoredQuery, asked: InvokeRequest, expected: str | None
+) -> Response:
+    if asked.snapshot is not None:
+        raise InputError(
+            f"stored query '{stored.signature.name}' writes, and a snapshot never changes",
+            hint="name a `branch` instead of a `snapshot`",
+        )
+    branch = asked.branch or MAIN_BRANCH
+    call.authorize(Action.CHANGE, branch)
+    with call.admitted(len(stored.source.encode()) + len(orjson.dumps(asked.params))):
+        receipt = await call.services.pool.write(
+            call.served.graph.mutate,
+            stored.source,
+            asked.params,
+            name=stored.signature.name,
+            branch=branch,
+            expected_head=expected,
+            actor=call.actor,
+        )
+    return json_response(receipt)
+
+
+def _find(call: Call) -> StoredQuery:
+    name = call.values["name"]
+    is_allowed = call.verdict(Action.INVOKE_QUERY).allowed
+    found = call.served.queries.get(name) if is_allowed else None
+    if found is None:
+        raise NotFound("stored query not found")
+    call.services.events.write(
+        "stored query",
+        {
+            "request_id": call.request_id,
+            "actor_id": call.actor,
+            "graph_id": call.served.graph_id,
+            "query_name": name,
+            "mutation": found.signature.is_mutation,
+        },
+    )
+    return found
+
+
+def _require_expected(stored: StoredQuery, asked: InvokeRequest) -> None:
+    if asked.expect_mutation is None or asked.expect_mutation == stored.signature.is_mutation:
+        return
+    is_mutation = stored.signature.is_mutation
+    does, verb = ("writes", "mutate") if is_mutation else ("reads", "query")
+    raise InputError(f"stored query '{stored.signature.name}' {does}", hint=f"use `{verb}` for it")
+
+
 HANDLERS: Handlers = {
     operations.QUERY.id: query,
     operations.READ.id: read,
@@ -118,4 +281,7 @@ HANDLERS: Handlers = {
     operations.MUTATE.id: mutate,
     operations.CHANGE.id: mutate,
     operations.MUTATE_IF.id: mutate_if,
+    operations.LIST_QUERIES.id: list_queries,
+    operations.INVOKE.id: invoke,
+    operations.INVOKE_IF.id: invoke_if,
 }

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from omnigraph import __version__
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.policy import Action
+from omnigraph.server.auth import RuntimeState
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.gate import RuntimeState
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations

@@ -20,6 +20,7 @@ from tests.crash import judge, processes
 from tests.crash.model import SCHEMA, seed_records
 from tests.crash.operations import DESIRED_SCHEMA, INSERT, OPERATIONS, passed_by
 from tests.crash.test_kill_at_failpoint import Step, steps
+from tests.support.budgets import budget
 
 TABLES = 4
 """Planets and their edges are made, persons get a column and cities lose one."""
@@ -229,7 +230,7 @@ def test_a_failure_before_the_first_table_leaves_nothing_at_all(root: Path, poin
 
 # --- the race of the last steps with an open ------------------------------------------------------
 
-OVERLAPS = 200
+OVERLAPS = budget(25, 200)
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ import pytest
 from tests.crash import soak
 from tests.crash.soak_judge import Report, judge
 from tests.crash.soak_worker import Entry
+from tests.support.budgets import budget
 
-SECONDS = 8
+SECONDS = budget(4, 60)
 
 
 @pytest.mark.slow

@@ -12,10 +12,11 @@ import pytest
 
 from omnigraph.graph import open_graph
 from tests.crash.processes import ROOT
+from tests.support.budgets import budget
 
 pytestmark = pytest.mark.slow
 
-ROWS = 50_000
+ROWS = budget(5_000, 50_000)
 ENOUGH = 3
 """Changes that are made even if the load should be done before."""
 SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,6 @@ from bench.trips import places, write_parquet, write_records
 SEED = trips.SEED
 UPSERT_SHARE = 5
 """One place in so many is upserted; half of them are new."""
-ARCHIVE_SECONDS_MAX = 120
 
 
 @dataclass(frozen=True)
@@ -90,36 +88,14 @@ class _Files:
 
 def _sessions(files: _Files) -> Iterator[Figure]:
     """Starting a session."""
-    cache = files.output()
-
-    def start() -> dict[str, Any]:
-        return _child("start_session", environment={"XDG_CACHE_HOME": str(cache)})
-
-    def parts(measured: dict[str, Any]) -> str:
-        return (
-            f"session {measured['session_seconds']:.1f} s, then until its workers are there "
-            f"{measured['workers_seconds']:.1f} s"
-        )
-
-    first = start()
+    started = _best(lambda: _child("start_session"), rounds=3)
     yield Figure(
-        "first session start",
-        first["seconds"],
+        "session start",
+        started["seconds"],
         "s",
         Target(8, "at most"),
-        f"no archive of classes; {parts(first)}",
-    )
-    # The archive is made after the first session has ended.
-    deadline = time.monotonic() + ARCHIVE_SECONDS_MAX
-    while not list(cache.rglob("*.archive")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    cached = _best(start, rounds=3)
-    yield Figure(
-        "session start, class archive cached",
-        cached["seconds"],
-        "s",
-        Target(5, "at most"),
-        parts(cached),
+        f"session {started['session_seconds']:.1f} s, then until its workers are there "
+        f"{started['workers_seconds']:.1f} s",
     )
 
 

@@ -23,7 +23,7 @@ CONF = {"spark.sql.shuffle.partitions": "4"}
 
 def start_session() -> dict[str, Any]:
     """Start a Spark session, and wait for the workers that a load would run in."""
-    from omnigraph.pipeline.spark.warming import await_workers
+    from omnigraph.pipeline.spark.workers import await_workers
 
     began = time.perf_counter()
     with _session():
@@ -166,7 +166,7 @@ def _warm(engine: str) -> Iterator[None]:
     if engine != "spark":
         yield
         return
-    from omnigraph.pipeline.spark.warming import await_workers
+    from omnigraph.pipeline.spark.workers import await_workers
 
     with _session():
         await_workers()

@@ -18,7 +18,7 @@ from omnigraph.embedding import config
 from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import engine
-from omnigraph.pipeline.spark import class_archive, session
+from omnigraph.pipeline.spark import session
 from omnigraph.server import admission, auth
 from omnigraph.storage import publisher
 from omnigraph.upkeep import automatic, optimize
@@ -243,12 +243,6 @@ SECTIONS = (
                 f"{session.CONF_PREFIX}NAME",
                 "a setting of Spark, with `_` for the dots: "
                 f"`{session.CONF_PREFIX}spark_executor_memory=2g`",
-            ),
-            Setting(
-                class_archive.ARCHIVE_VARIABLE,
-                "`off`: keep no archive of Spark's classes in the user's cache. It halves the time "
-                "of a start",
-                code("on"),
             ),
         ),
     ),

@@ -17,11 +17,13 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
+import pyspark
+
 from omnigraph.pipeline.spark.java import find_java
-from omnigraph.pipeline.spark.launch import _home, _scala_version, class_path
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS_MAX = 120
+SPARK_HOME = Path(pyspark.__file__).parent
 
 
 @contextmanager
@@ -57,19 +59,11 @@ def _running(log: Path, program: str, *arguments: str) -> Iterator[None]:
     environment = {
         **os.environ,
         "JAVA_HOME": str(java.executable.resolve().parents[1]),
-        "SPARK_HOME": str(_home()),
-        "SPARK_SCALA_VERSION": _scala_version(os.environ),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    command = [
-        *(str(java.executable), "-cp", os.pathsep.join(class_path(os.environ)), "-Xmx256m"),
-        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *(
-            "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-        ),
-        program,
-        *arguments,
-    ]
+    command = [str(SPARK_HOME / "bin" / "spark-class"), program, *arguments]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
     try:

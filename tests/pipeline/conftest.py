@@ -59,10 +59,8 @@ def spark() -> Iterator[Any]:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.adaptive.enabled": "false",
         },
-        # The first compiler alone: for tiny jobs it is the quicker one.
-        ("-XX:TieredStopAtLevel=1",),
     )
-    session = build_session(settings)
+    session = build_session(settings.for_a_load())
     yield session
     session.stop()
 

@@ -51,7 +51,7 @@ def load_forever(uri: str, folder: Path, first: int) -> None:
     from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
     spark = build_session(
-        SessionSettings("local[2,4]", {"spark.driver.memory": "512m"}, ("-XX:TieredStopAtLevel=1",))
+        SessionSettings("local[2,4]", {"spark.driver.memory": "512m"}).for_a_load()
     )
     graph = omnigraph.open(uri)
     deadly = os.environ.get(STAGE_VARIABLE)

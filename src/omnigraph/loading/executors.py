@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from omnigraph.errors import OmnigraphError, StorageError
-from omnigraph.pipeline.spark.interrupts import interrupts_first
+from omnigraph.pipeline.spark.gateway import interrupts_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,1 +1,1 @@
-"""Spark itself: finding Java, starting a session, and keeping its start short."""
+"""Spark itself: finding Java, starting a session, and ending it."""

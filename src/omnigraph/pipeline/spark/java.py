@@ -1,4 +1,7 @@
-"""Finding a Java runtime: the user's own, or the one that comes with the `spark` extra."""
+"""Java: which runtime is used, and why a JVM failed.
+
+The runtime is the user's own, or the one that comes with the `spark` extra.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,6 @@ class Java:
 
     executable: Path
     major: int
-    build: str
-    """What the runtime says about itself: class archives are tied to it."""
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
@@ -60,10 +61,37 @@ def _probe(executable: Path) -> Java | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    said = asked.stderr or asked.stdout
-    version = _VERSION.search(said)
+    version = _VERSION.search(asked.stderr or asked.stdout)
     if version is None:
         return None
     # Up to 8 they were called 1.8.
     major = int(version[2] or 0) if version[1] == "1" else int(version[1])
-    return Java(executable, major, said.strip())
+    return Java(executable, major)
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+_LINES_MAX = 5
+_CAUSE = "Caused by: "
+_FRAME = re.compile(r"\s*(at |\.\.\. \d+ )")
+_FAILURE = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error)(?:: *(?P<says>.+))?$")
+_STOPPED = "stopped SparkContext"
+_GIVEN_UP = re.compile(r"Application has been killed\. Reason: (.+)")
+
+
+def reason_of(printed: str, log: str = "") -> str:
+    """The message of the innermost exception in what Java printed; the last lines if there is none.
+
+    A stack frame is never part of it. ``log`` is the JVM's: only there a cluster says why it
+    refused an application.
+    """
+    given_up = _GIVEN_UP.findall(log) if _STOPPED in printed else []
+    if given_up:
+        return str(given_up[-1])
+    own = [line for line in printed.splitlines() if line.strip() and not _FRAME.match(line)]
+    causes = [line for line in own if line.startswith(_CAUSE)]
+    for line in reversed(causes or own):
+        failure = _FAILURE.search(line)
+        if failure is not None:
+            return (failure["says"] or failure[0]).strip()
+    return " ".join(line.strip() for line in own[-_LINES_MAX:])

@@ -1,4 +1,4 @@
-"""Spark sessions: found where there is one, built where there is none, stopped only if built here.
+"""Spark sessions: an existing one is used and left running, one that is built here is stopped.
 
 A session is looked for in this order: the one passed in, the active one, one built from the
 settings. The JVM of built sessions stays until this process ends, because a second session in it
@@ -17,19 +17,21 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.pipeline.spark.class_archive import make_in_background
-from omnigraph.pipeline.spark.interrupts import interrupts_first, own_interrupts
-from omnigraph.pipeline.spark.java import Java, find_java
-from omnigraph.pipeline.spark.java_failures import reason_of
-from omnigraph.pipeline.spark.launch import Jvm, await_jvm, start_jvm
-from omnigraph.pipeline.spark.master import require_master
-from omnigraph.pipeline.spark.warming import start_workers
+from omnigraph.pipeline.spark.gateway import (
+    JVM_OPTIONS,
+    Jvm,
+    interrupts_first,
+    own_interrupts,
+    start_jvm,
+)
+from omnigraph.pipeline.spark.java import Java, find_java, reason_of
+from omnigraph.pipeline.spark.workers import require_same_versions, start_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +45,7 @@ DEFAULT_MASTER = "local[*,4]"
 
 _DEFAULTS = {
     "spark.app.name": "omnigraph",
+    "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -70,7 +73,6 @@ class SessionSettings:
     master: str = DEFAULT_MASTER
     conf: Mapping[str, str] = field(default_factory=dict)
     """Given by the user, and stronger than the defaults."""
-    jvm_options: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -95,6 +97,11 @@ class SessionSettings:
     def is_local(self) -> bool:
         """Whether everything runs in one JVM of this machine."""
         return self.master.startswith("local[") or self.master == "local"
+
+    def for_a_load(self) -> SessionSettings:
+        """The same, unless set otherwise with a JVM that compiles only once: it starts a second
+        sooner, and a load leaves it too little work to compile again."""
+        return replace(self, conf={JVM_OPTIONS: "-XX:TieredStopAtLevel=1", **self.conf})
 
     def complete(self) -> dict[str, str]:
         """Every setting of the session."""
@@ -142,7 +149,7 @@ def spark_session(
             require_same_versions(given)
         yield given
         return
-    built = build_session(settings or SessionSettings.of(os.environ))
+    built = build_session((settings or SessionSettings.of(os.environ)).for_a_load())
     try:
         yield built
     finally:
@@ -153,7 +160,7 @@ def spark_session(
 class SparkWhenNeeded:
     """The Spark of one operation: a session that is there, or one that is built when it is needed.
 
-    A small input is loaded without it, so that nobody waits for a JVM, or has to have one.
+    A small input is loaded without a JVM, which takes seconds to start and may not be installed.
     """
 
     def __init__(self, spark: SparkSession | None, settings: SessionSettings) -> None:
@@ -193,12 +200,12 @@ class SparkWhenNeeded:
 
 
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
-    """The session for a frame, which lives on: one that is built stays until the process ends."""
+    """The session for a frame, which outlives the call: one built here ends with the process."""
     return spark or _active() or build_session(settings)
 
 
 def _active() -> SparkSession | None:
-    # Without the import nobody in this process can have made a session.
+    # Without the import there is no session in this process.
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -225,11 +232,8 @@ _lock = threading.Lock()
 _jvm: Jvm | None = None
 
 
-def build_session(settings: SessionSettings, *, records: Path | None = None) -> SparkSession:
-    """A new session; whoever builds it stops it.
-
-    ``records`` has the JVM, if it is started here, write an archive of its classes when it ends.
-    """
+def build_session(settings: SessionSettings) -> SparkSession:
+    """A new session, which the caller stops."""
     if settings.master.startswith("sc://"):
         raise _no_connect(f"master '{settings.master}'")
     require_pyspark()
@@ -238,7 +242,7 @@ def build_session(settings: SessionSettings, *, records: Path | None = None) -> 
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     conf = settings.complete()
     with _lock:
-        _ensure_jvm(java, settings, conf, records)
+        _ensure_jvm(java, conf)
         session = _started(settings, conf)
     if not settings.is_local:
         try:
@@ -259,7 +263,7 @@ def require_pyspark() -> None:
 
 
 def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession:
-    """A session in the JVM that runs; what is wrong with the settings shows here."""
+    """A session in the running JVM; raises `StorageError` if Spark refuses the settings."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -275,84 +279,58 @@ def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession
                 start_workers(context)
             return SparkSession.builder.config(map={**conf}).getOrCreate()
     except BaseException as error:
-        # Some ask the JVM for their text.
-        said = str(error)
-        reason = reason_of(said, "" if _jvm is None else _jvm.said)
+        # Some exceptions ask the JVM for their text, so it is taken while the JVM runs.
+        text = str(error)
+        reason = reason_of(text, "" if _jvm is None else _jvm.printed)
         with suppress(Exception):
             if SparkContext._active_spark_context is not None:
                 SparkContext._active_spark_context.stop()
-        # It keeps settings that are wrong, or is still busy with a context nobody waits for.
+        # The JVM keeps the wrong settings, or is still busy with the abandoned context.
         end_jvm(at_once=True)
         if not isinstance(error, (Py4JError, PySparkException, ConnectionError)):
             raise
         raise StorageError(
             f"Spark did not start on {settings.master}: {reason}",
             hint="check the Spark settings, and the log of the master if it is another machine",
-        ) from RuntimeError(said)
+        ) from RuntimeError(text)
 
 
-def _ensure_jvm(
-    java: Java, settings: SessionSettings, conf: Mapping[str, str], records: Path | None
-) -> None:
+def _ensure_jvm(java: Java, conf: Mapping[str, str]) -> None:
     """Start the JVM of this process, unless it runs already."""
     global _jvm  # noqa: PLW0603 - PySpark itself knows one JVM per process
     if _jvm is not None and _jvm.is_alive:
         return
-    # Workers would otherwise run whatever `python3` is first on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    started = start_jvm(java, conf, options=settings.jvm_options, records=records)
-    try:
-        # Meanwhile, for the JVM takes longer.
-        from pyspark import SparkContext
-
-        await_jvm(started)
-    except BaseException:
-        started.kill()
-        raise
-    context: Any = SparkContext
-    context._gateway = context._jvm = None
-    os.environ["PYSPARK_GATEWAY_PORT"] = str(started.port)
-    os.environ["PYSPARK_GATEWAY_SECRET"] = started.secret
     if _jvm is None:
-        atexit.register(_leave)
+        atexit.register(end_jvm)
     else:
         _jvm.kill()
+    from pyspark import SparkContext
+
+    started = start_jvm(java, conf)
+    context: Any = SparkContext
+    context._gateway, context._jvm = started.gateway, started.gateway.jvm
     _jvm = started
 
 
-def _leave() -> None:
-    """End the JVM with this process, and have the next start find what this one did not."""
-    lacks = None if _jvm is None else _jvm.lacks
-    end_jvm()
-    if lacks is not None:
-        make_in_background(lacks)
-
-
-def end_jvm(*, at_once: bool = False) -> bool:
-    """End the JVM of this process, if there is one; whether it ended by itself, and well."""
+def end_jvm(*, at_once: bool = False) -> None:
+    """End the JVM of this process, if there is one."""
     global _jvm
     ending, _jvm = _jvm, None
     if ending is None:
-        return False
-    _let_go()
-    if at_once:
-        ending.kill()
-        return False
-    return ending.stop()
-
-
-def _let_go() -> None:
-    """Leave quietly: objects that are collected later would look for a JVM that is gone."""
+        return
     from pyspark import SparkContext
 
+    # Objects that are collected later look for the JVM, and Py4J logs that it is gone; calls that
+    # are cut off it logs at the root.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # What is cut off in the middle of a call, Py4J tells the root.
     logging.getLogger().addFilter(_is_not_of_py4j)
-    _quieten(SparkContext._active_spark_context)
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        with suppress(Exception):
-            gateway.shutdown()
+    context: Any = SparkContext
+    _quieten(context._active_spark_context)
+    if at_once:
+        ending.kill()
+    else:
+        ending.stop()
+    context._gateway = context._jvm = None
 
 
 def _quieten(context: Any) -> None:
@@ -366,42 +344,57 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-# --- versions -------------------------------------------------------------------------------------
+# --- masters --------------------------------------------------------------------------------------
+
+ANSWER_SECONDS_MAX = 5.0
+"""How long one machine of a cluster may take to answer."""
+
+_LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?")
+_EXECUTORS_HERE = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_MACHINE = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/@?#\[\]]+):(?P<port>\d{1,5})")
+_CLUSTER = "spark://"
 
 
-def _versions() -> dict[str, str]:
-    import lance
-    import pyarrow
+def require_master(master: str) -> None:
+    """Refuse a master that cannot be one (`InputError`), or does not answer (`StorageError`).
 
-    from omnigraph import __version__
-
-    return {
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "lance": str(lance.__version__),
-        "pyarrow": str(pyarrow.__version__),
-        "omnigraph": __version__,
-    }
-
-
-def require_same_versions(spark: SparkSession) -> None:
-    """Refuse executors whose software is not the driver's: they would write other files."""
-    context = spark.sparkContext
-    slots = max(1, min(context.defaultParallelism, 64))
-    found = context.parallelize(range(slots), slots).map(_executor_versions).collect()
-    compare_versions(_versions(), found)
+    Spark itself waits for a minute, in silence. Masters of YARN and Kubernetes are left to Spark,
+    which has its own ways to find them.
+    """
+    if master.startswith("local"):
+        if not (_LOCAL.fullmatch(master) or _EXECUTORS_HERE.fullmatch(master)):
+            raise _malformed(master, "local[4] runs four tasks at a time, local[*] one a core")
+    elif master.startswith(_CLUSTER):
+        _require_answer(master)
 
 
-def _executor_versions(_: int) -> dict[str, str]:
-    return _versions()
+def _require_answer(master: str) -> None:
+    machines = master.removeprefix(_CLUSTER).split(",")
+    reasons = [_connection_failure(*_address(master, machine)) for machine in machines]
+    if None not in reasons:
+        raise StorageError(
+            f"no Spark master answers at {master}: {reasons[0]}",
+            hint="is it running, and is its port reachable from here?"
+            " its own page shows the address it has",
+        )
 
 
-def compare_versions(driver: Mapping[str, str], executors: Sequence[Mapping[str, str]]) -> None:
-    """Raise `InputError` naming both versions of the first program that differs."""
-    for found in executors:
-        for program, version in driver.items():
-            if found.get(program) != version:
-                raise InputError(
-                    f"executors have {program} {found.get(program)}, the driver has {version}",
-                    hint="install the same versions on both",
-                    details={"program": program, "driver": version, "executor": found},
-                )
+def _address(master: str, machine: str) -> tuple[str, int]:
+    found = _MACHINE.fullmatch(machine)
+    if found is None or not 0 < int(found["port"]) < 1 << 16:
+        raise _malformed(master, "write it as spark://host:port, for example spark://master:7077")
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def _connection_failure(host: str, port: int) -> str | None:
+    """Why there is no connection, None if there is one."""
+    try:
+        socket.create_connection((host, port), ANSWER_SECONDS_MAX).close()
+    except (OSError, UnicodeError) as error:
+        # A name that cannot be a host's fails before it is looked up.
+        return (getattr(error, "strerror", None) or str(error)).lower()
+    return None
+
+
+def _malformed(master: str, hint: str) -> InputError:
+    return InputError(f"'{master}' is not a Spark master", hint=hint)

@@ -1,0 +1,222 @@
+"""Spark's JVM, which PySpark starts: silent, and ended with this process.
+
+All the JVM prints goes to a file, which is read when a start fails. Ctrl-C while Python waits for
+the JVM is raised as `KeyboardInterrupt`, and nothing is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omnigraph.errors import StorageError
+from omnigraph.pipeline.spark.java import Java, reason_of
+
+STOP_SECONDS_MAX = 20
+
+JVM_OPTIONS = "spark.driver.extraJavaOptions"
+
+_JAVA = """\
+#!/bin/sh
+for word; do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(slots=True)
+class Jvm:
+    """A running JVM with Spark in it."""
+
+    gateway: Any
+    """PySpark's connection to it."""
+    directory: Path
+    """Scratch of this JVM: its log, and what Spark spills."""
+
+    @property
+    def printed(self) -> str:
+        """What the JVM printed so far."""
+        return _text(self.directory / "spark.log")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return bool(self.gateway.proc.poll() is None)
+
+    def stop(self) -> None:
+        """End it: orderly, or by force if that takes too long."""
+        self._disconnect()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.gateway.proc.wait(STOP_SECONDS_MAX)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it at once, if it still runs, and remove what it left."""
+        self._disconnect()
+        self.gateway.proc.kill()
+        self.gateway.proc.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _disconnect(self) -> None:
+        with contextlib.suppress(Exception):
+            self.gateway.shutdown()
+        # The JVM reads until its input ends, so it also goes when this process is killed.
+        with contextlib.suppress(OSError):
+            self.gateway.proc.stdin.close()
+
+
+def start_jvm(java: Java, conf: Mapping[str, str]) -> Jvm:
+    """Start Spark's JVM with a configuration; raises `StorageError` with the reason if it fails."""
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    directory = Path(tempfile.mkdtemp(prefix="omnigraph-spark-"))
+    options = [f'"-Djava.io.tmpdir={directory}"', conf.get(JVM_OPTIONS, "")]
+    here = {"spark.local.dir": str(directory), JVM_OPTIONS: " ".join(options).strip()}
+    launched = SparkConf(loadDefaults=False).setAll([*{**conf, **here}.items()])
+    environment = {
+        "JAVA_HOME": str(_java_home(java, directory)),
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+    }
+    log = directory / "spark.log"
+    launch: Any = launch_gateway
+    with log.open("wb") as out, _environment(environment), warnings.catch_warnings():
+        # PySpark forks with a hook, which Lance warns of: the new process is another program before
+        # Lance could be used in it.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            gateway = launch(launched, {"stdout": out, "stderr": out})
+        except BaseException as error:
+            # A process that was started is only known there, and ends when its input is closed.
+            traceback.clear_frames(error.__traceback__)
+            reason = reason_of(_text(log)) or "its JVM printed nothing"
+            shutil.rmtree(directory, ignore_errors=True)
+            if not isinstance(error, PySparkException):
+                raise
+            raise StorageError(
+                f"Spark did not start: {reason}", hint="check JAVA_HOME and the Spark settings"
+            ) from None
+    return Jvm(gateway, directory)
+
+
+def _java_home(java: Java, directory: Path) -> Path:
+    """A folder with a `bin/java` that starts ``java`` without Spark's incubator module.
+
+    Spark asks every Java for that module. A small runtime, such as the bundled one, does not have
+    it and would not start; no load needs it.
+    """
+    program = directory / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(_JAVA.format(java=shlex.quote(str(java.executable.resolve()))))
+    program.chmod(0o755)
+    return program.parents[1]
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables for processes that are started in a block."""
+    # Spark's workers would otherwise run the first `python3` of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _text(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+_LOGGERS = (None, "py4j.java_gateway", "py4j.clientserver")
+"""Where Py4J logs that it was interrupted: mostly at the root."""
+
+
+@contextmanager
+def interrupts_first() -> Iterator[None]:
+    """Raise Ctrl-C in a block as `KeyboardInterrupt`, whatever Py4J made of it.
+
+    Py4J closes its connection when it is interrupted. If the connection is gone already, that
+    fails, and the failure would hide the interrupt.
+    """
+    with _silent():
+        try:
+            yield
+        except Exception as error:
+            if _is_interrupted(error):
+                raise KeyboardInterrupt from None
+            raise
+
+
+@contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Keep this process's handler of Ctrl-C, also if a Spark context is made in the block.
+
+    Spark's handler calls the JVM in the midst of the call that was interrupted. Loads cancel their
+    jobs themselves, and in order.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C caused an error, directly or through another."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    loggers, quiet = [logging.getLogger(name) for name in _LOGGERS], _NoInterrupts()
+    for logger in loggers:
+        logger.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(quiet)
+
+
+class _NoInterrupts(logging.Filter):
+    """Drops what Py4J logs of an interrupt; one instance for each block, as blocks may overlap."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not ("py4j" in record.pathname and _is_interrupted(error))

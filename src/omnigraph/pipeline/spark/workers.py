@@ -1,0 +1,98 @@
+"""Spark's Python workers: started before a load needs them, and running the driver's software.
+
+A worker takes a second or two until it has imported what a load runs in it. Spark needs as long to
+set up its SQL, and a load to plan, so both happen at the same time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+JOB_GROUP = "omnigraph-workers"
+_WORKERS_MAX = 64
+_IMPORTED_BY_LOADS = ("omnigraph.loading.checks", "omnigraph.loading.staging", "pyarrow.parquet")
+
+_started: threading.Thread | None = None
+
+
+def start_workers(context: SparkContext) -> None:
+    """Have a worker started for every slot; returns at once, and ignores failures."""
+    global _started  # noqa: PLW0603 - as PySpark knows one context per process
+    _started = threading.Thread(
+        target=_start, args=(context,), name="omnigraph-workers", daemon=True
+    )
+    _started.start()
+
+
+def await_workers(seconds_max: float | None = None) -> bool:
+    """Wait until the workers of the latest session are up; False if the time ran out."""
+    if _started is None:
+        return True
+    _started.join(seconds_max)
+    return not _started.is_alive()
+
+
+def _start(context: SparkContext) -> None:
+    # The session may be stopped meanwhile; any other failure will meet the load itself.
+    with suppress(Exception):
+        slots = min(context.defaultParallelism, _WORKERS_MAX)
+        context.setJobGroup(JOB_GROUP, "Omnigraph: starting workers")
+        context.parallelize(range(slots), slots).foreach(_import)
+
+
+def _import(_: Any) -> None:
+    """In a worker: what the workers of a load import."""
+    for name in _IMPORTED_BY_LOADS:
+        import_module(name)
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def require_same_versions(spark: SparkSession) -> None:
+    """Refuse executors whose software is not the driver's: they would write other files."""
+    context = spark.sparkContext
+    slots = max(1, min(context.defaultParallelism, _WORKERS_MAX))
+    found = context.parallelize(range(slots), slots).map(_executor_versions).collect()
+    compare_versions(_versions(), found)
+
+
+def compare_versions(driver: Mapping[str, str], executors: Sequence[Mapping[str, str]]) -> None:
+    """Raise `InputError` naming both versions of the first program that differs."""
+    for found in executors:
+        for program, version in driver.items():
+            if found.get(program) != version:
+                raise InputError(
+                    f"executors have {program} {found.get(program)}, the driver has {version}",
+                    hint="install the same versions on both",
+                    details={"program": program, "driver": version, "executor": found},
+                )
+
+
+def _executor_versions(_: int) -> dict[str, str]:
+    return _versions()
+
+
+def _versions() -> dict[str, str]:
+    import lance
+    import pyarrow
+
+    from omnigraph import __version__
+
+    return {
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "lance": str(lance.__version__),
+        "pyarrow": str(pyarrow.__version__),
+        "omnigraph": __version__,
+    }

@@ -26,6 +26,12 @@ def roads() -> list[list[str]]:
 
 
 @cache
+def imported_by(path: Path) -> tuple[str, ...]:
+    """The names a module imports; it is parsed once, however many roads lead to it."""
+    return tuple(imported for _, imported in imports_of(PACKAGE, path))
+
+
+@cache
 def reached_from(module: str) -> frozenset[str]:
     """Every module that imports lead to, itself included, as paths."""
     by_name = {module_name(PACKAGE, path): path for path in PACKAGE.rglob("*.py")}
@@ -37,7 +43,7 @@ def reached_from(module: str) -> frozenset[str]:
         if name in seen:
             continue
         seen.add(name)
-        for _, imported in imports_of(PACKAGE, by_name[name]):
+        for imported in imported_by(by_name[name]):
             inner = imported.removeprefix("omnigraph.")
             left += [each for each in (inner, inner.rpartition(".")[0]) if each in by_name]
     return frozenset(by_name[name].relative_to(PACKAGE).as_posix() for name in seen)

@@ -15,6 +15,9 @@ from ruamel.yaml import YAML
 
 from docs.hooks import PAPERS
 
+# One worker builds the site.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FETCHED = re.compile(

@@ -15,7 +15,8 @@ from omnigraph.cli.main import main as omnigraph
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.spark
+# One worker runs the demo.
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("demo")]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,9 @@ import pytest
 import omnigraph
 from docs.generators.licences import declared, installed_with
 
+# One worker builds the wheel and the environment.
+pytestmark = pytest.mark.xdist_group("distributions")
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("omnigraph", "pyspark_omnigraph")
 BLOCK = re.compile(r"^```(?P<language>python|text)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

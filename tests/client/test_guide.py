@@ -12,9 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli.main import main
 from omnigraph.cli.operator_config import read_config
-from omnigraph.mcp.access import Access
-from omnigraph.mcp.stored import stored_in_files
-from omnigraph.mcp.toolbox import tools_of
+from omnigraph.mcp.toolbox import Access, stored_in_files, tools_of
 from omnigraph.server.config import GraphSpec
 from tests.server.live import SCHEMA, serving
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Denied, InputError
-from omnigraph.mcp.access import Access
-from omnigraph.mcp.stored import stored_in_files
-from omnigraph.mcp.toolbox import tools_of
+from omnigraph.mcp.toolbox import Access, stored_in_files, tools_of
 from omnigraph.model.signatures import FieldDescriptor, FieldKind, QuerySignature
 from tests.server.live import new_graph
 

@@ -12,8 +12,7 @@ from omnigraph.cli.options import JsonFlag, QueriesOption
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
-    from omnigraph.mcp.access import Access
-    from omnigraph.mcp.toolbox import Tool
+    from omnigraph.mcp.toolbox import Access, Tool
 
 EXAMPLES = """
 omnigraph mcp --store team.omni --queries queries/
@@ -61,8 +60,8 @@ def mcp(
     """
     _require_library()
     from omnigraph.cli.addressing import config_of
-    from omnigraph.mcp.access import Access
     from omnigraph.mcp.stdio import serve
+    from omnigraph.mcp.toolbox import Access
 
     access = Access.of(
         allow_write or (), adhoc=adhoc, rows_max=max_rows, actor=config_of(ctx).actor
@@ -73,8 +72,7 @@ def mcp(
 def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool]:
     from omnigraph.cli.remote import graph_to_read, graph_to_write
     from omnigraph.client import RemoteGraph
-    from omnigraph.mcp.stored import stored_in_files, stored_on_server
-    from omnigraph.mcp.toolbox import tools_of
+    from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
 
     flags = {"--queries": bool(queries)}
     if access.writes:

@@ -198,5 +198,5 @@ def require_no_actor(actor: str | None) -> None:
     if actor is not None:
         raise InputError(
             "the actor of a served write is the one its token belongs to",
-            hint="leave `actor` out, and connect with the token of whoever writes",
+            hint="leave `actor` out, and connect with the token of that actor",
         )

@@ -99,7 +99,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _is_note(below: Path) -> bool:
-    """As everywhere in a lake: such names are notes of whoever wrote the directory."""
+    """Names that start so are bookkeeping of the writer of the directory, as in any data lake."""
     return any(part.startswith(("_", ".")) for part in below.parts)
 
 

@@ -135,7 +135,7 @@ class RemoteBlob(KnownBlob):
 class RemoteBaseline:
     """The entities of one commit, read as they are asked for, once.
 
-    Iterating gives the entities. After the last one `handshake` says where the feed goes on; as
+    Iterating gives the entities. After the last one `handshake` says where the feed continues; as
     long as it is None, the baseline is not complete.
     """
 
@@ -147,7 +147,7 @@ class RemoteBaseline:
 
     @property
     def handshake(self) -> Handshake | None:
-        """Where the feed goes on; None before the last entity was read."""
+        """Where the feed continues; None before the last entity was read."""
         return self._baseline.handshake
 
     def __iter__(self) -> Iterator[EntityRecord]:

@@ -129,7 +129,7 @@ _HANDSHAKE = b'{"baseline"'
 class AsyncRemoteBaseline:
     """The entities of one commit, read as they are asked for, once.
 
-    Iterating gives the entities. After the last one `handshake` says where the feed goes on; as
+    Iterating gives the entities. After the last one `handshake` says where the feed continues; as
     long as it is None, the baseline is not complete.
     """
 

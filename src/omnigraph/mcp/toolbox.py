@@ -4,17 +4,82 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from omnigraph.client import RemoteGraph
-from omnigraph.errors import InputError
+from omnigraph.errors import Denied, InputError
 from omnigraph.graph import Graph
-from omnigraph.mcp.access import Access
-from omnigraph.mcp.stored import StoredQuery
+from omnigraph.graph.query_files import query_files
+from omnigraph.model.ids import check_branch_name
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
+from omnigraph.model.signatures import QuerySignature
+
+# --- access ---------------------------------------------------------------------------------------
+
+_BELOW = "/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which branches may be written to, and whether queries may be made up.
+
+    By default everything is read-only, and only stored queries run.
+    """
+
+    write_branches: tuple[str, ...] = ()
+    """Names, or `prefix/*` for every branch below a prefix."""
+    adhoc: bool = False
+    rows_max: int = 200
+    """Rows of an answer; a longer one is cut off and says so."""
+    actor: str | None = None
+    """The author of writes to storage."""
+
+    @classmethod
+    def of(
+        cls,
+        write_branches: Iterable[str] = (),
+        *,
+        adhoc: bool = False,
+        rows_max: int = 200,
+        actor: str | None = None,
+    ) -> Access:
+        """What the flags of a command line allow; raises `InputError` for a malformed branch."""
+        allowed = tuple(write_branches)
+        for pattern in allowed:
+            check_branch_name(pattern.removesuffix(_BELOW))
+        if rows_max < 1:
+            raise InputError(f"at most {rows_max} rows are none", hint="allow one or more")
+        return cls(allowed, adhoc, rows_max, actor)
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything may be written."""
+        return bool(self.write_branches)
+
+    def require_writable(self, branch: str) -> None:
+        """Raise `Denied` for a branch that was not named."""
+        if not any(_fits(pattern, branch) for pattern in self.write_branches):
+            raise Denied(
+                f"branch '{branch}' may not be written to here",
+                hint=f"write to {self.shown()}; work of its own belongs on a branch of its own",
+            )
+
+    def shown(self) -> str:
+        """The branches in words."""
+        return " or ".join(f"'{pattern}'" for pattern in self.write_branches) or "no branch"
+
+
+def _fits(pattern: str, branch: str) -> bool:
+    if pattern.endswith(_BELOW):
+        return branch.startswith(pattern.removesuffix("*")) and branch != pattern
+    return branch == pattern
+
+
+# --- tools ----------------------------------------------------------------------------------------
 
 Json = dict[str, Any]
 AnyGraph = Graph | RemoteGraph
@@ -81,7 +146,7 @@ class Merge(Arguments):
 Given = TypeVar("Given", bound=Arguments)
 
 
-def tools_of(graph: AnyGraph, stored: Iterable[StoredQuery], access: Access) -> list[Tool]:
+def tools_of(graph: AnyGraph, stored: Iterable[QueryTool], access: Access) -> list[Tool]:
     """Every tool there is for this access, by name.
 
     Raises `InputError` when a stored query has the name of another tool.
@@ -136,7 +201,7 @@ def _reading(graph: AnyGraph) -> list[Tool]:
     ]
 
 
-def _stored(stored: Iterable[StoredQuery], access: Access) -> list[Tool]:
+def _stored(stored: Iterable[QueryTool], access: Access) -> list[Tool]:
     """One tool a stored query; those that write only if something may be written."""
     return [
         Tool(
@@ -151,7 +216,7 @@ def _stored(stored: Iterable[StoredQuery], access: Access) -> list[Tool]:
     ]
 
 
-def _invocation(stored: StoredQuery, access: Access) -> Callable[[Json], Json]:
+def _invocation(stored: QueryTool, access: Access) -> Callable[[Json], Json]:
     def run(arguments: Json) -> Json:
         params = dict(arguments)
         branch = params.pop("branch", None)
@@ -164,7 +229,7 @@ def _invocation(stored: StoredQuery, access: Access) -> Callable[[Json], Json]:
             )
         if stored.writes:
             branch = _written_branch(branch, access)
-        return _answer(stored.invoke(params, branch), access)
+        return _document(stored.invoke(params, branch), access)
 
     return run
 
@@ -175,7 +240,7 @@ def _adhoc(graph: AnyGraph, access: Access) -> list[Tool]:
             "graph_query",
             "Run a query that reads. Look at `graph_schema` first.",
             AdhocQuery,
-            lambda given: _answer(
+            lambda given: _document(
                 graph.query(given.query, given.params, branch=given.branch), access
             ),
         )
@@ -203,7 +268,7 @@ def _writing(graph: AnyGraph, access: Access) -> list[Tool]:
     tools = [
         _tool(
             "graph_branch_create",
-            f"Begin a branch, to change the graph where nobody else does. {where}",
+            f"Create a branch: changes on it reach others only by a merge. {where}",
             NewBranch,
             create,
             writes=True,
@@ -275,7 +340,7 @@ def _written_branch(branch: Any, access: Access) -> str:
     return branch
 
 
-def _answer(found: Result | MutationReceipt, access: Access) -> Json:
+def _document(found: Result | MutationReceipt, access: Access) -> Json:
     """Rows, as many as fit, or what was changed."""
     if isinstance(found, MutationReceipt):
         return found.to_dict()
@@ -288,3 +353,72 @@ def _answer(found: Result | MutationReceipt, access: Access) -> Json:
         graph_commit_id=found.graph_commit_id,
     ).to_dict(safe_integers=True)
     return shown | {"row_count": found.row_count, "rows_shown": access.rows_max}
+
+
+# --- stored queries -------------------------------------------------------------------------------
+
+Invoke = Callable[[Mapping[str, Any], str | None], Result | MutationReceipt]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTool:
+    """One query that is called by its name."""
+
+    name: str
+    about: str
+    writes: bool
+    schema: Mapping[str, Any]
+    """The JSON schema of its parameters."""
+    invoke: Invoke
+    """Run it with parameters on a branch."""
+
+
+def stored_in_files(
+    graph: Graph, paths: Iterable[Path], actor: str | None = None
+) -> list[QueryTool]:
+    """The queries of `.gq` files, or of directories with such files, checked against a graph.
+
+    Raises the compile error of the first bad one, and `InputError` for a path that is neither.
+    """
+    found = []
+    for file in query_files(paths):
+        for signature in graph.describe_queries(file):
+            run = _in_process(graph, file, signature.name, actor, writes=signature.is_mutation)
+            found.append(_query_tool(signature, run))
+    return found
+
+
+def stored_on_server(graph: RemoteGraph) -> list[QueryTool]:
+    """The queries stored with a server."""
+    return [
+        _query_tool(entry, _over_http(graph, entry.name, entry.is_mutation))
+        for entry in graph.list_queries()
+    ]
+
+
+def _query_tool(signature: QuerySignature, invoke: Invoke) -> QueryTool:
+    about = [text for text in (signature.description, signature.instruction) if text is not None]
+    what = "Change the graph" if signature.is_mutation else "Read the graph"
+    return QueryTool(
+        signature.tool_name,
+        "\n\n".join(about) or f"{what} with the stored query `{signature.name}`.",
+        signature.is_mutation,
+        signature.parameters_schema(),
+        invoke,
+    )
+
+
+def _in_process(graph: Graph, file: Path, name: str, actor: str | None, *, writes: bool) -> Invoke:
+    def invoke(params: Mapping[str, Any], branch: str | None) -> Result | MutationReceipt:
+        if writes:
+            return graph.mutate(file, params, name=name, branch=branch, actor=actor)
+        return graph.query(file, params, name=name, branch=branch)
+
+    return invoke
+
+
+def _over_http(graph: RemoteGraph, name: str, writes: bool) -> Invoke:
+    def invoke(params: Mapping[str, Any], branch: str | None) -> Result | MutationReceipt:
+        return graph.invoke(name, params, branch=branch, expect_mutation=writes)
+
+    return invoke

@@ -219,7 +219,7 @@ class FeedPage(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class EntityRecord(JsonObject):
-    """One entity of a baseline, in the words of the feed: the image an insert would have."""
+    """One entity of a baseline, with the image that its insert would have in the feed."""
 
     kind: EntityKind
     type_id: Annotated[str, Json("id", within="type")]

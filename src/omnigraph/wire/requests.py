@@ -162,7 +162,7 @@ class ExplainRequest(Body):
 
 
 class LegacyReadRequest(Body):
-    """A read query, in the words of older clients."""
+    """A read query, with the field names of older clients."""
 
     query_source: str
     query_name: str | None = None

@@ -1,0 +1,108 @@
+"""Policy and limits of the routes for review: diff, plans, replays, history and stats."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.server.live import ADD, PEOPLE, SCHEMA, Live
+
+GONE = "01K3Z7M0Q8W4R6T2Y5V9B1N3XC"
+
+
+def picked(ana: httpx.Client) -> str:
+    """A branch with one commit, and that commit."""
+    ana.post("/branches", json={"name": "review"}).raise_for_status()
+    body = {"query": ADD, "params": {"name": "cy"}, "branch": "review"}
+    return str(ana.post("/mutate", json=body).json()["commit"]["graph_commit_id"])
+
+
+def status(answer: httpx.Response) -> tuple[int, str | None]:
+    return answer.status_code, answer.json().get("code")
+
+
+def test_reads_of_review_are_for_readers(guarded: Live):
+    commit_id = picked(guarded.client("act-ana"))
+    reads = [
+        ("GET", "/diff?before=main&after=review", None),
+        ("GET", f"/diff?before=main&after={commit_id}", None),
+        ("GET", "/history?type=Person&id=ada", None),
+        ("GET", "/stats", None),
+        ("POST", "/branches/merge/plan", {"source": "review"}),
+        ("POST", f"/commits/{commit_id}/revert/plan", {"branch": "review"}),
+        ("POST", "/explain", {"query": PEOPLE}),
+        ("POST", "/schema/plan", {"schema_source": SCHEMA}),
+    ]
+    bo, stranger = guarded.client("act-bo"), guarded.client("act-cy")
+    for method, path, body in reads:
+        assert bo.request(method, path, json=body).status_code == 200, path
+        assert status(stranger.request(method, path, json=body)) == (403, "forbidden"), path
+
+
+def test_a_commit_that_may_not_be_read_is_like_one_that_does_not_exist(guarded: Live):
+    commit_id = picked(guarded.client("act-ana"))
+    stranger = guarded.client("act-cy")
+    for verb in ("cherry-pick", "cherry-pick/plan"):
+        found = stranger.post(f"/commits/{commit_id}/{verb}")
+        unknown = stranger.post(f"/commits/{GONE}/{verb}")
+        assert status(found) == status(unknown) == (404, "not_found")
+        assert found.json()["error"].replace(commit_id, GONE) == unknown.json()["error"]
+
+
+def test_replays_need_change_on_the_branch_they_write_to(guarded: Live):
+    ana, bo = guarded.client("act-ana"), guarded.client("act-bo")
+    commit_id = picked(ana)
+    for verb in ("revert", "cherry-pick"):
+        assert status(bo.post(f"/commits/{commit_id}/{verb}")) == (403, "forbidden")
+    done = bo.post(f"/commits/{commit_id}/revert", json={"branch": "review"})
+    assert done.status_code == 200
+    assert (done.json()["actor_id"], done.json()["deleted"]) == ("act-bo", 1)
+    assert ana.post(f"/commits/{commit_id}/cherry-pick").json()["inserted"] == 1
+
+
+def test_a_refused_replay_changes_nothing_and_names_the_conflicts(guarded: Live):
+    ana = guarded.client("act-ana")
+    commit_id = picked(ana)
+    ana.post("/mutate", json={"query": ADD, "params": {"name": "cy"}}).raise_for_status()
+    age = 'query q { update Person set { age: 9 } where name = "cy" }'
+    ana.post("/mutate", json={"query": age}).raise_for_status()
+    head = ana.get("/commits").json()["commits"][0]
+    refused = ana.post(f"/commits/{commit_id}/cherry-pick")
+    assert status(refused) == (409, "conflict")
+    assert refused.json()["merge_conflicts"][0]["entity_id"] == "cy"
+    assert ana.get("/commits").json()["commits"][0] == head
+
+
+def test_bad_parameters_are_named(open_server: Live):
+    client = open_server.client()
+    for path, told in (
+        ("/diff?before=main", "`after`"),
+        ("/diff?before=main&after=main&images=yes", "`images`"),
+        ("/diff?before=main&after=main&limit=x", "`limit`"),
+        ("/diff?before=main&after=main&page_token=x", "change cursor rejected"),
+        ("/history?type=Person", "`id`"),
+        ("/history?type=Person&id=ada&page_token=x", "change cursor rejected"),
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 400 and told in answer.json()["error"], answer.text
+    assert client.get("/diff?before=main&after=none").status_code == 404
+    assert client.get("/diff?before=main&after=main&limit=9000").status_code == 413
+    assert client.get("/history?type=Person&id=ada&limit=1001").status_code == 413
+
+
+def test_the_history_of_an_entity_has_pages(open_server: Live):
+    client = open_server.client()
+    for age in (1, 2, 3):
+        text = f'query q {{ update Person set {{ age: {age} }} where name = "ada" }}'
+        client.post("/mutate", json={"query": text}).raise_for_status()
+    query = {"type": "node:Person", "id": "ada"}
+    whole = client.get("/history", params=query).json()["versions"]
+    assert len(whole) == 4
+    seen, token = [], None
+    while True:
+        more = {} if token is None else {"page_token": token}
+        page = client.get("/history", params={**query, "limit": "3", **more}).json()
+        seen += page["versions"]
+        token = page.get("next_page_token")
+        if token is None:
+            break
+    assert seen == whole

@@ -99,7 +99,7 @@ def test_the_history_of_an_entity_has_pages(open_server: Live):
     assert len(whole) == 4
     seen, token = [], None
     while True:
-        more = {} if token is None else {"page_token": token}
+        more: dict[str, str] = {} if token is None else {"page_token": token}
         page = client.get("/history", params={**query, "limit": "3", **more}).json()
         seen += page["versions"]
         token = page.get("next_page_token")

@@ -149,12 +149,12 @@ class Connection:
         except (KeyError, TypeError, ValueError) as problem:
             raise unreadable(problem, self.address) from problem
 
-    async def stream(self, exchange: Exchange[None]) -> Stream:
+    async def stream(self, exchange: Exchange[None]) -> ContentStream:
         """Send a request whose content is read as it comes; a refusal is raised at once."""
         response = await self._open(exchange, stream=True)
         if not exchange.succeeded(response.status_code):
             raise refusal(_response(response), exchange, self.address)
-        return Stream(self._http, response, exchange, self.address)
+        return ContentStream(self._http, response, exchange, self.address)
 
     async def close(self) -> None:
         """Let the connections go."""
@@ -189,7 +189,7 @@ class Connection:
             await self._http.sleep(wait)
 
 
-class Stream:
+class ContentStream:
     """Content as it comes. Close it, or read it to its end: a server keeps room for it."""
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from omnigraph.client.connection import Connection, Stream
+from omnigraph.client.connection import Connection, ContentStream
 from omnigraph.client.exchange import Exchange, Response, query_items
 from omnigraph.errors import Conflict, InputError, NotFound, UnexpectedAnswer
 from omnigraph.model.blobs import CHUNK_BYTES_MAX, BlobSelector, BlobStat, ByteRange, KnownBlob
@@ -113,7 +113,7 @@ class LineBuffer:
         return rest
 
 
-async def whole_lines(stream: Stream) -> AsyncIterator[bytes]:
+async def whole_lines(stream: ContentStream) -> AsyncIterator[bytes]:
     """The content of a stream in blocks of whole lines."""
     lines = LineBuffer()
     async for chunk in stream:
@@ -133,7 +133,7 @@ class AsyncRemoteBaseline:
     long as it is None, the baseline is not complete.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ContentStream) -> None:
         self._stream = stream
         self.handshake: Handshake | None = None
 

@@ -71,18 +71,18 @@ class JsonObject:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         out: dict[str, Any] = {}
-        for member in _members(type(self)):
-            value = getattr(self, member.attribute)
-            if value is member.unless:
+        for attribute, key, unless, encode, place in _form(type(self)).steps:
+            value = getattr(self, attribute)
+            if value is unless:
                 continue
-            if member.encode is not None:
-                value = member.encode(value)
-            if member.is_flat:
+            if encode is not None:
+                value = encode(value)
+            if place is None:
+                out[key] = value
+            elif place is _FLAT:
                 out.update(value)
-            elif member.within is None:
-                out[member.key] = value
             else:
-                out.setdefault(member.within, {})[member.key] = value
+                out.setdefault(place, {})[key] = value
         return out
 
     @classmethod
@@ -91,8 +91,9 @@ class JsonObject:
 
         Raises `KeyError` for a member that is missing and `TypeError` for one of another type.
         """
-        given: dict[str, Any] = {}
-        for member in _members(cls):
+        form = _form(cls)
+        given: dict[str, Any] = dict.fromkeys(form.hidden)
+        for member in form.members:
             if not member.is_field:
                 continue
             if member.is_flat:
@@ -107,8 +108,6 @@ class JsonObject:
                 given[member.attribute] = member.default
             else:
                 raise KeyError(member.key)
-        for name in _hidden_without_default(cls):
-            given[name] = None
         return cls(**given)
 
 
@@ -130,15 +129,38 @@ class _Member:
     decode: Encode
 
 
-_FORMS: dict[type, tuple[_Member, ...]] = {}
+_FLAT = "*"
+"""Where the members of a flat value go."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is known of the JSON form of a class, read from its fields once."""
+
+    members: tuple[_Member, ...]
+    hidden: tuple[str, ...]
+    """Fields that are no members and have no default: reading sets them to None."""
+    steps: tuple[tuple[str, str, object, Encode | None, str | None], ...]
+    """Attribute, key, value to leave out, encoder and inner object of each member."""
+
+
+_FORMS: dict[type, _Form] = {}
+
+
+def _form(cls: type[JsonObject]) -> _Form:
+    found = _FORMS.get(cls)
+    if found is None:
+        members = _read_members(cls)
+        steps = tuple(
+            (m.attribute, m.key, m.unless, m.encode, _FLAT if m.is_flat else m.within)
+            for m in members
+        )
+        found = _FORMS[cls] = _Form(members, _hidden_without_default(cls), steps)
+    return found
 
 
 def _members(cls: type[JsonObject]) -> tuple[_Member, ...]:
-    """The members of the JSON form of a class, read from its fields once."""
-    found = _FORMS.get(cls)
-    if found is None:
-        found = _FORMS[cls] = _read_members(cls)
-    return found
+    return _form(cls).members
 
 
 def _read_members(cls: type[JsonObject]) -> tuple[_Member, ...]:

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 from omnigraph import __version__
 from omnigraph.model.json_object import JsonObject, json_schema
 from omnigraph.wire.answers import ErrorEnvelope, Ready
-from omnigraph.wire.operations import GRAPH_ID, OPERATIONS, Operation, Parameter
+from omnigraph.wire.operations import GRAPH_ID, OPERATIONS, Operation, OperationParameter
 from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON, OCTETS, SNAPSHOT_ID
 
 Schemas = dict[str, Any]
@@ -113,7 +113,7 @@ def _described(operation: Operation, schemas: Schemas, *, is_open: bool) -> dict
     return out
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: OperationParameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "in": parameter.place,

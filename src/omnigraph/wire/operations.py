@@ -53,7 +53,7 @@ TEXT: Schema = {"type": "string"}
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class OperationParameter:
     """One value that travels in the path, the query string or a header."""
 
     name: str
@@ -80,7 +80,7 @@ class Operation:
     """The JSON of a success; None for a stream or a blob."""
     body: type[Body] | None = None
     body_required: bool = True
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[OperationParameter, ...] = ()
     successor: str | None = None
     """The relative URL of the operation that replaces this deprecated one."""
     takes: str = JSON
@@ -121,28 +121,30 @@ class Operation:
         return self.path.format(**{name: quote(value, safe="") for name, value in values.items()})
 
 
-GRAPH_ID = Parameter(
+GRAPH_ID = OperationParameter(
     "graph_id", "path", "the graph", {"type": "string", "pattern": GRAPH_ID_PATTERN}, required=True
 )
-BRANCH = Parameter("branch", "query", "main when left out")
-CONDITION = Parameter(
+BRANCH = OperationParameter("branch", "query", "main when left out")
+CONDITION = OperationParameter(
     IF_GRAPH_COMMIT,
     "header",
     "the commit that has to be the head of the branch",
     {"type": "string", "pattern": "^[A-Za-z0-9]+$"},
     required=True,
 )
-_LIMIT = Parameter("limit", "query", "changes a page", {"type": "integer", "minimum": 1})
-_LIMIT_BYTES = Parameter(
+_LIMIT = OperationParameter("limit", "query", "changes a page", {"type": "integer", "minimum": 1})
+_LIMIT_BYTES = OperationParameter(
     "limit_bytes", "query", "target size of a page", {"type": "integer", "minimum": 1}
 )
-_PAGE_TOKEN = Parameter("page_token", "query", "continues an answer that had more than one page")
+_PAGE_TOKEN = OperationParameter(
+    "page_token", "query", "continues an answer that had more than one page"
+)
 CHANGE_FILTERS = (
-    Parameter(
+    OperationParameter(
         "kind", "query", "only these", {"type": "array", "items": {"enum": ["node", "edge"]}}
     ),
-    Parameter("type", "query", "only these types", {"type": "array", "items": TEXT}),
-    Parameter(
+    OperationParameter("type", "query", "only these types", {"type": "array", "items": TEXT}),
+    OperationParameter(
         "op",
         "query",
         "only these",
@@ -152,8 +154,8 @@ CHANGE_FILTERS = (
 _ROWS = (JSON, ARROW_STREAM)
 
 
-def _path(name: str, about: str) -> Parameter:
-    return Parameter(name, "path", about, required=True)
+def _path(name: str, about: str) -> OperationParameter:
+    return OperationParameter(name, "path", about, required=True)
 
 
 # --- the server -----------------------------------------------------------------------------------
@@ -201,20 +203,24 @@ READ = Operation(
     successor="query",
 )
 _BLOB_PARAMETERS = (
-    Parameter(
+    OperationParameter(
         "entity", "query", "node or edge", {"type": "string", "enum": ["node", "edge"]}, True
     ),
-    Parameter("type", "query", "the type of the entity", required=True),
-    Parameter("id", "query", "the entity", required=True),
-    Parameter("property", "query", "the blob property", required=True),
+    OperationParameter("type", "query", "the type of the entity", required=True),
+    OperationParameter("id", "query", "the entity", required=True),
+    OperationParameter("property", "query", "the blob property", required=True),
     BRANCH,
-    Parameter("snapshot", "query", "a commit id to read instead of a branch head"),
-    Parameter("If-Match", "header", "only if the value has one of these tags, else 412"),
-    Parameter("If-None-Match", "header", "only if the value has none of these tags, else 304"),
+    OperationParameter("snapshot", "query", "a commit id to read instead of a branch head"),
+    OperationParameter("If-Match", "header", "only if the value has one of these tags, else 412"),
+    OperationParameter(
+        "If-None-Match", "header", "only if the value has none of these tags, else 304"
+    ),
 )
 _RANGE_PARAMETERS = (
-    Parameter("Range", "header", "one range of bytes, as `bytes=0-99`"),
-    Parameter("If-Range", "header", "the tag for which the range is meant; else all bytes"),
+    OperationParameter("Range", "header", "one range of bytes, as `bytes=0-99`"),
+    OperationParameter(
+        "If-Range", "header", "the tag for which the range is meant; else all bytes"
+    ),
 )
 GET_BLOB = Operation(
     "cluster_getBlob",
@@ -308,22 +314,24 @@ MUTATE_IF = Operation(
     refusals=(412, 424),
 )
 _LOAD_OPTIONS = (
-    Parameter(
+    OperationParameter(
         "replace_types",
         "query",
         "types that an overwrite empties if it has no records of them",
         {"type": "array", "items": TEXT},
     ),
-    Parameter("operation_id", "query", "names the load: repeating it returns the first receipt"),
-    Parameter("message", "query", "why; kept with the commit"),
-    Parameter("dry_run", "query", "only say what would be written", {"type": "boolean"}),
-    Parameter(
+    OperationParameter(
+        "operation_id", "query", "names the load: repeating it returns the first receipt"
+    ),
+    OperationParameter("message", "query", "why; kept with the commit"),
+    OperationParameter("dry_run", "query", "only say what would be written", {"type": "boolean"}),
+    OperationParameter(
         "max_errors",
         "query",
         "how many problems of a bad input are told one by one",
         {"type": "integer", "minimum": 1, "maximum": 100},
     ),
-    Parameter(
+    OperationParameter(
         "ignore_unknown", "query", "skip properties that the schema lacks", {"type": "boolean"}
     ),
 )
@@ -358,8 +366,8 @@ LOAD_NDJSON = Operation(
     LoadReceipt,
     parameters=(
         BRANCH,
-        Parameter("from", "query", "where to create the branch from if it is missing"),
-        Parameter(
+        OperationParameter("from", "query", "where to create the branch from if it is missing"),
+        OperationParameter(
             "mode",
             "query",
             "merge when left out",
@@ -462,9 +470,13 @@ DIFF = Operation(
     "What differs between two branches or commits",
     DiffPage,
     parameters=(
-        Parameter("before", "query", "a branch, or a commit of any branch", required=True),
-        Parameter("after", "query", "another; both commits of the first page", required=True),
-        Parameter("images", "query", "show the entities before and after", {"type": "boolean"}),
+        OperationParameter("before", "query", "a branch, or a commit of any branch", required=True),
+        OperationParameter(
+            "after", "query", "another; later pages name the commits of the first", required=True
+        ),
+        OperationParameter(
+            "images", "query", "show the entities before and after", {"type": "boolean"}
+        ),
         _PAGE_TOKEN,
         _LIMIT,
         _LIMIT_BYTES,
@@ -558,11 +570,13 @@ ENTITY_HISTORY = Operation(
     "The commits of a branch that changed one entity, newest first",
     answers.EntityHistoryPage,
     parameters=(
-        Parameter("type", "query", "its type: `Name`, `node:Name` or `edge:Name`", required=True),
-        Parameter("id", "query", "the entity", required=True),
+        OperationParameter(
+            "type", "query", "its type: `Name`, `node:Name` or `edge:Name`", required=True
+        ),
+        OperationParameter("id", "query", "the entity", required=True),
         BRANCH,
         _PAGE_TOKEN,
-        Parameter("limit", "query", "commits a page", {"type": "integer", "minimum": 1}),
+        OperationParameter("limit", "query", "commits a page", {"type": "integer", "minimum": 1}),
     ),
     refusals=(410, 413),
 )
@@ -574,12 +588,14 @@ POLL_CHANGES = Operation(
     FeedPage,
     parameters=(
         BRANCH,
-        Parameter("cursor", "query", "where the last poll ended"),
-        Parameter("start", "query", "now, beginning, or after:COMMIT; now when left out"),
+        OperationParameter("cursor", "query", "where the last poll ended"),
+        OperationParameter("start", "query", "now, beginning, or after:COMMIT; now when left out"),
         _PAGE_TOKEN,
         _LIMIT,
         _LIMIT_BYTES,
-        Parameter("limit_commits", "query", "commits a poll", {"type": "integer", "minimum": 1}),
+        OperationParameter(
+            "limit_commits", "query", "commits a poll", {"type": "integer", "minimum": 1}
+        ),
         *CHANGE_FILTERS,
     ),
     refusals=(409, 410, 413),

@@ -52,7 +52,7 @@ GROUPS = {
     "Stored queries": ("list_queries", "invoke"),
     "Writing": ("mutate", "load", "plan_schema", "apply_schema"),
     "Branches and review": (
-        *("create_branch", "list_branches", "delete_branch"),
+        *("branch", "on_branch", "create_branch", "list_branches", "delete_branch"),
         *("diff", "diff_page", "plan_merge", "merge_branch"),
         *("plan_revert", "revert", "plan_cherry_pick", "cherry_pick"),
     ),
@@ -98,6 +98,9 @@ def python_page() -> str:
     parts.append(f"\n## AsyncRemoteGraph\n\n{docstring(og.AsyncRemoteGraph)}\n\n")
     verbs = ", ".join(f"`{name}`" for name in public_names(og.AsyncRemoteGraph))
     parts.append(f"The verbs are those of `RemoteGraph`, to be awaited: {verbs}.\n")
+    parts.append("\n## Options of a load\n")
+    for name in ("ErrorOptions", "SparkOptions", "LoadObserver"):
+        parts += _beside(f"og.{name}", getattr(og, name))
     parts.append("\n## Beside it\n\nWhat the guides import by a longer name.\n")
     for module, names in BESIDE.items():
         for name in names:

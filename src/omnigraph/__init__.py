@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from omnigraph.client import AsyncRemoteGraph, RemoteGraph, connect, connect_async
     from omnigraph.graph import Graph, init
     from omnigraph.graph import open_graph as open
+    from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncRemoteGraph",
+    "ErrorOptions",
     "Graph",
+    "LoadObserver",
     "RemoteGraph",
+    "SparkOptions",
     "__version__",
     "connect",
     "connect_async",
@@ -30,7 +34,8 @@ __all__ = [
     "open",
 ]
 
-_IN_GRAPH = {"Graph": "Graph", "init": "init", "open": "open_graph"}
+_IN_GRAPH = ("Graph", "init", "open")
+_IN_OPTIONS = ("ErrorOptions", "LoadObserver", "SparkOptions")
 _IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
 
@@ -39,7 +44,11 @@ def __getattr__(name: str) -> object:
     if name in _IN_GRAPH:
         from omnigraph import graph
 
-        return getattr(graph, _IN_GRAPH[name])
+        return getattr(graph, "open_graph" if name == "open" else name)
+    if name in _IN_OPTIONS:
+        from omnigraph.model import load_options
+
+        return getattr(load_options, name)
     if name in _IN_CLIENT:
         from omnigraph import client
 

@@ -42,8 +42,10 @@ def delta(graph: og.Graph, before: str, after: str, key: str = "node:Person") ->
     for found in diff.deltas:
         if found.after.key == key:
             return found
-    type = graph._accepted().catalog.nodes[key.partition(":")[2]]
-    first, second = (TableRows(graph._reader_of(end), type) for end in (diff.before, diff.after))
+    type = graph._opened.accepted().catalog.nodes[key.partition(":")[2]]
+    first, second = (
+        TableRows(graph._opened.reader_of(end), type) for end in (diff.before, diff.after)
+    )
     return table_delta(first, second, Spill())
 
 

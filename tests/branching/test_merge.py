@@ -169,7 +169,7 @@ def test_c_bra_024_a_net_zero_type_beside_a_real_change_stays_where_it_is(graph:
 def test_c_bra_025_rows_that_did_not_change_keep_their_row_versions(graph: og.Graph) -> None:
     def stamps() -> dict[str, tuple[int, int]]:
         columns = ["id", "_row_created_at_version", "_row_last_updated_at_version"]
-        rows = graph._reader("main", None).scan("node:Person", columns).to_pylist()
+        rows = graph._opened.reader("main").scan("node:Person", columns).to_pylist()
         return {row["id"]: (row[columns[1]], row[columns[2]]) for row in rows}
 
     before = stamps()
@@ -217,7 +217,7 @@ def test_c_bra_032_a_merge_builds_no_index_and_queries_see_its_rows(tmp_path: Pa
     graph.mutate(add, {"s": "two", "t": "rain again"}, branch="review")
 
     def covered() -> dict[str, tuple[int, int]]:
-        found = indexes_of(graph._reader("main", None).handle("node:Post"))
+        found = indexes_of(graph._opened.reader("main").handle("node:Post"))
         return {index.name: (index.rows_covered, index.rows_uncovered) for index in found}
 
     assert set(covered().values()) == {(1, 0)}
@@ -450,9 +450,11 @@ def test_c_bra_027_c_bra_028_values_the_schema_forbids_are_a_conflict(
     """No write of ours leaves such a row; a writer of another kind may have."""
     graph = constrained(tmp_path)
     kernel = graph._kernel
-    schema = table_schema(graph._accepted().catalog.nodes["Person"])
+    schema = table_schema(graph._opened.accepted().catalog.nodes["Person"])
     rows = pa.Table.from_pylist([{"id": "a", "name": "a", **values}], schema=schema)
-    capture = kernel.capture(kernel.manifest.refreshed("review"), graph._accepted().schema_hash)
+    capture = kernel.capture(
+        kernel.manifest.refreshed("review"), graph._opened.accepted().schema_hash
+    )
     changes = ChangeSet({"node:Person": TableChange("node:Person", "upsert", rows)})
     WriteAttempt(kernel, capture, changes, Intent("Mutation", "mutation")).run()
     if target_moved:

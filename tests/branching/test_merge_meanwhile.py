@@ -120,7 +120,7 @@ def test_a_source_that_goes_after_it_was_read_cannot_harm_the_merge(
 
 def source_table(graph: og.Graph) -> DatasetRef:
     """Where the branch has its own persons."""
-    reader = graph._reader("review", None)
+    reader = graph._opened.reader("review")
     return reader.where(reader.snapshot.table("node:Person"))
 
 

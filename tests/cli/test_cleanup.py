@@ -22,7 +22,7 @@ def old(full_graph: str) -> str:
 
 
 def versions(uri: str) -> int:
-    return len(open_graph(uri)._reader(None, None).handle("node:Person").versions())
+    return len(open_graph(uri)._opened.reader().handle("node:Person").versions())
 
 
 def test_c_mnt_031_a_policy_is_needed(run, old: str):

@@ -58,7 +58,7 @@ def test_optimize_as_json(run, scattered: str):
 
 
 def test_a_table_changed_behind_the_graphs_back_is_named_as_skipped(run, scattered: str):
-    reader = open_graph(scattered)._reader("main", None)
+    reader = open_graph(scattered)._opened.reader("main")
     reader.handle("node:Person").delete("name = 'ada'")
     done = run("optimize", scattered)
     assert done.code == 0

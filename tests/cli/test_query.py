@@ -235,7 +235,7 @@ def test_c_cli_023_one_of_several_queries_has_to_be_named(run, full_graph: str, 
             "`--branch` and `--snapshot` are mutually exclusive",
         ),
         (["-e", ALL, "--format", "tabel"], "`--format` takes table, kv, csv, jsonl, json"),
-        (["-e", ALL, "--engine", "sparc"], "`--engine` takes local, spark, not `sparc`"),
+        (["-e", ALL, "--engine", "sparc"], "`--engine` takes local, not `sparc`"),
         (["-e", ALL, "--if-commit", "x"], "has no flag `--if-commit`"),
     ],
 )
@@ -267,12 +267,6 @@ def test_what_is_not_there_is_named(run, full_graph: str):
 
 def test_the_flag_knows_the_engines_of_the_library():
     assert ENGINES == GRAPH_ENGINES
-
-
-def test_spark_is_said_not_to_be_there_yet(run, full_graph: str):
-    done = query(run, full_graph, "-e", ALL, "--engine", "spark")
-    assert done.code == 1
-    assert "queries cannot run on Spark in this version" in done.err
 
 
 def test_a_missing_parameter_is_named(run, full_graph: str, queries: Path):

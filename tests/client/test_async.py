@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.client import AsyncRemoteGraph
-from omnigraph.errors import AnswerLost, NotFound, ServerUnreachable
+from omnigraph.errors import AlreadyExists, AnswerLost, NotFound, ServerUnreachable
 from omnigraph.graph import Graph
 from tests.client.test_failures import BRANCHES, answering, unused_url
 from tests.server.live import ADD, PEOPLE
@@ -37,6 +37,22 @@ def test_reads_and_writes_are_awaited(url: str, local: Graph):
         assert [entry.name for entry in await graph.list_queries()]
         with pytest.raises(NotFound):
             await graph.show_commit("01K3Z7M0Q8W4R6T2Y5V9B1N3XC")
+
+    on(url, work)
+
+
+def test_a_branch_for_one_piece_of_work(url: str, local: Graph):
+    async def work(graph: AsyncRemoteGraph) -> None:
+        async with graph.branch("agent/7") as b:
+            await b.mutate(ADD, {"name": "cy"})
+            assert len(await b.query(PEOPLE)) == len(local.query(PEOPLE)) + 1
+            with pytest.raises(AlreadyExists, match="already exists"):
+                await graph.branch("agent/7").__aenter__()
+        assert local.entity_at("node:Person", "cy") is not None
+        with pytest.raises(ZeroDivisionError):
+            async with graph.branch("agent/7"):
+                raise ZeroDivisionError
+        assert "agent/7" in await graph.list_branches()
 
     on(url, work)
 

@@ -530,8 +530,29 @@ def test_writes_keep_their_message_and_are_done_once(remote: RemoteGraph):
     record = '{"type": "Person", "data": {"name": "di"}}'
     for grammar in ("strict", "compatible"):
         rules: Any = {"mode": "append", "grammar": grammar, "dry_run": True}
-        tried = remote.load(data=record, ignore_unknown=True, max_errors=3, **rules)
+        tried = remote.load(data=record, errors=og.ErrorOptions(3, ignore_unknown=True), **rules)
         assert tried.dry_run and tried.commit is None
     before = remote.query(PEOPLE).graph_commit_id
     remote.mutate(ADD, {"name": "ed"})
     assert b'"ed"' not in b"".join(remote.export(snapshot=before))
+
+
+def test_a_branch_for_one_piece_of_work(remote: RemoteGraph, local: Graph):
+    with remote.branch("agent/42") as b:
+        b.mutate(ADD, {"name": "cy"})
+        assert len(b.query(PEOPLE)) == len(remote.query(PEOPLE)) + 1
+        assert b.snapshot().graph_branch == "agent/42"
+    assert local.list_branches() == remote.list_branches()
+    assert "agent/42" not in local.list_branches()
+    assert local.entity_at("node:Person", "cy") is not None
+    with pytest.raises(ZeroDivisionError), remote.branch("agent/42") as b:
+        b.mutate(ADD, {"name": "di"})
+        raise ZeroDivisionError
+    with pytest.raises(AlreadyExists) as caught, remote.branch("agent/42"):
+        raise AssertionError("the block ran")
+    assert "resume=True" in str(caught.value.hint)
+    with remote.branch("agent/42", resume=True) as b:
+        assert b.list_commits()[0] != remote.list_commits()[0]
+    assert local.entity_at("node:Person", "di") is not None
+    with pytest.raises(InputError, match="file of errors"):
+        remote.load(data="", mode="append", errors=og.ErrorOptions(errors_out="x"))

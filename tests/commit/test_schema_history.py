@@ -186,7 +186,7 @@ def test_c_sch_059_what_is_dropped_softly_is_readable_at_the_older_commit(graph:
 
 def test_c_sch_059_what_is_dropped_for_good_is_not(graph: og.Graph, root: Path) -> None:
     then = head(graph)
-    person = root / graph._snapshot(None, None).table("node:Person").location
+    person = root / graph._opened.snapshot().table("node:Person").location
     graph.apply_schema(WITHOUT_AGE, allow_data_loss=True)
     with pytest.raises(HistoricalVersionReclaimed):
         graph.entity_at("node:Person", "ada", snapshot=then)
@@ -212,7 +212,7 @@ def test_the_values_of_a_property_dropped_for_good_are_in_no_file(root: Path) ->
             "query q($n: String, $s: String) { insert Memo { name: $n, note: $s, rest: $n } }",
             {"n": name, "s": "top secret"},
         )
-    table = root / graph._snapshot(None, None).table("node:Memo").location
+    table = root / graph._opened.snapshot().table("node:Memo").location
 
     def holds(words: bytes) -> bool:
         return any(words in path.read_bytes() for path in table.rglob("*") if path.is_file())

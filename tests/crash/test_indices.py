@@ -59,7 +59,7 @@ def root(tmp_path: Path) -> Path:
 
 def indexed(graph: Graph, branch: str) -> set[str]:
     """The tables of a branch that have indexes."""
-    reader = graph._reader(branch, None)
+    reader = graph._opened.reader(branch)
     return {key for key in TABLES if indexes_of(reader.handle(key))}
 
 

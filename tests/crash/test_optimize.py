@@ -44,7 +44,7 @@ def prepared(root: Path) -> Model:
 
 
 def fragments(graph: Graph) -> dict[str, int]:
-    reader = graph._reader("main", None)
+    reader = graph._opened.reader("main")
     keys = ("node:Person", "node:City")
     return {key: len(reader.handle(key).get_fragments()) for key in keys}
 

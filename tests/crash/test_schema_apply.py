@@ -198,7 +198,7 @@ def test_a_death_during_the_recovery_of_an_apply_is_recovered_as_well(
 
 def test_staging_nobody_answers_for_is_removed_by_a_full_recovery(root: Path) -> None:
     graph = prepared(root)
-    stage_contract(graph._kernel.store, graph._accepted().contract)
+    stage_contract(graph._kernel.store, graph._opened.accepted().contract)
     with pytest.raises(RecoveryRequired, match="belongs to no schema change"):
         open_graph(root, "read_only")
     require_whole(open_graph(root), root, new=False)

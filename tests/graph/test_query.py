@@ -67,7 +67,7 @@ def graph(tmp_path: Path) -> Graph:
 @pytest.fixture
 def recorder(graph: Graph) -> RecordingEngine:
     engine = RecordingEngine()
-    graph._engines["local"] = engine
+    graph._opened.engines["local"] = engine
     return engine
 
 
@@ -169,7 +169,7 @@ def test_engines_are_picked_by_name(graph: Graph):
     with pytest.raises(InputError, match="there is no engine `lokal`") as caught:
         graph.query(NAMES, engine="lokal")
     assert caught.value.hint == "did you mean `local`?"
-    with pytest.raises(InputError, match="cannot run on Spark in this version"):
+    with pytest.raises(InputError, match="there is no engine `spark`"):
         graph.query(NAMES, engine="spark")
 
 
@@ -204,8 +204,8 @@ def test_heads_of_few_branches_are_kept_open(graph: Graph, recorder: RecordingEn
     for number in range(READERS_KEPT_MAX + 2):
         graph.create_branch(f"b{number}")
         graph.query(NAMES, branch=f"b{number}")
-    assert len(graph._readers) == READERS_KEPT_MAX
-    assert "b0" not in graph._readers
+    assert len(graph._opened.readers) == READERS_KEPT_MAX
+    assert "b0" not in graph._opened.readers
 
 
 # --- explaining -----------------------------------------------------------------------------------

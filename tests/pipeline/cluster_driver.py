@@ -42,7 +42,11 @@ def main(master: str, folder: Path) -> dict[str, Any]:
         answers["start"] = time.monotonic() - began
         answers["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
         graph = omnigraph.open(folder / "graph.omni")
-        options: dict[str, Any] = {"engine": "spark", "spark": spark, "grammar": "strict"}
+        options: dict[str, Any] = {
+            "engine": "spark",
+            "spark": omnigraph.SparkOptions(spark),
+            "grammar": "strict",
+        }
         graph.load(folder / "good", mode="append", **options)
         try:
             graph.load(folder / "bad.jsonl", mode="append", **options)

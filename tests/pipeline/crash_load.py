@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import omnigraph
+from omnigraph.graph import LoadObserver, SparkOptions
 from omnigraph.loading.executors import StageProgress
 from omnigraph.model.receipts import LoadMode
 from tests.commit.loading import lines, node
@@ -65,7 +66,13 @@ def load_forever(uri: str, folder: Path, first: int) -> None:
         path = folder / f"{number}-{round}.jsonl"
         path.write_bytes(batch(number, round))
         mode: LoadMode = "merge" if round else "append"
-        graph.load(path, mode=mode, engine="spark", spark=spark, watch=watch)
+        graph.load(
+            path,
+            mode=mode,
+            engine="spark",
+            spark=SparkOptions(spark),
+            observer=LoadObserver(on_stage=watch),
+        )
         if not loads:
             print("loading", flush=True)
 

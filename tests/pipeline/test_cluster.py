@@ -99,7 +99,7 @@ def test_c_pip_012_of_two_attempts_at_once_only_one_is_committed(name: str, ran:
     assert attempts == [f"{name}-0", f"{name}-1"], "no second attempt was made"
     graph = ran.graph(name)
     assert sorted(slugs(graph)) == EVERYBODY
-    handle = graph._reader(None, None).handle("node:Person")
+    handle = graph._opened.reader().handle("node:Person")
     listed = {file.path for each in handle.get_fragments() for file in each.metadata.files}
     there = {path.name for path in (Path(handle.uri) / "data").glob("*.lance")}
     assert len(listed) == PARTITIONS

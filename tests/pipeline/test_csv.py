@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph, SparkOptions
 from omnigraph.loading.formats.csv_quotes import row_blocks, rows_of
 from omnigraph.loading.pieces import InputPlan, plan_sources
 from omnigraph.loading.reading import PieceReader
@@ -27,7 +27,9 @@ def load(graph: Graph, path: Path, text: str | bytes, type: str = "Person", **mo
     """The entities that a file gives, or the error."""
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     try:
-        graph.load(nodes={type: path}, mode="append", engine="local", max_errors=99, **more)
+        graph.load(
+            nodes={type: path}, mode="append", engine="local", errors=ErrorOptions(99), **more
+        )
     except OmnigraphError as error:
         return error
     return entities(graph)
@@ -279,11 +281,13 @@ def test_c_pip_002_both_engines_find_the_same_problems_in_texts(spark, tmp_path)
     (tmp_path / "q.jsonl").write_text('{"slug": "a"}\n{broken\n\n{"slug": "g", "age": 2.0}\n')
     nodes = {"Person": [tmp_path / "p.csv", tmp_path / "q.jsonl"]}
     found = []
-    engines: dict[Any, dict[str, Any]] = {"local": {}, "spark": {"spark": spark}}
+    engines: dict[Any, dict[str, Any]] = {"local": {}, "spark": {"spark": SparkOptions(spark)}}
     for engine, options in engines.items():
         graph = omnigraph.init(tmp_path / f"{engine}.omni", SCHEMA)
         with pytest.raises(InputError) as caught:
-            graph.load(nodes=nodes, mode="append", engine=engine, max_errors=99, **options)
+            graph.load(
+                nodes=nodes, mode="append", engine=engine, errors=ErrorOptions(99), **options
+            )
         found.append(caught.value.details)
     assert found[0] == found[1]
     assert found[0]["counts"] == {"bad_record": 4, "bad_value": 2, "invalid_json": 1}

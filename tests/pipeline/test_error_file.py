@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import InputError, KeyConflict, NotFound
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph
 from tests.commit.loading import edge, lines, node
 
 
@@ -29,9 +29,19 @@ def test_an_error_file_that_is_loaded_is_refused_and_stays_as_it_is(graph: Graph
     before = table.read_bytes(), records.read_bytes()
     for errors in (table, tmp_path / "." / "people.csv", link):
         with pytest.raises(InputError, match="is a file that is loaded"):
-            graph.load(nodes={"Person": table}, mode="append", engine="local", errors_out=errors)
+            graph.load(
+                nodes={"Person": table},
+                mode="append",
+                engine="local",
+                errors=ErrorOptions(errors_out=errors),
+            )
     with pytest.raises(InputError, match="is a file that is loaded"):
-        graph.load(tmp_path / "*.jsonl", mode="append", engine="local", errors_out=records)
+        graph.load(
+            tmp_path / "*.jsonl",
+            mode="append",
+            engine="local",
+            errors=ErrorOptions(errors_out=records),
+        )
     assert (table.read_bytes(), records.read_bytes()) == before
 
 
@@ -46,7 +56,12 @@ def test_an_error_file_may_not_lie_in_the_graph_or_in_a_directory_that_is_loaded
         (tmp_path, "is a directory"),
     ):
         with pytest.raises(InputError, match=message):
-            graph.load(nodes={"Person": loaded}, mode="append", engine="local", errors_out=errors)
+            graph.load(
+                nodes={"Person": loaded},
+                mode="append",
+                engine="local",
+                errors=ErrorOptions(errors_out=errors),
+            )
     assert not (loaded / "errors.jsonl").exists()
     assert len(graph.list_commits()) == 1
 
@@ -56,10 +71,17 @@ def test_an_error_file_is_emptied_once_the_input_was_found(graph: Graph, tmp_pat
     errors.write_text("of an earlier load\n")
     for missing in ({"nodes": {"Person": tmp_path / "no.csv"}}, {"frames": {"Nope": None}}):
         with pytest.raises((NotFound, InputError)):
-            graph.load(mode="append", engine="local", errors_out=errors, **missing)
+            graph.load(
+                mode="append", engine="local", errors=ErrorOptions(errors_out=errors), **missing
+            )
         assert errors.read_text() == "of an earlier load\n"
     table = people(tmp_path / "people.csv", "ada,Ada,1")
-    graph.load(nodes={"Person": table}, mode="append", engine="local", errors_out=errors)
+    graph.load(
+        nodes={"Person": table},
+        mode="append",
+        engine="local",
+        errors=ErrorOptions(errors_out=errors),
+    )
     assert errors.read_text() == ""
 
 
@@ -82,9 +104,14 @@ def bad_records(tmp_path: Path) -> list[Path]:
 def test_c_pip_005_records_are_told_in_the_order_of_the_input_with_all_counts(graph, tmp_path):
     files = bad_records(tmp_path)
     errors = tmp_path / "errors"
-    options = {"mode": "append", "grammar": "strict", "engine": "local", "errors_out": errors}
     with pytest.raises(InputError) as caught:
-        graph.load(*files, max_errors=1, **options)
+        graph.load(
+            *files,
+            mode="append",
+            grammar="strict",
+            engine="local",
+            errors=ErrorOptions(1, errors),
+        )
     _, first, more, kinds = caught.value.message.splitlines()
     assert first.startswith(f"{files[0]}:1: Person.age: @range violation")
     assert (more, kinds) == ("… and 3 more", "by kind: 2 bad_value, 1 constraint, 1 missing_node")
@@ -102,9 +129,14 @@ def test_c_pip_005_rows_of_tables_are_told_in_the_order_of_the_input(graph: Grap
     knows = tmp_path / "knows.csv"
     knows.write_text("from,to\nbob,nobody\n")
     errors = tmp_path / "errors.jsonl"
-    options = {"mode": "append", "engine": "local", "errors_out": errors}
     with pytest.raises(InputError) as caught:
-        graph.load(nodes={"Person": table}, edges={"Knows": knows}, max_errors=1, **options)
+        graph.load(
+            nodes={"Person": table},
+            edges={"Knows": knows},
+            mode="append",
+            engine="local",
+            errors=ErrorOptions(1, errors),
+        )
     assert f"\n{table}:1: Person.age: @range" in caught.value.message
     listed = [json.loads(line) for line in errors.read_text().splitlines()]
     assert [(Path(each["file"]).name, each["record"]) for each in listed] == [
@@ -126,7 +158,9 @@ def test_a_single_conflict_begins_with_its_place(graph: Graph, tmp_path, with_fi
     assert caught.value.message == f"{table}:1: node Person with id 'zoe' already exists"
     with pytest.raises(KeyConflict) as caught:
         most = 10 if with_findings else None
-        graph.load(records, mode="append", grammar="strict", engine="local", max_errors=most)
+        graph.load(
+            records, mode="append", grammar="strict", engine="local", errors=ErrorOptions(most)
+        )
     assert caught.value.message == f"{records}:2: node Person with id 'zoe' already exists"
     assert caught.value.hint == "use mode merge to update existing entities"
 
@@ -134,4 +168,4 @@ def test_a_single_conflict_begins_with_its_place(graph: Graph, tmp_path, with_fi
 @pytest.mark.parametrize("most", [0, -1, "x"])
 def test_no_problem_at_all_cannot_be_asked_for(graph: Graph, most):
     with pytest.raises(InputError, match="`max_errors` is a number from 1 on"):
-        graph.load(data="", mode="append", max_errors=most)
+        graph.load(data="", mode="append", errors=ErrorOptions(most))

@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InputError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, SparkOptions
 from tests.pipeline.conftest import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -47,7 +47,7 @@ def written(tmp_path: Path, uri: str) -> list[dict[str, Any]]:
 def load(graph: Graph, source: dict[str, Any], spark: Any, mode: Any) -> None:
     paths = [source["path"]] if "path" in source else []
     nodes = source.get("nodes")
-    graph.load(*paths, nodes=nodes, mode=mode, engine="spark", spark=spark)
+    graph.load(*paths, nodes=nodes, mode=mode, engine="spark", spark=SparkOptions(spark))
 
 
 @pytest.mark.parametrize("mode", ["append", "merge"])
@@ -98,6 +98,6 @@ def test_an_upsert_on_spark_leaves_references_of_others_alone(
     allowed.load(mode="overwrite", data=here)
     lines = tmp_path / "people.jsonl"
     lines.write_bytes(record("bo", "base64:Ym8=") + b"\n" + record("cleo", None))
-    allowed.load(lines, mode="merge", engine="spark", spark=spark)
+    allowed.load(lines, mode="merge", engine="spark", spark=SparkOptions(spark))
     assert allowed.blob("node", "Person", "ada", "photo").uri == uri
     assert allowed.blob("node", "Person", "bo", "photo").read() == b"bo"

@@ -14,7 +14,7 @@ import omnigraph
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, SourceChanged, StorageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, LoadObserver, SparkOptions
 from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import lines, node
 from tests.crash.test_storage_faults import small_disk  # noqa: F401 - a fixture
@@ -61,9 +61,9 @@ def test_c_pip_033_ctrl_c_leaves_no_change_and_a_session_that_works(
             interrupted.append(stage)
             raise KeyboardInterrupt
 
-    options: dict[str, Any] = {"mode": "merge", "engine": "spark", "spark": spark}
+    options: dict[str, Any] = {"mode": "merge", "engine": "spark", "spark": SparkOptions(spark)}
     with pytest.raises(KeyboardInterrupt):
-        graph.load(path, **options, watch=watch)
+        graph.load(path, **options, observer=LoadObserver(on_stage=watch))
     assert interrupted
     assert graph.list_commits() == before
     assert not graph._kernel.sidecars.names()
@@ -97,7 +97,7 @@ def test_a_file_that_is_lost_during_the_job_is_named_and_nothing_is_written(
 
     monkeypatch.setattr(_BulkLoad, "_stage", stage)
     with pytest.raises(error, match=rf"b\.jsonl {words}"):
-        graph.load(*paths, mode="append", engine="spark", spark=spark)
+        graph.load(*paths, mode="append", engine="spark", spark=SparkOptions(spark))
     assert len(graph.list_commits()) == 1
     assert not graph._kernel.sidecars.names()
 
@@ -116,7 +116,11 @@ def test_a_full_disk_fails_the_load_with_that_cause_and_nothing_is_visible(
     texts = [os.urandom(4_000).hex() for _ in range(1_000)]
     path = tmp_path / "items.parquet"
     pq.write_table(pa.table({"key": [f"k{i}" for i in range(1_000)], "text": texts}), path)
-    load: dict[str, Any] = {"nodes": {"Item": str(path)}, "mode": "append", "spark": spark}
+    load: dict[str, Any] = {
+        "nodes": {"Item": str(path)},
+        "mode": "append",
+        "spark": SparkOptions(spark),
+    }
     with pytest.raises(StorageError, match=r"(?i)no space left|storage is full") as caught:
         graph.load(**load)
     assert "read" in caught.value.message

@@ -17,7 +17,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Conflict, InputError, NotFound
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph
 from omnigraph.loading.pieces import plan_sources
 from omnigraph.loading.sources import FileSource, find_files
 from tests.commit.loading import catalog, lines, node
@@ -200,7 +200,7 @@ def test_a_folder_that_is_no_property_is_refused_or_left_out(graph, tmp_path):
     people(tmp_path / "in" / "run=5" / "nam=Bob" / "a.csv", "a")
     with pytest.raises(InputError, match=r"a\.csv: Person: the folder 'run=5' is no property"):
         load(graph, nodes={"Person": tmp_path / "in"})
-    load(graph, nodes={"Person": tmp_path / "in"}, ignore_unknown=True)
+    load(graph, nodes={"Person": tmp_path / "in"}, errors=ErrorOptions(ignore_unknown=True))
     assert rows(graph) == ["a"]
 
 
@@ -333,7 +333,7 @@ def plan_or_load(graph: Graph, engine: str, path: Path) -> None:
 def test_one_file_may_hold_rows_of_two_types(graph, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("id,text,slug\na,t,a\n")
-    load(graph, nodes={"Person": path, "Note": path}, ignore_unknown=True)
+    load(graph, nodes={"Person": path, "Note": path}, errors=ErrorOptions(ignore_unknown=True))
     assert (rows(graph), rows(graph, "Note", "text")) == (["a"], ["t"])
 
 

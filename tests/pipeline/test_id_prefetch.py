@@ -32,7 +32,7 @@ def upsert(graph: Graph, path: Path, numbers: list[tuple[str, int]]) -> tuple[in
 
 
 def numbers_of(graph: Graph) -> dict[str, int]:
-    found = graph._reader(None, None).handle("node:N").to_table(columns=["k", "n"])
+    found = graph._opened.reader().handle("node:N").to_table(columns=["k", "n"])
     return dict(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True))
 
 

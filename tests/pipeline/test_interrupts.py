@@ -87,7 +87,7 @@ def interrupted(directory: Path, moment: str, *arguments: str) -> tuple[int, str
 
 def keys(graph: Graph) -> list[str]:
     found = [
-        graph._reader(None, None).handle(f"node:{name}").to_table(columns=["id"])["id"]
+        graph._opened.reader().handle(f"node:{name}").to_table(columns=["id"])["id"]
         for name in ("A", "B")
     ]
     return sorted(key for column in found for key in column.to_pylist())

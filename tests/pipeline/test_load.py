@@ -18,7 +18,7 @@ from omnigraph.errors import (
     KeyConflict,
     NotFound,
 )
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph, SparkOptions
 from omnigraph.loading.load import _BulkLoad
 from tests.commit.loading import edge, lines, node
 
@@ -41,7 +41,7 @@ def ids(graph: Graph, table_key: str, branch: str | None = None) -> list[str]:
 def load(graph: Graph, spark: Any) -> Any:
     def run(*paths: Path, **options: Any) -> Any:
         options = {"mode": "append", "grammar": "strict", **options}
-        return graph.load(*paths, engine="spark", spark=spark, **options)
+        return graph.load(*paths, engine="spark", spark=SparkOptions(spark), **options)
 
     return run
 
@@ -146,7 +146,7 @@ def test_c_pip_005_the_error_file_has_all_problems_and_the_message_the_first(loa
     )
     errors = tmp_path / "errors.jsonl"
     with pytest.raises(InputError) as caught:
-        load(path, max_errors=3, errors_out=errors)
+        load(path, errors=ErrorOptions(3, errors))
     assert [each["line"] for each in caught.value.details["problems"]] == [1, 2, 3]
     assert caught.value.details["counts"] == {"bad_value": 20, "missing_node": 5}
     assert "… and 22 more" in str(caught.value)
@@ -213,9 +213,9 @@ def test_c_pip_009_a_minimum_is_enforced_for_touched_sources(tmp_path, spark):
     nodes = [node("A", k="a"), node("A", k="b")]
     path = write(tmp_path / "a.jsonl", *nodes, edge("E", "a", "b"))
     with pytest.raises(ConstraintViolation, match=r"source 'a' has 1 edges \(min 2\)"):
-        graph.load(path, mode="append", engine="spark", spark=spark)
+        graph.load(path, mode="append", engine="spark", spark=SparkOptions(spark))
     write(path, *nodes, edge("E", "a", "b"), edge("E", "a", "a"))
-    graph.load(path, mode="append", engine="spark", spark=spark)
+    graph.load(path, mode="append", engine="spark", spark=SparkOptions(spark))
 
 
 def test_an_edge_to_a_refused_record_is_not_blamed(load, tmp_path):
@@ -231,7 +231,7 @@ def test_an_edge_to_a_refused_record_is_not_blamed(load, tmp_path):
 
 
 def row_versions(graph: Graph, table_key: str) -> dict[str, tuple[int, int]]:
-    handle = graph._reader(None, None).handle(table_key)
+    handle = graph._opened.reader().handle(table_key)
     columns = ["id", "_rowid", "_row_last_updated_at_version"]
     rows = handle.to_table(columns=columns).to_pylist()
     return {row["id"]: (row[columns[1]], row[columns[2]]) for row in rows}
@@ -265,7 +265,7 @@ def test_c_pip_011_overwrite_replaces_the_types_present_and_keeps_their_metadata
 ):
     people = [node("Person", slug="p1"), node("Person", slug="p2")]
     load(write(tmp_path / "a.jsonl", *people, node("Note", text="x"), edge("Knows", "p1", "p2")))
-    before = graph._reader(None, None).handle("node:Person").schema
+    before = graph._opened.reader().handle("node:Person").schema
     receipt = load(
         write(tmp_path / "b.jsonl", node("Person", slug="p1"), node("Person", slug="p3")),
         mode="overwrite",
@@ -275,7 +275,7 @@ def test_c_pip_011_overwrite_replaces_the_types_present_and_keeps_their_metadata
     assert ids(graph, "node:Person") == ["p1", "p3"]
     assert len(ids(graph, "node:Note")) == 1
     assert ids(graph, "edge:Knows") == []
-    after = graph._reader(None, None).handle("node:Person").schema
+    after = graph._opened.reader().handle("node:Person").schema
     assert after.equals(before, check_metadata=True)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Conflict, InputError, KeyConflict
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph, writing
 from tests.commit.loading import lines, node
 
 RECORDS, TABLE = "records", "table"
@@ -37,7 +37,7 @@ def load(request: pytest.FixtureRequest, graph: Graph, tmp_path: Path) -> Any:
     [
         ({"mode": "merge"}, "with mode append, not merge"),
         ({"mode": "overwrite", "replace_types": ["Note"]}, "with mode append, not overwrite and"),
-        ({"ignore_unknown": True}, "that refused unknown columns"),
+        ({"errors": ErrorOptions(ignore_unknown=True)}, "that refused unknown columns"),
         ({"branch": "review", "from_": "main"}, "into branch main, not review"),
     ],
 )
@@ -65,15 +65,16 @@ def test_a_branch_that_was_made_for_a_load_goes_with_it(graph: Graph, load):
 def test_a_branch_that_was_made_for_a_load_stays_if_somebody_wrote_to_it(
     graph: Graph, load, monkeypatch
 ):
-    made = graph._ensure_branch
+    made = writing.ensure_branch
 
     def and_written_to(*given: Any) -> Any:
+        monkeypatch.setattr(writing, "ensure_branch", made)
         start = made(*given)
         other = omnigraph.open(graph.uri)
         other.load(data=lines(node("Person", slug="eve")), mode="append", branch="review")
         return start
 
-    monkeypatch.setattr(graph, "_ensure_branch", and_written_to)
+    monkeypatch.setattr(writing, "ensure_branch", and_written_to)
     with pytest.raises(KeyConflict):
         load("eve", branch="review", from_="main")
     assert graph.list_branches() == ["main", "review"]

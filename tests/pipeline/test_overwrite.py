@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import ConstraintViolation, InputError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph
 from tests.commit.loading import edge, lines, node
 
 
@@ -71,7 +71,11 @@ def test_c_pip_011_edges_that_stay_are_named_with_the_node_they_would_lose(graph
     table, records = tmp_path / "people.csv", tmp_path / "people.jsonl"
     table.write_text("slug\na\n")
     records.write_bytes(lines(node("Person", slug="a")))
-    for source in ({"nodes": {"Person": table}}, {"data": records.read_bytes(), "max_errors": 9}):
+    sources: list[dict[str, Any]] = [
+        {"nodes": {"Person": table}},
+        {"data": records.read_bytes(), "errors": ErrorOptions(9)},
+    ]
+    for source in sources:
         with pytest.raises(InputError) as caught:
             graph.load(**source, mode="overwrite", engine="local")
         told = caught.value.details["problems"]

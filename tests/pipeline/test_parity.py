@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph, SparkOptions
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -63,8 +63,8 @@ def loaded(
             mode=mode,
             grammar=grammar,
             engine=engine,  # type: ignore[arg-type]
-            spark=spark,
-            max_errors=1000,
+            spark=SparkOptions(spark),
+            errors=ErrorOptions(1000),
         )
     except OmnigraphError as error:
         return error

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from omnigraph.errors import InputError, StorageError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, LoadObserver
 from omnigraph.loading.executors import StageProgress, TaskRunner
 
 
@@ -48,7 +48,9 @@ def test_rows_are_counted_while_they_are_read(graph: Graph, tmp_path):
         (tmp_path / f"{number}.csv").write_text(f"slug\na{number}\nb{number}\n")
     seen: list[StageProgress] = []
     tables = {"Person": tmp_path / "*.csv"}
-    receipt = graph.load(nodes=tables, mode="append", engine="local", watch=seen.append)
+    receipt = graph.load(
+        nodes=tables, mode="append", engine="local", observer=LoadObserver(on_stage=seen.append)
+    )
     running = [each for each in seen if each.stage == "read" and not each.finished]
     assert (running[-1].rows, running[-1].tasks_done) == (4, running[-1].tasks)
     assert seen[0].files == 2 and seen[0].rows is None

@@ -19,6 +19,7 @@ from obstore.store import S3Store
 import omnigraph
 from omnigraph.effects.environment import s3_options
 from omnigraph.errors import NotFound
+from omnigraph.graph import SparkOptions
 from tests.commit.loading import lines, node
 from tests.effects import s3_server
 from tests.pipeline.conftest import SCHEMA
@@ -58,16 +59,18 @@ def test_c_pip_035_a_load_from_s3_into_s3(prefix: str, spark: Any):
         nodes={"Person": f"{folder}/people.parquet"},
         edges={"Knows": f"{folder}/knows/*.csv"},
         mode="append",
-        spark=spark,
+        spark=SparkOptions(spark),
     )
     assert receipt.to_dict()["inserted"] == 5
     assert len(b"".join(graph.export()).splitlines()) == 5
     # A branch of its own, an upsert, and the local engine, from the same place.
     graph.load(f"{folder}/notes.jsonl", mode="append", branch="b", from_="main", engine="local")
-    merged = graph.load(edges={"Knows": f"{folder}/knows"}, mode="merge", branch="b", spark=spark)
+    merged = graph.load(
+        edges={"Knows": f"{folder}/knows"}, mode="merge", branch="b", spark=SparkOptions(spark)
+    )
     assert merged.to_dict()["inserted"] == 2
     with pytest.raises(NotFound, match="no such file"):
-        graph.load(f"{folder}/none.jsonl", mode="append", spark=spark)
+        graph.load(f"{folder}/none.jsonl", mode="append", spark=SparkOptions(spark))
     command = [sys.executable, "-m", "omnigraph.cli", "load", graph.uri, "--mode", "append"]
     subprocess.run([*command, "--data", f"{folder}/notes.jsonl"], check=True)
     assert len(b"".join(graph.export()).splitlines()) == 6

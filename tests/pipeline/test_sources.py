@@ -19,7 +19,7 @@ import pytest
 from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, SparkOptions
 from omnigraph.loading.engine import choose_engine
 from omnigraph.loading.inputs import Frame, file_sources
 from omnigraph.loading.pieces import Piece, plan_sources
@@ -62,7 +62,7 @@ class TestFormats:
     pytestmark = spark_test
 
     def load(self, graph: Graph, spark: Any, **options: Any) -> Any:
-        return graph.load(mode="append", spark=spark, **options)
+        return graph.load(mode="append", spark=SparkOptions(spark), **options)
 
     def test_c_pip_017_every_format_holds_the_same_rows(self, spark, tmp_path):
         import fastavro
@@ -206,7 +206,7 @@ class TestFormats:
         with pa.CompressedOutputStream(str(folder / "deep" / "b.ndjson.zst"), "zstd") as stream:
             stream.write(lines(node("Person", slug="b")))
         (folder / "c.jsonl").write_bytes(lines(edge("Knows", "a", "b")))
-        graph.load(folder, mode="append", engine="spark", spark=spark)
+        graph.load(folder, mode="append", engine="spark", spark=SparkOptions(spark))
         assert {"a", "b"} <= entities(graph).keys()
         # The same directory in process, for those who do not need Spark.
         graph.load(folder, mode="merge", engine="local")
@@ -216,7 +216,7 @@ class TestFormats:
         path = tmp_path / "cut.jsonl.gz"
         path.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(InputError, match=r"cut\.jsonl\.gz cannot be read"):
-            graph.load(path, mode="append", engine="spark", spark=spark)
+            graph.load(path, mode="append", engine="spark", spark=SparkOptions(spark))
         assert len(graph.list_commits()) == 1
 
     def test_records_that_span_lines_are_read_as_a_whole(self, graph, spark, tmp_path, monkeypatch):
@@ -228,9 +228,9 @@ class TestFormats:
         flat = tmp_path / "flat.jsonl"
         flat.write_bytes(lines(*(node("Person", slug=f"q{i}") for i in range(60)), "", "{]"))
         with pytest.raises(InputError, match=r"flat\.jsonl:61: invalid JSON at record 61"):
-            graph.load(pretty, flat, mode="append", engine="spark", spark=spark)
+            graph.load(pretty, flat, mode="append", engine="spark", spark=SparkOptions(spark))
         flat.write_bytes(lines(*(node("Person", slug=f"q{i}") for i in range(60))))
-        receipt = graph.load(pretty, flat, mode="append", engine="spark", spark=spark)
+        receipt = graph.load(pretty, flat, mode="append", engine="spark", spark=SparkOptions(spark))
         assert receipt.nodes[0].inserted == 90
         assert len(entities(graph)) == 90
 

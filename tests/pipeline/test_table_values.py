@@ -18,7 +18,7 @@ from pyarrow import orc
 
 import omnigraph
 from omnigraph.errors import InputError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph, SparkOptions
 
 LATIN_1 = "Körner".encode("latin-1")
 
@@ -30,13 +30,13 @@ def texts(*values: bytes | None, type: pa.DataType | None = None) -> pa.Array:
 
 
 def load(graph: Graph, **options: Any) -> Any:
-    return graph.load(**{"mode": "append", "engine": "local", "max_errors": 100, **options})
+    return graph.load(**{"mode": "append", "engine": "local", **options})
 
 
 def refused(graph: Graph, tmp_path: Path, **options: Any) -> list[tuple[int, str | None, str]]:
     """Record, property and message of each problem of a load by threads."""
     with pytest.raises(InputError):
-        load(graph, errors_out=tmp_path / "problems.jsonl", **options)
+        load(graph, errors=ErrorOptions(errors_out=tmp_path / "problems.jsonl"), **options)
     assert len(graph.list_commits()) == 1
     return told(tmp_path / "problems.jsonl")
 
@@ -151,7 +151,12 @@ def test_texts_of_spark_frames_and_of_its_data_source_are_utf_8(graph, spark, tm
     frame = spark.sql("select 'a' as slug, cast(unhex('4bf6') as string) as name")
     errors = tmp_path / "problems.jsonl"
     with pytest.raises(InputError):
-        graph.load(frames={"Person": frame}, mode="append", spark=spark, errors_out=errors)
+        graph.load(
+            frames={"Person": frame},
+            mode="append",
+            spark=SparkOptions(spark),
+            errors=ErrorOptions(errors_out=errors),
+        )
     assert told(errors) == [(1, "name", "property 'name' is not UTF-8")]
     writer = frame.write.format("omnigraph").option("type", "Person")
     with pytest.raises(Exception, match="property 'name' is not UTF-8"):

@@ -17,7 +17,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph
 from omnigraph.loading.engine import EngineChoice, choose_engine
 from omnigraph.loading.load import _BulkLoad
 from omnigraph.loading.staging import BufferedRows
@@ -119,7 +119,9 @@ def test_c_pip_010_an_upsert_by_threads_is_the_one_of_a_process(case, room, tmp_
 
 def outcome(graph: Graph, path: Path, engine: Any) -> Any:
     try:
-        return graph.load(path, mode="merge", grammar="strict", engine=engine, max_errors=1000)
+        return graph.load(
+            path, mode="merge", grammar="strict", engine=engine, errors=ErrorOptions(1000)
+        )
     except OmnigraphError as error:
         return error
 
@@ -203,7 +205,7 @@ def test_c_pip_005_every_problem_of_a_small_input_is_listed(tmp_path):
     bad = "".join(f"p{i},old\n" for i in range(7))
     path.write_text(f"slug,age\n{bad}q1,1\nq1,2\n")
     with pytest.raises(InputError) as caught:
-        graph.load(nodes={"Person": path}, mode="append", max_errors=2, errors_out=listed)
+        graph.load(nodes={"Person": path}, mode="append", errors=ErrorOptions(2, listed))
     assert len(caught.value.details["problems"]) == 2
     assert caught.value.details["counts"] == {"bad_value": 7, "repeated_key": 1}
     kinds = [json.loads(line)["kind"] for line in listed.read_text().splitlines()]
@@ -219,7 +221,7 @@ def test_edges_without_ids_need_no_look_at_those_of_others(tmp_path):
     assert graph.load(path, mode="append", engine="spark").edges[0].inserted == 3
     path.write_bytes(lines(edge("Knows", "ada", "nobody"), edge("Knows", "ada", "bob", id="k1")))
     with pytest.raises(InputError) as caught:
-        graph.load(path, mode="append", engine="spark", max_errors=9)
+        graph.load(path, mode="append", engine="spark", errors=ErrorOptions(9))
     kinds = {each["kind"] for each in caught.value.details["problems"]}
     assert kinds == {"missing_node", "existing_id"}
 

@@ -16,7 +16,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import ErrorOptions, Graph
 from tests.commit.loading import lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_sources import entities
@@ -27,8 +27,8 @@ def load(graph: Graph, path: Path, text: bytes | None = None, **more: Any) -> An
     if text is not None:
         path.write_bytes(text)
     try:
-        options = more or {"nodes": {"Person": path}}
-        return graph.load(mode="append", engine="local", max_errors=99, **options)
+        options = {"errors": ErrorOptions(99), **(more or {"nodes": {"Person": path}})}
+        return graph.load(mode="append", engine="local", **options)
     except OmnigraphError as error:
         return error
 
@@ -82,7 +82,7 @@ def test_c_pip_002_objects_have_the_problems_that_records_have(graph, path):
     objects = told(load(graph, path, lines(*BAD)))
     with pytest.raises(InputError) as caught:
         records = lines(*(node("Person", **each) for each in BAD))
-        graph.load(data=records, mode="append", grammar="strict", max_errors=99)
+        graph.load(data=records, mode="append", grammar="strict", errors=ErrorOptions(99))
     assert sorted(objects) == sorted(told(caught.value))
     assert len(objects) == 10
 
@@ -137,7 +137,7 @@ def test_unknown_members_are_refused_unless_they_are_to_be_left_out(graph, path)
     error = load(graph, path, text)
     assert [each[:2] for each in told(error)] == [(1, "unknown_field"), (2, "unknown_field")]
     assert "did you mean 'name'?" in error.hint and "--ignore-unknown" in error.hint
-    load(graph, path, text, nodes={"Person": path}, ignore_unknown=True)
+    load(graph, path, text, nodes={"Person": path}, errors=ErrorOptions(99, ignore_unknown=True))
     assert set(entities(graph)) == {"a", "b"}
 
 
@@ -147,7 +147,7 @@ def test_edges_name_their_ends_among_their_properties(graph, path):
         {"from": "a", "to": "b", "since": "2020-01-01", "id": "k1"},
         {"src": "b", "dst": "a", "id": "k2", "junk": 1},
     )
-    load(graph, path, text, edges={"Knows": path}, ignore_unknown=True)
+    load(graph, path, text, edges={"Knows": path}, errors=ErrorOptions(99, ignore_unknown=True))
     records = [json.loads(line) for line in b"".join(graph.export()).splitlines()]
     ends = {r["data"]["id"]: (r["from"], r["to"]) for r in records if "edge" in r}
     assert ends == {"k1": ("a", "b"), "k2": ("b", "a")}
@@ -264,7 +264,12 @@ def test_c_pip_017_avro_columns_are_checked_before_any_record(graph, tmp_path):
     )
     error = load(graph, path, nodes={"Person": path})
     assert "unknown column 'nmae'" in error.message
-    assert load(graph, path, nodes={"Person": path}, ignore_unknown=True).nodes[0].inserted == 1
+    assert (
+        load(graph, path, nodes={"Person": path}, errors=ErrorOptions(99, ignore_unknown=True))
+        .nodes[0]
+        .inserted
+        == 1
+    )
 
 
 def test_the_avro_record_that_cannot_be_read_is_named(graph, tmp_path):

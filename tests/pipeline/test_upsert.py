@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, SparkOptions
 from omnigraph.loading import upsert as upsert_stage
 from omnigraph.loading.executors import TaskRunner
 from omnigraph.loading.load import _BulkLoad
@@ -51,7 +51,7 @@ def about(id: str, source: str, target: str) -> dict[str, Any]:
 def rows(graph: Graph, table_key: str) -> dict[str, tuple[int, int]]:
     """By id, the row id and the version of the last change."""
     columns = ["id", "_rowid", "_row_last_updated_at_version"]
-    found = graph._reader(None, None).handle(table_key).to_table(columns=columns).to_pylist()
+    found = graph._opened.reader().handle(table_key).to_table(columns=columns).to_pylist()
     return {row["id"]: (row[columns[1]], row[columns[2]]) for row in found}
 
 
@@ -234,7 +234,7 @@ def test_c_pip_010_rows_of_many_fragments_are_replaced_where_they_lie(
     # All of the first fragment, some of the second and third, none of the fourth; and new ones.
     files[0].write_bytes(people([*range(10), 15, 22], name="x"))
     files[1].write_bytes(people([25, 50, 51], name="y"))
-    receipt = graph.load(*files, mode="merge", engine="spark", spark=spark)
+    receipt = graph.load(*files, mode="merge", engine="spark", spark=SparkOptions(spark))
     (count,) = receipt.nodes
     assert (count.records_read, count.inserted, count.updated) == (15, 2, 13)
     after = rows(graph, "node:Person")
@@ -242,12 +242,12 @@ def test_c_pip_010_rows_of_many_fragments_are_replaced_where_they_lie(
     assert {id for id in before if after[id] != before[id]} == changed
     assert all(after[id][0] == before[id][0] for id in before), "row ids stay"
     assert len({row_id for row_id, _ in after.values()}) == len(after) == 42
-    handle = graph._reader(None, None).handle("node:Person")
+    handle = graph._opened.reader().handle("node:Person")
     assert 0 not in {fragment.fragment_id for fragment in handle.get_fragments()}
     # Once more on top of deleted rows, and found by an index on ids that is older.
     graph.ensure_indices()
     files[0].write_bytes(people([2, 15, 30], name="z"))
-    graph.load(files[0], mode="merge", engine="spark", spark=spark)
+    graph.load(files[0], mode="merge", engine="spark", spark=SparkOptions(spark))
     assert names_of(graph, "p2", "p15", "p30", "p25") == ["z", "z", "z", "y"]
 
 
@@ -256,7 +256,9 @@ def test_the_first_write_of_a_branch_may_be_an_upsert_on_executors(graph, spark,
     path = tmp_path / "a.jsonl"
     path.write_bytes(people([1, 2, 9], name="x"))
     for _ in range(2):  # on tables of main, then on its own
-        graph.load(path, mode="merge", engine="spark", spark=spark, branch="b", from_="main")
+        graph.load(
+            path, mode="merge", engine="spark", spark=SparkOptions(spark), branch="b", from_="main"
+        )
         path.write_bytes(people([2, 3, 10], name="y"))
     names = {
         record["data"]["slug"]: record["data"].get("name")
@@ -278,7 +280,9 @@ def test_a_dry_run_of_an_upsert_on_executors_writes_nothing(graph, spark, tmp_pa
     path = tmp_path / "a.jsonl"
     path.write_bytes(people([1, 2, 9], name="x"))
     before = sorted(Path(graph.uri).rglob("*"))
-    receipt = graph.load(path, mode="merge", engine="spark", spark=spark, dry_run=True)
+    receipt = graph.load(
+        path, mode="merge", engine="spark", spark=SparkOptions(spark), dry_run=True
+    )
     (count,) = receipt.nodes
     assert (count.inserted, count.updated) == (1, 2)
     assert sorted(Path(graph.uri).rglob("*")) == before
@@ -311,14 +315,14 @@ def upsert(graph: Graph, spark: Any, tmp_path: Path) -> Any:
     def run(data: bytes) -> Any:
         path = tmp_path / "in.jsonl"
         path.write_bytes(data)
-        return graph.load(path, mode="merge", engine="spark", spark=spark)
+        return graph.load(path, mode="merge", engine="spark", spark=SparkOptions(spark))
 
     return run
 
 
 def unlisted(graph: Graph) -> set[str]:
     """Data files of people that no version lists."""
-    handle = graph._reader(None, None).handle("node:Person")
+    handle = graph._opened.reader().handle("node:Person")
     there = {path.name for path in (Path(handle.uri) / "data").glob("*.lance")}
     return there - {
         file.path

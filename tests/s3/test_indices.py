@@ -14,7 +14,7 @@ edge Replies: Memo -> Memo
 
 
 def present(graph: Graph, branch: str) -> list[str]:
-    handle = graph._reader(branch, None).handle("node:Memo")
+    handle = graph._opened.reader(branch).handle("node:Memo")
     return [str(index.spec) for index in indexes_of(handle)]
 
 
@@ -30,7 +30,7 @@ def test_indexes_are_built_on_an_object_store_and_on_its_branches(uri: str) -> N
     assert present(graph, "main") == []
     everything = ["body (inverted)", "code (btree)", "code (inverted)", "id (btree)"]
     assert present(graph, "side") == [*everything, "leaf (vector)"]
-    handle = graph._reader("side", None).handle("node:Memo")
+    handle = graph._opened.reader("side").handle("node:Memo")
     scanner = handle.scanner(columns=["id"], filter="id = 'm3'")
     assert "ScalarIndexQuery" in scanner.explain_plan()
     assert scanner.to_table()["id"].to_pylist() == ["m3"]

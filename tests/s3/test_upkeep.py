@@ -54,7 +54,7 @@ def test_optimize_makes_a_graph_compact_and_a_second_run_writes_nothing(graph: G
     assert (done.fragments_removed, done.fragments_added, done.committed) == (4, 1, True)
     fresh = open_graph(uri)
     assert codes(fresh) == EVERYBODY
-    found = indexes_of(fresh._reader("main", None).handle("node:Memo"))
+    found = indexes_of(fresh._opened.reader("main").handle("node:Memo"))
     assert {index.spec.kind for index in found} == {"btree", "inverted", "vector"}
     assert {index.rows_uncovered for index in found} == {0}
     assert fresh.optimize().graph_commit_id is None

@@ -8,7 +8,7 @@ from omnigraph.storage.datasets import Handle
 
 def table(graph: og.Graph, type_key: str, branch: str = "main") -> Handle:
     """The newest version of a table, as Lance itself opens it."""
-    reader = graph._reader(branch, None)
+    reader = graph._opened.reader(branch)
     where = reader.where(reader.snapshot.table(type_key))
     return graph._kernel.lance.open(where)
 

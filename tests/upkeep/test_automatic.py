@@ -43,8 +43,8 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[og.Graph]
 
 
 def auto(graph: og.Graph) -> AutoOptimizer:
-    assert graph._auto is not None
-    return graph._auto
+    assert graph._opened.auto_optimizer is not None
+    return graph._opened.auto_optimizer
 
 
 def add(graph: og.Graph, numbers: range) -> None:
@@ -62,7 +62,7 @@ def kinds(graph: og.Graph) -> list[str]:
 
 
 def gaps(graph: og.Graph) -> dict[str, int]:
-    found = indexes_of(graph._reader("main", None).handle("node:Memo"))
+    found = indexes_of(graph._opened.reader("main").handle("node:Memo"))
     return {str(index.spec): index.rows_uncovered for index in found}
 
 
@@ -78,7 +78,7 @@ def test_after_so_many_commits_rows_are_compact_and_indexed(graph: og.Graph) -> 
     assert kinds(graph).count("maintenance") == 1
     assert set(gaps(graph).values()) == {0}
     assert {"id (btree)", "body (inverted)", "leaf (vector)"} <= gaps(graph).keys()
-    assert len(graph._reader("main", None).handle("node:Memo").get_fragments()) == 1
+    assert len(graph._opened.reader("main").handle("node:Memo").get_fragments()) == 1
     assert codes(graph) == [f"m{n}" for n in range(4)]
 
 

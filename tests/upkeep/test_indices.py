@@ -72,7 +72,7 @@ def graph(tmp_path: Path) -> og.Graph:
 
 
 def handle(graph: og.Graph, type_key: str = "node:Memo", branch: str = "main") -> Handle:
-    return graph._reader(branch, None).handle(type_key)
+    return graph._opened.reader(branch).handle(type_key)
 
 
 def present(graph: og.Graph, type_key: str = "node:Memo", branch: str = "main") -> list[str]:
@@ -184,7 +184,7 @@ def test_the_plan_can_be_read_and_changes_nothing(graph: og.Graph) -> None:
     kernel = graph._kernel
     capture = kernel.capture(kernel.manifest.main, "")
     before = contents(Path(graph.uri))
-    plan = plan_indices(kernel, capture, graph._accepted().catalog)
+    plan = plan_indices(kernel, capture, graph._opened.accepted().catalog)
     assert contents(Path(graph.uri)) == before
     lines = str(plan).splitlines()
     assert lines[0] == "node:Memo: build id (btree)"
@@ -255,7 +255,7 @@ def test_c_mnt_022_writes_compaction_and_index_runs_in_any_order_lose_nothing(
             case "index":
                 graph.ensure_indices(branch)
             case "recent":
-                optimize(graph._kernel, graph._accepted(), Extent(8))
+                optimize(graph._kernel, graph._opened.accepted(), Extent(8))
             case _:
                 graph.optimize()
                 assert graph.optimize().graph_commit_id is None

@@ -79,7 +79,7 @@ def reply(number: int) -> dict[str, Any]:
 
 
 def handle(graph: og.Graph, type_key: str = "node:Memo") -> Handle:
-    return graph._reader("main", None).handle(type_key)
+    return graph._opened.reader("main").handle(type_key)
 
 
 def row(receipt: OptimizeReceipt, type_key: str) -> OptimizedTable:
@@ -102,7 +102,7 @@ def gaps(graph: og.Graph) -> dict[str, int]:
 
 def require_no_drift(graph: og.Graph) -> None:
     kernel = graph._kernel
-    reader = graph._reader("main", None)
+    reader = graph._opened.reader("main")
     for entry in reader.snapshot.tables.values():
         assert kernel.lance.open(reader.where(entry)).version == entry.version, entry.table_key
 
@@ -213,7 +213,9 @@ class CleanUpAlways:
 def upkeep(graph: og.Graph, type_key: str, *steps: UpkeepStep) -> None:
     """Take steps of upkeep, published like any other."""
     kernel = graph._kernel
-    capture = kernel.capture(kernel.manifest.refreshed("main"), graph._accepted().schema_hash)
+    capture = kernel.capture(
+        kernel.manifest.refreshed("main"), graph._opened.accepted().schema_hash
+    )
     changes = ChangeSet({type_key: TableChange(type_key, "upkeep", NO_ROWS, steps)})
     attempt = WriteAttempt(kernel, capture, changes, Intent("Optimize", "maintenance"))
     attempt.stage()
@@ -223,7 +225,7 @@ def upkeep(graph: og.Graph, type_key: str, *steps: UpkeepStep) -> None:
 
 def declared(graph: og.Graph) -> list[IndexSpec]:
     """The indexes that memos should have."""
-    return list(declared_indexes(graph._accepted().catalog.nodes["Memo"]))
+    return list(declared_indexes(graph._opened.accepted().catalog.nodes["Memo"]))
 
 
 def versions(dataset: Handle) -> set[int]:
@@ -475,7 +477,7 @@ def test_the_plan_can_be_read_and_changes_nothing(graph: og.Graph) -> None:
     kernel = graph._kernel
     capture = kernel.capture(kernel.manifest.refreshed("main"), "")
     before = contents(Path(graph.uri))
-    plan = plan_optimize(kernel, capture, graph._accepted().catalog)
+    plan = plan_optimize(kernel, capture, graph._opened.accepted().catalog)
     assert contents(Path(graph.uri)) == before
     assert "node:Memo: rewrite 6 fragments" in str(plan)
     assert "edge:Replies: build id (btree), src (btree), dst (btree)" in str(plan)

@@ -258,7 +258,9 @@ def test_drift_of_retired_transactions_belongs_to_recovery(
 
 def test_the_plan_reads_as_text(graph: og.Graph) -> None:
     kernel = graph._kernel
-    capture = kernel.capture(kernel.manifest.refreshed("main"), graph._accepted().schema_hash)
+    capture = kernel.capture(
+        kernel.manifest.refreshed("main"), graph._opened.accepted().schema_hash
+    )
     assert str(plan_repair(kernel, capture)) == "main: no table has drifted"
     deleted(graph, "node:Memo", "code = 'm0'")
     assert str(plan_repair(kernel, capture)) == "node:Memo: suspicious (Delete)"

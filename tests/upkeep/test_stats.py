@@ -147,7 +147,7 @@ def test_c_mnt_046_stale_indexes_and_many_fragments_lead_to_optimize(graph: og.G
     again = open_graph(graph.uri)
     assert again.stats().findings == ()
     assert {
-        index.rows_uncovered for index in indexes_of(again._reader(None, None).handle("node:Memo"))
+        index.rows_uncovered for index in indexes_of(again._opened.reader().handle("node:Memo"))
     } == {0}
 
 

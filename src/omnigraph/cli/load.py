@@ -32,7 +32,7 @@ from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
-    from omnigraph.graph import Graph
+    from omnigraph.graph import Graph, LoadObserver
     from omnigraph.loading.engine import EngineChoice
     from omnigraph.loading.executors import StageProgress, Watch
 
@@ -361,11 +361,11 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         if isinstance(graph, RemoteGraph):
             receipt = _send(graph, request, progress)
         else:
+            from omnigraph.graph import LoadObserver
+
             with _told_if_interrupted(graph, request.branch, output):
-                tell = _engine_teller(output, json=json)
-                receipt = _run(
-                    graph, request, actor, on_engine=tell, progress=progress, watch=watch
-                )
+                observer = LoadObserver(_engine_teller(output, json=json), watch)
+                receipt = _run(graph, request, actor, observer, progress)
     if json:
         output.json(_document(graph.uri, receipt))
     else:
@@ -424,39 +424,34 @@ def _run(
     graph: Graph,
     request: Request,
     actor: str | None,
-    *,
-    on_engine: Callable[[EngineChoice], None],
+    observer: LoadObserver,
     progress: Callable[[int], None] | None,
-    watch: Watch | None,
 ) -> LoadReceipt:
+    from omnigraph.graph import ErrorOptions, SparkOptions
+
     conf: dict[str, str] | None = None
     if request.spark_conf:
         from omnigraph.pipeline.spark.session import parse_conf
 
         conf = parse_conf(request.spark_conf)
-
     return graph.load(
         *request.files,
         data=standard_input() if request.reads_stdin else None,
+        nodes=request.nodes,
+        edges=request.edges,
         mode=_known_mode(request),
         branch=request.branch,
         from_=request.from_,
         grammar=request.grammar,
+        engine=request.engine,
+        dry_run=request.dry_run,
         actor=actor,
         operation_id=request.idempotency_key,
         message=request.message,
         progress=progress,
-        nodes=request.nodes,
-        edges=request.edges,
-        engine=request.engine,
-        dry_run=request.dry_run,
-        max_errors=request.max_errors,
-        errors_out=request.errors_out,
-        ignore_unknown=request.ignore_unknown,
-        spark_master=request.spark_master,
-        spark_conf=conf,
-        on_engine=on_engine,
-        watch=watch,
+        errors=ErrorOptions(request.max_errors, request.errors_out, request.ignore_unknown),
+        spark=SparkOptions(master=request.spark_master, conf=conf),
+        observer=observer,
     )
 
 

@@ -34,7 +34,7 @@ omnigraph query --store team.omni --query q.gq --explain
 omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
 """
 
-ENGINES = ("local", "spark")
+ENGINES = ("local",)
 """As `graph.ENGINES`, which would load Arrow and Lance just to parse a flag."""
 TABLE_WIDTH_MAX = 80
 """Of one column, unless the configuration says otherwise."""

@@ -6,6 +6,7 @@ reason; a test compares it with the signatures of both classes.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -36,9 +37,12 @@ from omnigraph.client.values import (
 )
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.model.blobs import BlobSelector
+from omnigraph.model.branch_scope import AsyncBranchScope, BranchTask
 from omnigraph.model.changes import CommitPage, EntityVersion, FeedPage
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.json_object import JsonObject
+from omnigraph.model.load_options import ErrorOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     BranchCreated,
@@ -99,14 +103,10 @@ NOT_SERVED: Mapping[str, str] = {
     "repair": _UPKEEP,
     "load.edges": "a server loads graph records; files of tables are loaded on the storage",
     "load.engine": "a server loads in its own process",
-    "load.errors_out": "problems are in the error; a server writes no files",
     "load.frames": "a server loads graph records; frames are loaded on the storage",
     "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
-    "load.on_engine": "a server loads in its own process",
+    "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
     "load.spark": "a server loads in its own process",
-    "load.spark_conf": "a server loads in its own process",
-    "load.spark_master": "a server loads in its own process",
-    "load.watch": "a load over HTTP is one request; `progress` tells what was read for it",
     "query.engine": "a server runs queries in its own process",
 }
 """Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""
@@ -118,9 +118,22 @@ class AsyncRemoteGraph:
     def __init__(self, connection: Connection, rows: RowForm = "arrow") -> None:
         self._connection = connection
         self._rows = rows
+        self._default_branch: str | None = None
 
     def __repr__(self) -> str:
-        return f"AsyncRemoteGraph({self.uri!r})"
+        on = "" if self._default_branch is None else f" on {self._default_branch!r}"
+        return f"AsyncRemoteGraph({self.uri!r}{on})"
+
+    def on_branch(self, name: str, *, actor: str | None = None) -> Self:
+        """The same served graph with another default branch; nothing is sent yet."""
+        require_no_actor(actor)
+        handle = copy.copy(self)
+        handle._default_branch = name
+        return handle
+
+    def _branch_of(self, branch: str | None, snapshot: str | None = None) -> str | None:
+        """The branch to send: a snapshot is a commit of any branch, and None means main."""
+        return branch or (self._default_branch if snapshot is None else None)
 
     @property
     def uri(self) -> str:
@@ -156,7 +169,12 @@ class AsyncRemoteGraph:
     ) -> Result:
         """Run a read query over one snapshot and return its rows, as `Graph.query` does."""
         text = Text.of(source)
-        fields = {"query": text.text, "name": name, "branch": branch, "snapshot": snapshot}
+        fields = {
+            "query": text.text,
+            "name": name,
+            "branch": self._branch_of(branch, snapshot),
+            "snapshot": snapshot,
+        }
         return await self._connection.send(
             Exchange(
                 operations.QUERY,
@@ -186,11 +204,15 @@ class AsyncRemoteGraph:
 
     async def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
-        return await self._ask(operations.SNAPSHOT, SnapshotSummary, query={"branch": branch})
+        return await self._ask(
+            operations.SNAPSHOT, SnapshotSummary, query={"branch": self._branch_of(branch)}
+        )
 
     async def stats(self, branch: str | None = None) -> GraphStats:
         """The head of a branch and the graph around it in numbers; writes nothing."""
-        return await self._ask(operations.STATS, GraphStats, query={"branch": branch})
+        return await self._ask(
+            operations.STATS, GraphStats, query={"branch": self._branch_of(branch)}
+        )
 
     async def export(
         self,
@@ -204,7 +226,7 @@ class AsyncRemoteGraph:
         The server has begun by the time this returns, so that a refusal is raised here.
         """
         names = None if types is None else list(types)
-        fields = {"branch": branch, "snapshot": snapshot, "type_names": names}
+        fields = {"branch": self._branch_of(branch), "snapshot": snapshot, "type_names": names}
         content = _body(requests.ExportRequest, fields)
         return whole_lines(await self._connection.stream(_stream(operations.EXPORT, content)))
 
@@ -220,7 +242,9 @@ class AsyncRemoteGraph:
     ) -> AsyncRemoteBlob:
         """One value of a blob property, ready to be read in parts; none of it is read yet."""
         selector = BlobSelector.of(entity, type, id, property)
-        return await AsyncRemoteBlob.find(self._connection, BlobAddress(selector, branch, snapshot))
+        return await AsyncRemoteBlob.find(
+            self._connection, BlobAddress(selector, self._branch_of(branch, snapshot), snapshot)
+        )
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -247,7 +271,7 @@ class AsyncRemoteGraph:
         fields = {
             "query": text.text,
             "name": name,
-            "branch": branch,
+            "branch": self._branch_of(branch),
             "operation_id": operation_id,
             "message": message,
         }
@@ -269,20 +293,25 @@ class AsyncRemoteGraph:
         from_: str | None = None,
         grammar: Grammar = "compatible",
         replace_types: Iterable[str] = (),
+        dry_run: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
         message: str | None = None,
         progress: Callable[[int], None] | None = None,
-        dry_run: bool = False,
-        max_errors: int | None = None,
-        ignore_unknown: bool = False,
+        errors: ErrorOptions | None = None,
     ) -> LoadReceipt:
         """Load graph records, from files of JSON lines or as ``data``, as one commit.
 
-        The options mean what they mean for `Graph.load`. A server takes up to 32 MiB at once; more
-        is loaded on the storage.
+        The options mean what they mean for `Graph.load`, but a server writes no file of errors. It
+        takes up to 32 MiB at once; more is loaded on the storage.
         """
         require_no_actor(actor)
+        errors = checked_options(errors, ErrorOptions, "errors")
+        if errors.errors_out is not None:
+            raise InputError(
+                "a served graph writes no file of errors",
+                hint="leave `errors_out` out: the problems are in the error",
+            )
         records = read_records(paths, data, progress)
         limit = operations.LOAD_BYTES_MAX
         if len(records) > limit:
@@ -293,15 +322,15 @@ class AsyncRemoteGraph:
                 hint="load it in parts, or on the storage of the graph with `--store`",
             )
         options: dict[str, Any] = {
-            "branch": branch,
+            "branch": self._branch_of(branch),
             "from": from_,
             "mode": mode,
             "replace_types": list(replace_types) or None,
             "operation_id": operation_id,
             "message": message,
             "dry_run": dry_run or None,
-            "max_errors": max_errors,
-            "ignore_unknown": ignore_unknown or None,
+            "max_errors": errors.max_errors,
+            "ignore_unknown": errors.ignore_unknown or None,
         }
         if grammar == "compatible":
             content = _body(requests.LoadRequest, options | {"data": utf8(records, "the data")})
@@ -353,7 +382,8 @@ class AsyncRemoteGraph:
         ``expect_mutation`` refuses it unless it writes, or unless it reads. Raises `NotFound` for
         an unknown name, and for a caller that may not run stored queries.
         """
-        fields = {"branch": branch, "snapshot": snapshot, "expect_mutation": expect_mutation}
+        target = self._branch_of(branch, snapshot)
+        fields = {"branch": target, "snapshot": snapshot, "expect_mutation": expect_mutation}
         return await self._connection.send(
             Exchange(
                 operations.INVOKE if expected_head is None else operations.INVOKE_IF,
@@ -367,12 +397,36 @@ class AsyncRemoteGraph:
 
     # --- branches and review ----------------------------------------------------------------------
 
+    def branch(
+        self,
+        name: str,
+        from_: str | None = None,
+        *,
+        into: str | None = None,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = True,
+        resume: bool = False,
+        actor: str | None = None,
+    ) -> AsyncBranchScope[AsyncRemoteGraph]:
+        """Fork a branch for the work of one `async with` block, and merge it if the block succeeds.
+
+        It works as `Graph.branch` does.
+        """
+        require_no_actor(actor)
+        source = self._branch_of(from_) or MAIN_BRANCH
+        merge = (into or source, on_conflict, on_conflict_of, granularity, delete_branch)
+        return AsyncBranchScope(self, BranchTask(name, source, *merge, resume, None))
+
     async def create_branch(
         self, name: str, from_: str | None = None, *, actor: str | None = None
     ) -> BranchCreated:
         """Create a branch at the head of another."""
         require_no_actor(actor)
-        content = _body(requests.CreateBranchRequest, {"name": name, "from": from_})
+        content = _body(
+            requests.CreateBranchRequest, {"name": name, "from": self._branch_of(from_)}
+        )
         return await self._ask(operations.CREATE_BRANCH, BranchCreated, content=content)
 
     async def list_branches(self) -> list[str]:
@@ -448,7 +502,9 @@ class AsyncRemoteGraph:
         granularity: MergeGranularity = "entity",
     ) -> MergePlan:
         """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
-        fields = _merge_fields(source, into, on_conflict, on_conflict_of, granularity)
+        fields = _merge_fields(
+            source, self._branch_of(into), on_conflict, on_conflict_of, granularity
+        )
         content = _body(requests.MergePlanRequest, fields)
         return await self._ask(operations.PLAN_MERGE, MergePlan, content=content, is_read=True)
 
@@ -469,7 +525,9 @@ class AsyncRemoteGraph:
         nothing has changed then.
         """
         require_no_actor(actor)
-        fields = _merge_fields(source, into, on_conflict, on_conflict_of, granularity)
+        fields = _merge_fields(
+            source, self._branch_of(into), on_conflict, on_conflict_of, granularity
+        )
         content = _body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
         return await self._ask(operations.MERGE_BRANCHES, MergeReceipt, content=content)
 
@@ -505,7 +563,7 @@ class AsyncRemoteGraph:
         self, operation: Operation, kind: type[Answered], commit_id: str, branch: str | None
     ) -> Answered:
         values = {"commit_id": _segment(commit_id, "commit")}
-        content = _body(requests.ReplayRequest, {"branch": branch})
+        content = _body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
         is_read = not operation.is_gated
         return await self._ask(operation, kind, values=values, content=content, is_read=is_read)
 
@@ -515,7 +573,9 @@ class AsyncRemoteGraph:
         self, branch: str | None = None, *, actor: str | None = None
     ) -> list[CommitInfo]:
         """The commits a branch's head reaches, newest first; only those of ``actor``, if given."""
-        found = await self._ask(operations.LIST_COMMITS, CommitList, query={"branch": branch})
+        found = await self._ask(
+            operations.LIST_COMMITS, CommitList, query={"branch": self._branch_of(branch)}
+        )
         return [commit for commit in found.commits if actor in (None, commit.actor_id)]
 
     async def show_commit(self, commit_id: str) -> CommitInfo:
@@ -530,9 +590,10 @@ class AsyncRemoteGraph:
 
         ``type_name`` is a name, or `node:Name` or `edge:Name`. More are fetched as needed.
         """
+        target = self._branch_of(branch)
 
         async def page(token: str | None) -> EntityHistoryPage:
-            query = {"type": type_name, "id": entity_id, "branch": branch, "page_token": token}
+            query = {"type": type_name, "id": entity_id, "branch": target, "page_token": token}
             return await self._ask(operations.ENTITY_HISTORY, EntityHistoryPage, query=query)
 
         async def versions(found: EntityHistoryPage) -> AsyncIterator[EntityVersion]:
@@ -600,7 +661,7 @@ class AsyncRemoteGraph:
     ) -> FeedPage:
         """What the commits of a branch changed since ``cursor``, one block a commit."""
         query = {
-            "branch": branch,
+            "branch": self._branch_of(branch),
             "cursor": cursor,
             "start": start,
             "page_token": page_token,
@@ -624,7 +685,7 @@ class AsyncRemoteGraph:
         """Every entity at the present head of a branch, and then the cursor to go on with."""
         filters = {"kind": list(kinds), "type": list(types), "op": list(ops)}
         given = {name: words for name, words in filters.items() if words}
-        content = _body(requests.BaselineRequest, {"branch": branch, **given})
+        content = _body(requests.BaselineRequest, {"branch": self._branch_of(branch), **given})
         stream = await self._connection.stream(_stream(operations.BASELINE, content))
         return AsyncRemoteBaseline(stream)
 

@@ -7,13 +7,14 @@ Every verb is the coroutine of `AsyncRemoteGraph`, run to its end by the thread 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from omnigraph.client.async_graph import AsyncRemoteGraph, RowForm
 from omnigraph.client.connection import AsyncHttp, BlockingHttp, Connection
 from omnigraph.client.exchange import Address, Exchange
+from omnigraph.client.failures import require_no_actor
 from omnigraph.client.patience import Patience
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
@@ -22,6 +23,7 @@ from omnigraph.client.values import (
     AsyncRemoteDiff,
 )
 from omnigraph.model.blobs import CHUNK_BYTES_MAX, KnownBlob
+from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.changes import (
     ChangeBlock,
     CommitCause,
@@ -31,6 +33,8 @@ from omnigraph.model.changes import (
     TypeCounts,
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
+from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.wire import operations
 from omnigraph.wire.answers import GraphList, ServedGraph
 
@@ -216,7 +220,7 @@ class RemoteGraph:
         self._verbs = verbs
 
     def __repr__(self) -> str:
-        return f"RemoteGraph({self.uri!r})"
+        return repr(self._verbs).removeprefix("Async")
 
     @property
     def uri(self) -> str:
@@ -253,6 +257,32 @@ class RemoteGraph:
 
     list_queries = _blocking(AsyncRemoteGraph.list_queries)
     invoke = _blocking(AsyncRemoteGraph.invoke)
+
+    def branch(
+        self,
+        name: str,
+        from_: str | None = None,
+        *,
+        into: str | None = None,
+        on_conflict: ConflictPolicy = "fail",
+        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+        granularity: MergeGranularity = "entity",
+        delete_branch: bool = True,
+        resume: bool = False,
+        actor: str | None = None,
+    ) -> BranchScope[RemoteGraph]:
+        """Fork a branch for the work of one `with` block, and merge it if the block succeeds.
+
+        It works as `Graph.branch` does.
+        """
+        require_no_actor(actor)
+        source = self._verbs._branch_of(from_) or MAIN_BRANCH
+        merge = (into or source, on_conflict, on_conflict_of, granularity, delete_branch)
+        return BranchScope(self, BranchTask(name, source, *merge, resume, None))
+
+    def on_branch(self, name: str, *, actor: str | None = None) -> RemoteGraph:
+        """The same served graph with another default branch; nothing is sent yet."""
+        return RemoteGraph(self._verbs.on_branch(name, actor=actor))
 
     create_branch = _blocking(AsyncRemoteGraph.create_branch)
     list_branches = _blocking(AsyncRemoteGraph.list_branches)

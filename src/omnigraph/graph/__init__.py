@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
+from omnigraph.graph.opened import ENGINES, READERS_KEPT_MAX
 from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
-from omnigraph.graph.reading import ENGINES, READERS_KEPT_MAX
+from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
 from omnigraph.model.result import SnapshotSummary, TableSummary
 from omnigraph.upkeep.automatic import VARIABLE as AUTO_OPTIMIZE_VARIABLE
 
@@ -14,9 +15,12 @@ __all__ = [
     "ENGINES",
     "READERS_KEPT_MAX",
     "Blob",
+    "ErrorOptions",
     "Graph",
+    "LoadObserver",
     "OpenMode",
     "SnapshotSummary",
+    "SparkOptions",
     "TableSummary",
     "doctor",
     "init",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.write_path import WritePath
@@ -15,11 +14,9 @@ from omnigraph.loading.inputs import Frame, frame_sources
 from omnigraph.loading.load import bulk_load
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.loading.sources import FileSource
+from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def run_bulk_load(
@@ -31,9 +28,7 @@ def run_bulk_load(
     *,
     frames: Sequence[Frame] = (),
     engine: Engine,
-    spark: SparkSession | None = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
+    spark: SparkOptions,
     watch: Watch | None = None,
 ) -> LoadReceipt:
     """Load with an engine; Spark's session is found, or built when it is needed.
@@ -43,8 +38,8 @@ def run_bulk_load(
     with ExitStack() as used:
         session: SparkWhenNeeded | None = None
         if engine == "spark":
-            settings = SessionSettings.of(os.environ, master=master, conf=conf)
-            session = used.enter_context(SparkWhenNeeded(spark, settings))
+            settings = SessionSettings.of(os.environ, master=spark.master, conf=spark.conf)
+            session = used.enter_context(SparkWhenNeeded(spark.session, settings))
         more = used.enter_context(frame_sources(frames, session))
         return bulk_load(
             kernel, path, [*files, *more], request, branch, session=session, watch=watch

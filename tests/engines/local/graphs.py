@@ -61,7 +61,7 @@ def with_engine(
     """Another handle of the graph, whose engine is cold and chooses in a given way."""
     engine = LocalEngine(TraversalSettings(mode), memory_limit)
     handle = og.Graph(graph._kernel)
-    handle._engines["local"] = engine
+    handle._opened.engines["local"] = engine
     return handle, engine
 
 
@@ -69,7 +69,7 @@ def reader_of(
     graph: og.Graph, branch: str | None = None, snapshot: str | None = None
 ) -> SnapshotReader:
     """The tables of a head or of a commit, as Lance has them."""
-    return graph._reader(branch, snapshot)
+    return graph._opened.reader(branch, snapshot)
 
 
 def rows(graph: og.Graph, text: str, **how: Any) -> list[tuple[Any, ...]]:

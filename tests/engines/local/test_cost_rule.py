@@ -77,7 +77,7 @@ def test_lookups_serve_until_they_have_cost_as_much_as_reading(graph: og.Graph):
     handle, engine = with_engine(graph)
     served = [hop(handle) for _ in range(8)]
     assert served == ["indexed lookups"] * 5 + ["adjacency"] * 3
-    edges = handle._snapshot(None, None).table("edge:Knows").location
+    edges = handle._opened.snapshot().table("edge:Knows").location
     assert engine.memory.spent(edges) == 0  # it was read: the account is settled
 
 
@@ -128,7 +128,7 @@ def test_bounds_of_the_automatic_choice(
     unbounded, _ = with_engine(graph)
     assert hop(unbounded, text) == "indexed lookups"
     bounded = og.Graph(graph._kernel)
-    bounded._engines["local"] = LocalEngine(settings)
+    bounded._opened.engines["local"] = LocalEngine(settings)
     assert hop(bounded, text) == "adjacency"
 
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import omnigraph as og
+from omnigraph.graph.reading import plain_columns
 from omnigraph.schema.catalog import Catalog
 from tests.support.reference.run import Tables
 from tests.support.reference.tail import Answer
@@ -16,10 +17,10 @@ def tables_of(
     graph: og.Graph, catalog: Catalog, branch: str | None = None, snapshot: str | None = None
 ) -> Tables:
     """Every stored row of one snapshot, without the blobs."""
-    reader = graph._reader(branch, snapshot)
+    reader = graph._opened.reader(branch, snapshot)
     keys = [node.table_key for node in catalog.nodes.values()]
     keys += [edge.table_key for edge in catalog.edges.values()]
-    return {key: reader.scan(key, graph._plain_columns(key, catalog)).to_pylist() for key in keys}
+    return {key: reader.scan(key, plain_columns(key, catalog)).to_pylist() for key in keys}
 
 
 def json_rows(answer: Answer) -> list[list[Any]]:

@@ -18,7 +18,9 @@ from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 
 _ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
-UNKNOWN_LEFT_OUT = "or leave out what is unknown with --ignore-unknown (ignore_unknown=True)"
+UNKNOWN_LEFT_OUT = (
+    "or leave out what is unknown with --ignore-unknown (ErrorOptions(ignore_unknown=True))"
+)
 _TEXT = ValueType(Scalar.STRING, nullable=True)
 
 

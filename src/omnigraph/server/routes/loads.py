@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
@@ -92,8 +93,9 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
             operation_id=asked.operation_id,
             message=asked.message,
             dry_run=asked.dry_run,
-            max_errors=asked.max_errors or PROBLEMS_MAX,
-            ignore_unknown=asked.ignore_unknown,
+            errors=ErrorOptions(
+                max_errors=asked.max_errors or PROBLEMS_MAX, ignore_unknown=asked.ignore_unknown
+            ),
         )
     return receipt
 

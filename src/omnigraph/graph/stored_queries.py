@@ -1,9 +1,11 @@
-"""What the queries of a text are called, take, and do: for catalogues of stored queries."""
+"""Stored queries: which files hold them, and what each is called, takes and does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from omnigraph.errors import InputError
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
@@ -11,6 +13,8 @@ from omnigraph.query.parser import parse_query_file
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.syntax.source import Source
+
+SUFFIX = ".gq"
 
 
 def signatures_of(
@@ -36,3 +40,18 @@ def signatures_of(
         )
         for plan in plans
     )
+
+
+def query_files(paths: Iterable[Path]) -> list[Path]:
+    """Each path itself, or the `.gq` files of a directory by name; raises `InputError`."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(each for each in path.glob(f"*{SUFFIX}") if each.is_file())
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise InputError(
+                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
+            )
+    return files

@@ -1,0 +1,203 @@
+"""What every handle on one open graph shares: storage, the write gate, and caches.
+
+The caches are keyed by immutable things: types by the hash of the schema, readers by the manifest
+state they pin, compiled plans by the catalog. None of them can be stale without being noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from omnigraph.branching.branches import list_branches
+from omnigraph.branching.change_pages import Unfinished
+from omnigraph.branching.moments import SchemaHistory
+from omnigraph.commit.change_set import WriteLimits
+from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.schema.change import tables_today
+from omnigraph.commit.write_path import WritePath
+from omnigraph.embedding.client import QueryEmbedder
+from omnigraph.embedding.config import EmbeddingConfig
+from omnigraph.engines.base import Engine
+from omnigraph.errors import InputError, NotFound
+from omnigraph.graph.gate import WriteGate
+from omnigraph.model.result import ReadTarget
+from omnigraph.policy import Policy
+from omnigraph.query.compile import QueryCompiler
+from omnigraph.query.plan import QueryPlan
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.reader import PastReader, SnapshotReader
+from omnigraph.storage.snapshot import ManifestState, Snapshot
+from omnigraph.syntax.source import Source
+from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
+
+ENGINES = ("local",)
+"""The engines a query can name."""
+
+READERS_KEPT_MAX = 16
+"""Branches whose head stays open between queries."""
+
+
+class OpenGraph:
+    """One open graph. Safe to share between threads and between handles."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        read_only: bool,
+        embedding: EmbeddingConfig | None,
+        policy: Policy | None,
+        external_blobs: Iterable[str],
+        auto_optimize: bool | int | None,
+    ) -> None:
+        self.kernel = kernel
+        self.gate = WriteGate(policy, read_only=read_only)
+        self.path = WritePath(kernel)
+        self.limits = WriteLimits.from_environment(os.environ)
+        self.external = ExternalBlobs.below(external_blobs, self.limits.bytes_max)
+        self.embedder = QueryEmbedder(embedding)
+        self.engines: dict[str, Engine] = {}
+        self.readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
+        """The head of a branch as it was last queried, with the tables that were opened."""
+        self.auto_optimizer: AutoOptimizer | None = None
+        self._compiler: QueryCompiler | None = None
+        self._catalog: Catalog | None = None
+        self._lock = threading.Lock()
+        every = None if read_only else commits_between(auto_optimize)
+        if every:
+            self.auto_optimizer = AutoOptimizer(kernel, every)
+            weakref.finalize(self, self.auto_optimizer.stop)
+
+    @cached_property
+    def schemas(self) -> SchemaHistory:
+        """The schemas of older commits, each read once."""
+        return SchemaHistory(self.kernel)
+
+    @cached_property
+    def unfinished(self) -> Unfinished:
+        """Pages of changes that callers have begun to read."""
+        return Unfinished()
+
+    def notify_auto_optimizer(self) -> None:
+        """Count one finished write towards the next optimization in the background."""
+        if self.auto_optimizer is not None:
+            self.auto_optimizer.noticed()
+
+    # --- types and plans --------------------------------------------------------------------------
+
+    def accepted(self) -> AcceptedSchema:
+        """The accepted schema as it is in storage now."""
+        return self.kernel.accepted_schema()
+
+    def known_catalog(self) -> Catalog:
+        """The types as last read, to compile with before a snapshot is pinned; may be outdated."""
+        if self._catalog is None:
+            self._catalog = self.accepted().catalog
+        return self._catalog
+
+    def catalog_of(self, snapshot: Snapshot) -> Catalog:
+        """The types to read a snapshot with: the known ones until main names another schema.
+
+        An older snapshot is read with the types of today, too.
+        """
+        known = self._catalog
+        if known is not None and known.schema_hash == snapshot.commit.schema_hash:
+            return known
+        published = self.kernel.manifest.main.state.head_snapshot().commit.schema_hash
+        if known is None or known.schema_hash != published:
+            known = self._catalog = self.kernel.accepted_schema(published).catalog
+        return known
+
+    def compiled(
+        self, source: str | Path | Source, name: str | None, catalog: Catalog
+    ) -> QueryPlan:
+        """The plan of a query; compiled plans are kept until the schema changes."""
+        compiler = self._compiler
+        if compiler is None or compiler.catalog is not catalog:
+            compiler = self._compiler = QueryCompiler(catalog)
+        return compiler.compile(source, name)
+
+    def engine(self, name: str | None) -> Engine:
+        """The engine that runs a query, made when it is first asked for."""
+        wanted = name or "local"
+        found = self.engines.get(wanted)
+        if found is not None:
+            return found
+        if wanted not in ENGINES:
+            raise InputError(
+                f"there is no engine `{wanted}`",
+                hint=did_you_mean(wanted, ENGINES) or f"leave `engine` out, or {ENGINES[0]}",
+            )
+        from omnigraph.engines.local.engine import LocalEngine
+
+        with self._lock:
+            return self.engines.setdefault(wanted, LocalEngine())
+
+    # --- snapshots and readers --------------------------------------------------------------------
+
+    def state(self, branch: str) -> ManifestState:
+        """The newest manifest state of a branch; raises `NotFound`."""
+        return self.kernel.manifest.refreshed(branch).state
+
+    def snapshot(self, branch: str | None = None, commit_id: str | None = None) -> Snapshot:
+        """The head of a branch, main by default, or one of its commits."""
+        state = self.state(branch or MAIN)
+        return state.head_snapshot() if commit_id is None else state.snapshot_at(commit_id)
+
+    def snapshot_of_any_branch(self, commit_id: str) -> Snapshot:
+        """The graph at a commit, on any branch; raises `NotFound`."""
+        main = self.state(MAIN)
+        if commit_id in main.commits:
+            return main.snapshot_at(commit_id)
+        for branch in list_branches(self.kernel):
+            state = self.state(branch)
+            if commit_id in state.commits:
+                return state.snapshot_at(commit_id)
+        raise no_commit(commit_id)
+
+    def reader(self, branch: str | None = None, commit_id: str | None = None) -> SnapshotReader:
+        """A reader of the head of a branch, main by default, or of one of its commits."""
+        return self.reader_of(self.snapshot(branch, commit_id))
+
+    def reader_of(self, snapshot: Snapshot) -> SnapshotReader:
+        """A reader of a snapshot; one older than the schema is shown with the schema of today."""
+        catalog = self.catalog_of(snapshot)
+        root = self.kernel.root.uri
+        if catalog.schema_hash == snapshot.commit.schema_hash:
+            return SnapshotReader(self.kernel.lance, root, snapshot)
+        return PastReader(self.kernel.lance, root, snapshot, tables_today(catalog))
+
+    def pinned(self, target: ReadTarget) -> SnapshotReader:
+        """A reader of what a query asks for.
+
+        The one of a branch is kept until the branch moves: its tables are then open already.
+        """
+        if target.branch is None:
+            return self.reader_of(self.snapshot_of_any_branch(str(target.snapshot)))
+        state = self.state(target.branch)
+        kept = self.readers.get(target.branch)
+        if kept is not None and kept[0] is state:
+            return kept[1]
+        reader = self.reader_of(state.head_snapshot())
+        with self._lock:
+            self.readers.pop(target.branch, None)
+            if len(self.readers) >= READERS_KEPT_MAX:
+                del self.readers[next(iter(self.readers))]
+            self.readers[target.branch] = (state, reader)
+        return reader
+
+
+def no_commit(commit_id: str) -> NotFound:
+    """The error for a commit that is on no branch."""
+    return NotFound(
+        f"there is no commit {commit_id}", hint="list commits with `omnigraph commit list`"
+    )

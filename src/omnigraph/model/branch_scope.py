@@ -1,0 +1,154 @@
+"""`with graph.branch(name) as b`: work on a branch of its own, merged when it succeeded.
+
+It calls only the verbs in `BranchVerbs`, so that embedded and served graphs share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from omnigraph.errors import AlreadyExists
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity
+from omnigraph.model.receipts import MergeReceipt
+
+
+class BranchVerbs(Protocol):
+    """The verbs of a graph that a branch scope calls; those of an async graph are awaited."""
+
+    @property
+    def create_branch(self) -> Callable[..., Any]:
+        """Fork a branch; raises `AlreadyExists`."""
+
+    @property
+    def merge_branch(self) -> Callable[..., Any]:
+        """Merge a branch; raises `MergeConflicts`."""
+
+    @property
+    def on_branch(self) -> Callable[..., Self]:
+        """The same graph with another default branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTask:
+    """The branch of one `with` block, and how it is merged."""
+
+    name: str
+    from_: str
+    into: str
+    on_conflict: ConflictPolicy
+    on_conflict_of: Mapping[str, ConflictPolicy] | None
+    granularity: MergeGranularity
+    delete_branch: bool
+    resume: bool
+    actor: str | None
+
+    @property
+    def by(self) -> dict[str, str]:
+        """The actor, if one was named: a served graph knows it from its token instead."""
+        return {} if self.actor is None else {"actor": self.actor}
+
+    @property
+    def merge_options(self) -> dict[str, Any]:
+        """The arguments of `merge_branch`."""
+        return {
+            "into": self.into,
+            "on_conflict": self.on_conflict,
+            "on_conflict_of": self.on_conflict_of,
+            "granularity": self.granularity,
+            "delete_branch": self.delete_branch,
+            **self.by,
+        }
+
+    def require_resume(self, error: AlreadyExists) -> None:
+        """Raise for a branch that exists, unless the work continues on it."""
+        if not self.resume:
+            raise AlreadyExists(
+                error.message,
+                hint="continue on it with `resume=True`, delete it, or choose a new name",
+            ) from None
+
+    def note_kept(self, error: BaseException) -> None:
+        """Tell with an error that the branch was kept."""
+        error.add_note(f"branch `{self.name}` was kept: continue with `resume=True`, or delete it")
+
+
+Handle = TypeVar("Handle", bound=BranchVerbs)
+
+
+class BranchScope(Generic[Handle]):
+    """A branch for the work of one `with` block.
+
+    Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
+    block raised: then the branch stays as it is. It stays as well if the merge itself fails.
+    """
+
+    receipt: MergeReceipt | None
+    """How the merge ended; None until the block has succeeded."""
+
+    def __init__(self, graph: Handle, task: BranchTask) -> None:
+        self.receipt = None
+        self._graph = graph
+        self._task = task
+
+    def __enter__(self) -> Handle:
+        task = self._task
+        try:
+            self._graph.create_branch(task.name, task.from_, **task.by)
+        except AlreadyExists as error:
+            task.require_resume(error)
+        return self._graph.on_branch(task.name, **task.by)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task = self._task
+        if error is not None:
+            task.note_kept(error)
+            return
+        try:
+            self.receipt = self._graph.merge_branch(task.name, **task.merge_options)
+        except BaseException as failure:
+            task.note_kept(failure)
+            raise
+
+
+class AsyncBranchScope(Generic[Handle]):
+    """The same for `async with`, on a graph whose verbs are awaited."""
+
+    receipt: MergeReceipt | None
+    """How the merge ended; None until the block has succeeded."""
+
+    def __init__(self, graph: Handle, task: BranchTask) -> None:
+        self.receipt = None
+        self._graph = graph
+        self._task = task
+
+    async def __aenter__(self) -> Handle:
+        task = self._task
+        try:
+            await self._graph.create_branch(task.name, task.from_, **task.by)
+        except AlreadyExists as error:
+            task.require_resume(error)
+        return self._graph.on_branch(task.name, **task.by)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task = self._task
+        if error is not None:
+            task.note_kept(error)
+            return
+        try:
+            self.receipt = await self._graph.merge_branch(task.name, **task.merge_options)
+        except BaseException as failure:
+            task.note_kept(failure)
+            raise

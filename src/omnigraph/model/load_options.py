@@ -1,0 +1,63 @@
+"""Options of a load that few callers need, grouped by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, TypeVar
+
+from omnigraph.errors import InputError
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark runs a load, and how. Naming a session or a master asks for Spark."""
+
+    session: Any = None
+    """A `SparkSession` to use; without it the active one, or one that is started and stopped."""
+    master: str | None = None
+    """Where a session that is started runs, as `local[4]` or `spark://host:7077`."""
+    conf: Mapping[str, str] | None = None
+    """Settings of a session that is started, as `spark.executor.memory`."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the caller said where Spark runs."""
+        return self.session is not None or self.master is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorOptions:
+    """What counts as an error of the input, and how errors are reported."""
+
+    max_errors: int | None = None
+    """How many problems the error shows, 100 by default; all are counted."""
+    errors_out: str | PathLike[str] | None = None
+    """A file that gets every problem as JSON lines."""
+    ignore_unknown: bool = False
+    """Leave out columns that are no properties, instead of refusing the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadObserver:
+    """Functions that are called while a load runs."""
+
+    on_engine: Callable[[Any], None] | None = None
+    """Called once, before anything is read, with `engine` and `reason` of the choice."""
+    on_stage: Callable[[Any], None] | None = None
+    """Called with the `stage`, its `tasks` and `rows` as a load by Spark or by threads proceeds."""
+
+
+def checked_options(given: Options | None, kind: type[Options], argument: str) -> Options:
+    """``given``, or the defaults; raises `InputError` for a value that is no such object."""
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise InputError(
+            f"`{argument}` takes {kind.__name__}, not {type(given).__name__}",
+            hint=f"pass `{argument}=omnigraph.{kind.__name__}(…)`",
+        )
+    return given

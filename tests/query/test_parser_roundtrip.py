@@ -250,9 +250,9 @@ queries = st.builds(
     ast.Query,
     name=WORDS,
     name_span=NOWHERE,
-    parameters=st.lists(st.builds(ast.Parameter, WORDS, parameter_types, NOWHERE), max_size=3).map(
-        tuple
-    ),
+    parameters=st.lists(
+        st.builds(ast.ParameterDecl, WORDS, parameter_types, NOWHERE), max_size=3
+    ).map(tuple),
     description=st.none() | TEXTS,
     instruction=st.none() | TEXTS,
     body=reads | writes,
@@ -371,7 +371,7 @@ def reparsed(node: Any, piece: str) -> Any:
     match node:
         case ast.Query():
             return one_query(piece)
-        case ast.Parameter():
+        case ast.ParameterDecl():
             return one_query(f"query q({piece}) {{ delete A where x = 1 }}").parameters[0]
         case ast.Insert() | ast.Update() | ast.Delete():
             return one_statement(piece)

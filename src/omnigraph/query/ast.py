@@ -389,7 +389,7 @@ class WriteBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ParameterDecl:
     """One declared parameter."""
 
     name: str
@@ -403,7 +403,7 @@ class Query:
 
     name: str
     name_span: Span
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ParameterDecl, ...]
     description: str | None
     instruction: str | None
     body: ReadBody | WriteBody

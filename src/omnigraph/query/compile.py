@@ -83,7 +83,7 @@ def check_query(query: ast.Query, source: Source, catalog: Catalog) -> plan.Quer
     return _check_read(query, query.body, context)
 
 
-def _declare(parameter: ast.Parameter, context: Context) -> None:
+def _declare(parameter: ast.ParameterDecl, context: Context) -> None:
     if parameter.name in (RESERVED_PARAMETER, ast.ANONYMOUS):
         raise context.error(None, f"parameter `${parameter.name}` is reserved", parameter.span)
     dimension = parameter.type.vector_dim

@@ -20,6 +20,10 @@ Severity = Literal["error", "warning", "info"]
 _SEVERITY_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
+def _filled(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value not in (None, [])}
+
+
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     """The outcome for one query."""
@@ -32,18 +36,14 @@ class QueryResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; empty members are left out."""
-        out: dict[str, Any] = {
-            "name": self.name,
-            "kind": self.kind,
-            "status": "error" if self.error else "ok",
-        }
-        if self.warnings:
-            out["warnings"] = list(self.warnings)
-        if self.error:
-            out["error"] = self.error.message
-        if self.operation:
-            out["operation"] = self.operation.to_dict()
-        return out
+        return _filled(
+            name=self.name,
+            kind=self.kind,
+            status="error" if self.error else "ok",
+            warnings=list(self.warnings),
+            error=self.error and self.error.message,
+            operation=self.operation and self.operation.to_dict(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,17 @@ class QueryFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form; members that do not apply are left out."""
-        out: dict[str, Any] = {
-            "severity": self.severity,
-            "code": self.code,
-            "message": self.message,
-        }
-        if self.type_name is not None:
-            out["type_name"] = self.type_name
-        if self.property is not None:
-            out["property"] = self.property
-        if self.query_names:
-            out["query_names"] = list(self.query_names)
-        if self.cause is not None and self.cause.position is not None:
-            out["position"] = self.cause.position.to_dict()
-        if self.cause is not None and self.cause.hint is not None:
-            out["hint"] = self.cause.hint
-        return out
+        position = None if self.cause is None else self.cause.position
+        return _filled(
+            severity=self.severity,
+            code=self.code,
+            message=self.message,
+            type_name=self.type_name,
+            property=self.property,
+            query_names=list(self.query_names),
+            position=position and position.to_dict(),
+            hint=self.cause and self.cause.hint,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Context:
 
     source: Source
     catalog: Catalog
-    parameters: dict[str, ast.Parameter]
+    parameters: dict[str, ast.ParameterDecl]
 
     def error(
         self, code: str | None, message: str, span: Span, hint: str | None = None
@@ -63,7 +63,7 @@ class Context:
         """A type error at ``span``; ``code`` is its T code, if the language gives it one."""
         return self.source.error(QueryTypeError, message, span, diagnostic=code, hint=hint)
 
-    def parameter(self, variable: ast.Variable) -> ast.Parameter:
+    def parameter(self, variable: ast.Variable) -> ast.ParameterDecl:
         """The declared parameter of this name, or T14."""
         declared = self.parameters.get(variable.name)
         if declared is None:

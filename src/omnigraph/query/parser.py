@@ -106,7 +106,7 @@ def _query(stream: QueryStream) -> ast.Query:
     if not stream.take_word("query"):
         _no_query(stream)
     name = stream.name("a query name", "after `query`")
-    parameters: tuple[ast.Parameter, ...] = ()
+    parameters: tuple[ast.ParameterDecl, ...] = ()
     if stream.take_punct("("):
         parameters = stream.separated(_parameter, ")", "in the parameters")
     annotations = _annotations(stream)
@@ -161,13 +161,13 @@ def _body(stream: QueryStream, query_name: str) -> ast.ReadBody | ast.WriteBody:
 # --- parameters -----------------------------------------------------------------------------------
 
 
-def _parameter(stream: QueryStream) -> ast.Parameter:
+def _parameter(stream: QueryStream) -> ast.ParameterDecl:
     variable = stream.variable("a parameter")
     stream.expect_punct(":", f"after `${variable.name}`")
     type_ = _parameter_type(stream)
     if stream.take_punct("?"):
         type_ = type_.with_nullable(True)
-    return ast.Parameter(variable.name, type_, stream.span_from(variable.span.start))
+    return ast.ParameterDecl(variable.name, type_, stream.span_from(variable.span.start))
 
 
 def _parameter_type(stream: QueryStream) -> ValueType:

@@ -12,18 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from omnigraph.errors import CatalogError, CompileError, IdentityError, SchemaParseError
 from omnigraph.model.types import VECTOR_DIMENSION_MAX, VIRTUAL_COLUMNS, Scalar, ValueType
-from omnigraph.schema.ast import (
-    AnnotationExpr,
-    CardinalityDecl,
-    EdgeDecl,
-    InterfaceDecl,
-    Name,
-    NodeDecl,
-    NumberExpr,
-    PropertyDecl,
-    SchemaDocument,
-    TypeExpr,
-)
+from omnigraph.schema import ast
 from omnigraph.schema.catalog import Annotation, Cardinality, annotation_key
 from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.suggest import did_you_mean
@@ -98,17 +87,17 @@ class Report:
 STRUCTURAL_COLUMNS = frozenset({"id"})
 EDGE_STRUCTURAL_COLUMNS = STRUCTURAL_COLUMNS | {"src", "dst", "from", "to"}
 
-D = TypeVar("D", InterfaceDecl, NodeDecl, EdgeDecl)
+D = TypeVar("D", ast.InterfaceDecl, ast.NodeDecl, ast.EdgeDecl)
 
 
-def check_names(document: SchemaDocument, report: Report) -> None:
+def check_names(document: ast.SchemaDocument, report: Report) -> None:
     """Check every name of a schema on its own and against the others."""
     _check_unique("interface:", document.interfaces, report)
     _check_unique("node type:", document.nodes, report)
     _check_unique("edge type:", document.edges, report)
     _check_folded_edges(document, report)
     for declaration in document.declarations:
-        is_edge = isinstance(declaration, EdgeDecl)
+        is_edge = isinstance(declaration, ast.EdgeDecl)
         _check_properties(declaration.name.text, declaration.properties, report, is_edge=is_edge)
     _check_endpoints(document, report)
 
@@ -132,9 +121,9 @@ def _check_unique(what: str, declarations: Sequence[D], report: Report) -> None:
             )
 
 
-def _check_folded_edges(document: SchemaDocument, report: Report) -> None:
+def _check_folded_edges(document: ast.SchemaDocument, report: Report) -> None:
     """Edge lookup falls back to ignoring case, so two names may not differ in case alone."""
-    first: dict[str, Name] = {}
+    first: dict[str, ast.Name] = {}
     for edge in document.edges:
         original = first.setdefault(edge.name.text.lower(), edge.name)
         if original.text != edge.name.text:
@@ -147,10 +136,10 @@ def _check_folded_edges(document: SchemaDocument, report: Report) -> None:
 
 
 def _check_properties(
-    owner: str, properties: Sequence[PropertyDecl], report: Report, *, is_edge: bool
+    owner: str, properties: Sequence[ast.PropertyDecl], report: Report, *, is_edge: bool
 ) -> None:
     structural = EDGE_STRUCTURAL_COLUMNS if is_edge else STRUCTURAL_COLUMNS
-    first: dict[str, Name] = {}
+    first: dict[str, ast.Name] = {}
     for declaration in properties:
         name = declaration.name
         original = first.setdefault(name.text, name)
@@ -174,7 +163,7 @@ def _check_properties(
             )
 
 
-def _check_endpoints(document: SchemaDocument, report: Report) -> None:
+def _check_endpoints(document: ast.SchemaDocument, report: Report) -> None:
     nodes = first_of_each(document.nodes)
     interfaces = first_of_each(document.interfaces)
     for edge in document.edges:
@@ -191,7 +180,7 @@ def _check_endpoints(document: SchemaDocument, report: Report) -> None:
             )
 
 
-def _declared(original: Name, report: Report) -> Hint:
+def _declared(original: ast.Name, report: Report) -> Hint:
     return lambda: f"`{original.text}` is first declared on line {report.line_of(original.span)}"
 
 
@@ -202,7 +191,7 @@ CARDINALITY_MAX = 2**32 - 1
 """Largest bound of a `@card`."""
 
 
-def resolve_type(expr: TypeExpr, report: Report) -> ValueType:
+def resolve_type(expr: ast.TypeExpr, report: Report) -> ValueType:
     """The type an expression stands for; enum values come out sorted.
 
     A type that breaks a rule is reported and still returned, so that the checks after this one can
@@ -232,7 +221,7 @@ def resolve_type(expr: TypeExpr, report: Report) -> ValueType:
     )
 
 
-def _dimension(number: NumberExpr, report: Report) -> int:
+def _dimension(number: ast.NumberExpr, report: Report) -> int:
     dimension = int(number.value)
     if dimension == 0:
         report.reject("Vector dimension must be greater than zero", number.span)
@@ -244,7 +233,7 @@ def _dimension(number: NumberExpr, report: Report) -> int:
     return dimension
 
 
-def resolve_cardinality(decl: CardinalityDecl | None, report: Report) -> Cardinality:
+def resolve_cardinality(decl: ast.CardinalityDecl | None, report: Report) -> Cardinality:
     """The bounds of an edge type; `0..` where nothing is written."""
     if decl is None:
         return Cardinality()
@@ -272,7 +261,7 @@ class EffectiveProperty(NamedTuple):
 
     name: str
     type: ValueType
-    declaration: PropertyDecl
+    declaration: ast.PropertyDecl
     is_direct: bool = True
     """Whether the type declares it itself; if not, an interface supplies it."""
     satisfies: tuple[str, ...] = ()
@@ -286,14 +275,14 @@ Properties = Mapping[str, EffectiveProperty]
 class EffectiveInterface(NamedTuple):
     """An interface with its resolved properties."""
 
-    declaration: InterfaceDecl
+    declaration: ast.InterfaceDecl
     properties: Properties
 
 
 class EffectiveNode(NamedTuple):
     """A node type with all its properties."""
 
-    declaration: NodeDecl
+    declaration: ast.NodeDecl
     properties: Properties
     implements: tuple[str, ...]
     is_complete: bool
@@ -303,7 +292,7 @@ class EffectiveNode(NamedTuple):
 class EffectiveEdge(NamedTuple):
     """An edge type with its resolved properties."""
 
-    declaration: EdgeDecl
+    declaration: ast.EdgeDecl
     properties: Properties
     cardinality: Cardinality
 
@@ -316,7 +305,7 @@ class EffectiveSchema(NamedTuple):
     edges: Mapping[str, EffectiveEdge]
 
 
-def expand(document: SchemaDocument, report: Report) -> EffectiveSchema:
+def expand(document: ast.SchemaDocument, report: Report) -> EffectiveSchema:
     """Resolve every property type and give nodes the properties of their interfaces."""
     interfaces = {
         name: EffectiveInterface(declaration, _declared_properties(declaration, report))
@@ -339,7 +328,7 @@ def expand(document: SchemaDocument, report: Report) -> EffectiveSchema:
     )
 
 
-def as_annotation(expr: AnnotationExpr) -> Annotation:
+def as_annotation(expr: ast.AnnotationExpr) -> Annotation:
     """An annotation without its position, its options in byte order of name."""
     return Annotation(
         expr.name.text,
@@ -349,7 +338,7 @@ def as_annotation(expr: AnnotationExpr) -> Annotation:
 
 
 def _declared_properties(
-    declaration: InterfaceDecl | NodeDecl | EdgeDecl, report: Report
+    declaration: ast.InterfaceDecl | ast.NodeDecl | ast.EdgeDecl, report: Report
 ) -> Properties:
     found: dict[str, EffectiveProperty] = {}
     for decl in declaration.properties:
@@ -360,7 +349,7 @@ def _declared_properties(
 
 
 def _expand_node(
-    declaration: NodeDecl, interfaces: Mapping[str, EffectiveInterface], report: Report
+    declaration: ast.NodeDecl, interfaces: Mapping[str, EffectiveInterface], report: Report
 ) -> EffectiveNode:
     node = declaration.name.text
     own = _declared_properties(declaration, report)
@@ -395,7 +384,7 @@ def _expand_node(
 
 
 def _check_redeclared(
-    node: NodeDecl,
+    node: ast.NodeDecl,
     own: EffectiveProperty,
     interface: str,
     contract: EffectiveProperty,
@@ -411,7 +400,7 @@ def _check_redeclared(
 
 
 def _check_agreement(
-    node: NodeDecl, earlier: EffectiveProperty, contract: EffectiveProperty, report: Report
+    node: ast.NodeDecl, earlier: EffectiveProperty, contract: EffectiveProperty, report: Report
 ) -> None:
     if earlier.type != contract.type:
         hint = f"one declares it as {earlier.type}, another as {contract.type}"

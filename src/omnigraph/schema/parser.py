@@ -13,26 +13,7 @@ from typing import Literal, NoReturn
 
 from omnigraph.errors import SchemaParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar
-from omnigraph.schema.ast import (
-    COLUMNS_KINDS,
-    AnnotationExpr,
-    CardinalityDecl,
-    CheckDecl,
-    ColumnsDecl,
-    ColumnsKind,
-    ConstraintDecl,
-    EdgeDecl,
-    InterfaceDecl,
-    LiteralExpr,
-    Name,
-    NodeDecl,
-    NumberExpr,
-    OptionExpr,
-    PropertyDecl,
-    RangeDecl,
-    SchemaDocument,
-    TypeExpr,
-)
+from omnigraph.schema import ast
 from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.tokens import Lexer, Token, TokenKind, TokenStream
 
@@ -60,22 +41,22 @@ class SchemaStream(TokenStream):
         """Fail at a place, or at the token that is here."""
         self.fail(message, at or self.current.span, hint=hint)
 
-    def literal(self, *, signed: bool = False) -> LiteralExpr | None:
+    def literal(self, *, signed: bool = False) -> ast.LiteralExpr | None:
         """A string, number or truth value, if one is here."""
         token = self.current
         if token.kind is TokenKind.STRING:
             self.advance()
-            return LiteralExpr(self.string_value(token), token.text, token.span)
+            return ast.LiteralExpr(self.string_value(token), token.text, token.span)
         if self.at_word("true", "false"):
             self.advance()
-            return LiteralExpr(token.text == "true", token.text, token.span)
+            return ast.LiteralExpr(token.text == "true", token.text, token.span)
         if signed or not self.at_punct("-"):
             number = self.number()
             if number is not None:
-                return LiteralExpr(number.value, number.text, number.span)
+                return ast.LiteralExpr(number.value, number.text, number.span)
         return None
 
-    def number(self) -> NumberExpr | None:
+    def number(self) -> ast.NumberExpr | None:
         """An integer or float with an optional sign directly before it, if one is here."""
         sign = self.current
         negative = self.at_punct("-")
@@ -98,27 +79,27 @@ class SchemaStream(TokenStream):
             )
         return number
 
-    def integer(self, what: str) -> NumberExpr:
+    def integer(self, what: str) -> ast.NumberExpr:
         """A whole number without a sign; ``what`` says what it is, should it be missing."""
         if not self.at_kind(TokenKind.INT):
             self.unexpected(what, hint=NO_BOUND_HINT if self.at_punct("*") else None)
         token = self.advance()
         return self._converted(token.text, token.kind, token.span)
 
-    def _converted(self, text: str, kind: TokenKind, span: Span) -> NumberExpr:
+    def _converted(self, text: str, kind: TokenKind, span: Span) -> ast.NumberExpr:
         if len(text) > NUMBER_CHARACTERS_MAX:
             self.reject(f"a number has more than {NUMBER_CHARACTERS_MAX} characters", at=span)
         value: int | float = int(text) if kind is TokenKind.INT else float(text)
         if not math.isfinite(value):
             self.reject(f"number {_shortened(text)} is out of range", at=span)
-        return NumberExpr(value, text, span)
+        return ast.NumberExpr(value, text, span)
 
-    def name(self) -> Name:
+    def name(self) -> ast.Name:
         """The word that is here."""
         token = self.advance()
-        return Name(token.text, token.span)
+        return ast.Name(token.text, token.span)
 
-    def type_name(self, where: str) -> Name:
+    def type_name(self, where: str) -> ast.Name:
         """The name of a type; ``where`` says at which place it is missing."""
         if self.at_kind(TokenKind.TYPE):
             return self.name()
@@ -137,7 +118,7 @@ def _shortened(text: str) -> str:
 # --- declarations ---------------------------------------------------------------------------------
 
 
-def parse_schema(origin: str | bytes | Path | Source) -> SchemaDocument:
+def parse_schema(origin: str | bytes | Path | Source) -> ast.SchemaDocument:
     """Parse a schema text, its bytes, or the file at a path.
 
     Raises `SchemaParseError`, with a position, at the first place that does not follow the grammar.
@@ -149,8 +130,8 @@ def parse_schema(origin: str | bytes | Path | Source) -> SchemaDocument:
     return _document(SchemaStream(source))
 
 
-def _document(tokens: SchemaStream) -> SchemaDocument:
-    declarations: list[InterfaceDecl | NodeDecl | EdgeDecl] = []
+def _document(tokens: SchemaStream) -> ast.SchemaDocument:
+    declarations: list[ast.InterfaceDecl | ast.NodeDecl | ast.EdgeDecl] = []
     while not tokens.at_kind(TokenKind.END):
         if tokens.at_word("interface"):
             declarations.append(_interface(tokens))
@@ -160,7 +141,7 @@ def _document(tokens: SchemaStream) -> SchemaDocument:
             declarations.append(_edge(tokens))
         else:
             _no_declaration(tokens)
-    return SchemaDocument(tokens.source, tuple(declarations))
+    return ast.SchemaDocument(tokens.source, tuple(declarations))
 
 
 def _no_declaration(tokens: SchemaStream) -> NoReturn:
@@ -172,7 +153,7 @@ def _no_declaration(tokens: SchemaStream) -> NoReturn:
     tokens.unexpected("`interface`, `node` or `edge`", words=("interface", "node", "edge"))
 
 
-def _interface(tokens: SchemaStream) -> InterfaceDecl:
+def _interface(tokens: SchemaStream) -> ast.InterfaceDecl:
     start = tokens.advance().span
     name = tokens.type_name("after `interface`")
     if not tokens.at_punct("{"):
@@ -181,7 +162,7 @@ def _interface(tokens: SchemaStream) -> InterfaceDecl:
             hint="an interface has no annotations and implements nothing",
         )
     where = f"in interface {name.text}"
-    properties: list[PropertyDecl] = []
+    properties: list[ast.PropertyDecl] = []
 
     def item() -> None:
         if at_constraint(tokens):
@@ -193,14 +174,14 @@ def _interface(tokens: SchemaStream) -> InterfaceDecl:
         properties.append(_property(tokens, where))
 
     end = tokens.block(item, where)
-    return InterfaceDecl(name, tuple(properties), start.to(end))
+    return ast.InterfaceDecl(name, tuple(properties), start.to(end))
 
 
-def _node(tokens: SchemaStream) -> NodeDecl:
+def _node(tokens: SchemaStream) -> ast.NodeDecl:
     start = tokens.advance().span
     name = tokens.type_name("after `node`")
     annotations = parse_type_annotations(tokens, "node", name)
-    implements: list[Name] = []
+    implements: list[ast.Name] = []
     if tokens.take_word("implements"):
         implements.append(tokens.type_name("after `implements`"))
         while tokens.take_punct(","):
@@ -211,10 +192,12 @@ def _node(tokens: SchemaStream) -> NodeDecl:
         header = "" if implements else " or `implements`"
         tokens.unexpected(f"`{{`{header} after `node {name.text}`", words=("implements",))
     properties, constraints, end = _body(tokens, f"in node {name.text}")
-    return NodeDecl(name, annotations, tuple(implements), properties, constraints, start.to(end))
+    return ast.NodeDecl(
+        name, annotations, tuple(implements), properties, constraints, start.to(end)
+    )
 
 
-def _edge(tokens: SchemaStream) -> EdgeDecl:
+def _edge(tokens: SchemaStream) -> ast.EdgeDecl:
     start = tokens.advance().span
     name = tokens.type_name("after `edge`")
     tokens.expect_punct(":", f"after `edge {name.text}`")
@@ -228,16 +211,16 @@ def _edge(tokens: SchemaStream) -> EdgeDecl:
         end = cardinality.span
     annotations = parse_type_annotations(tokens, "edge", name)
     end = annotations[-1].span if annotations else end
-    properties: tuple[PropertyDecl, ...] = ()
-    constraints: tuple[ConstraintDecl, ...] = ()
+    properties: tuple[ast.PropertyDecl, ...] = ()
+    constraints: tuple[ast.ConstraintDecl, ...] = ()
     if tokens.at_punct("{"):
         properties, constraints, end = _body(tokens, f"in edge {name.text}")
-    return EdgeDecl(
+    return ast.EdgeDecl(
         name, source, target, cardinality, annotations, properties, constraints, start.to(end)
     )
 
 
-def _cardinality(tokens: SchemaStream) -> CardinalityDecl:
+def _cardinality(tokens: SchemaStream) -> ast.CardinalityDecl:
     start = tokens.advance().span
     tokens.advance()
     if not tokens.at_punct("("):
@@ -249,14 +232,14 @@ def _cardinality(tokens: SchemaStream) -> CardinalityDecl:
     if not tokens.at_punct(")"):
         maximum = tokens.integer("the largest number of edges or `)`")
     end = tokens.expect_punct(")", "after the bounds of `@card`").span
-    return CardinalityDecl(minimum, maximum, start.to(end))
+    return ast.CardinalityDecl(minimum, maximum, start.to(end))
 
 
 def _body(
     tokens: SchemaStream, where: str
-) -> tuple[tuple[PropertyDecl, ...], tuple[ConstraintDecl, ...], Span]:
-    properties: list[PropertyDecl] = []
-    constraints: list[ConstraintDecl] = []
+) -> tuple[tuple[ast.PropertyDecl, ...], tuple[ast.ConstraintDecl, ...], Span]:
+    properties: list[ast.PropertyDecl] = []
+    constraints: list[ast.ConstraintDecl] = []
 
     def item() -> None:
         if tokens.at_punct("@"):
@@ -268,7 +251,7 @@ def _body(
     return tuple(properties), tuple(constraints), end
 
 
-def _property(tokens: SchemaStream, where: str) -> PropertyDecl:
+def _property(tokens: SchemaStream, where: str) -> ast.PropertyDecl:
     if not tokens.at_kind(TokenKind.WORD):
         hint = None
         if tokens.at_kind(TokenKind.TYPE):
@@ -282,11 +265,11 @@ def _property(tokens: SchemaStream, where: str) -> PropertyDecl:
         tokens.unexpected(f"`:` after property `{name.text}`", hint=hint)
     tokens.advance()
     type_expr = parse_type(tokens)
-    annotations: list[AnnotationExpr] = []
+    annotations: list[ast.AnnotationExpr] = []
     while tokens.at_punct("@") and not at_constraint(tokens):
         annotations.append(parse_property_annotation(tokens))
     end = annotations[-1].span if annotations else type_expr.span
-    return PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))
+    return ast.PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))
 
 
 # --- types ----------------------------------------------------------------------------------------
@@ -310,7 +293,7 @@ _FOREIGN_TYPE_HINTS = {
 }
 
 
-def parse_type(tokens: SchemaStream) -> TypeExpr:
+def parse_type(tokens: SchemaStream) -> ast.TypeExpr:
     """The type of a property, with the `?` behind it."""
     start = tokens.current.span
     if tokens.at_punct("["):
@@ -320,7 +303,7 @@ def parse_type(tokens: SchemaStream) -> TypeExpr:
     elif tokens.current.text == Scalar.VECTOR:
         found = _vector_type(tokens)
     else:
-        found = TypeExpr(_scalar(tokens, "a type"), start)
+        found = ast.TypeExpr(_scalar(tokens, "a type"), start)
     question = tokens.take_punct("?")
     if question is None:
         return found
@@ -337,7 +320,7 @@ def _scalar(tokens: SchemaStream, expected: str) -> Scalar:
     return tokens.unexpected(expected, words=_TYPE_WORDS)
 
 
-def _list_type(tokens: SchemaStream) -> TypeExpr:
+def _list_type(tokens: SchemaStream) -> ast.TypeExpr:
     start = tokens.advance().span
     if tokens.at_punct("[") or tokens.at_word("enum") or tokens.current.text == Scalar.VECTOR:
         tokens.unexpected(
@@ -348,41 +331,41 @@ def _list_type(tokens: SchemaStream) -> TypeExpr:
     if tokens.at_punct("?"):
         tokens.unexpected("`]`", hint=f"items are never null; a list that may be is `[{scalar}]?`")
     end = tokens.expect_punct("]", "after the item type").span
-    return TypeExpr(scalar, start.to(end), is_list=True)
+    return ast.TypeExpr(scalar, start.to(end), is_list=True)
 
 
-def _vector_type(tokens: SchemaStream) -> TypeExpr:
+def _vector_type(tokens: SchemaStream) -> ast.TypeExpr:
     start = tokens.advance().span
     tokens.expect_punct("(", "after `Vector`")
     dimension = tokens.integer("the dimension of the vector")
     end = tokens.expect_punct(")", "after the dimension").span
-    return TypeExpr(Scalar.VECTOR, start.to(end), dimension=dimension)
+    return ast.TypeExpr(Scalar.VECTOR, start.to(end), dimension=dimension)
 
 
-def _enum_type(tokens: SchemaStream) -> TypeExpr:
+def _enum_type(tokens: SchemaStream) -> ast.TypeExpr:
     start = tokens.advance().span
     tokens.expect_punct("(", "after `enum`")
     values = [_enum_value(tokens)]
     while tokens.take_punct(","):
         values.append(_enum_value(tokens))
     end = tokens.expect_punct(")", "after the enum values").span
-    return TypeExpr(Scalar.STRING, start.to(end), enum_values=tuple(values))
+    return ast.TypeExpr(Scalar.STRING, start.to(end), enum_values=tuple(values))
 
 
-def _enum_value(tokens: SchemaStream) -> Name:
+def _enum_value(tokens: SchemaStream) -> ast.Name:
     found = tokens.rescan(_ENUM_VALUE)
     if found is None:
         hint = None
         if tokens.at_kind(TokenKind.STRING):
             hint = "enum values are written without quotes"
         tokens.unexpected("an enum value", hint=hint)
-    return Name(found.text, found.span)
+    return ast.Name(found.text, found.span)
 
 
 # --- constraints and annotations ------------------------------------------------------------------
 
 
-CONSTRAINT_NAMES = (*COLUMNS_KINDS, "range", "check")
+CONSTRAINT_NAMES = (*ast.COLUMNS_KINDS, "range", "check")
 """Followed by `(`, these open a body constraint wherever they stand inside a body."""
 
 _HEADER_CONSTRAINTS = {
@@ -414,7 +397,7 @@ def at_constraint(tokens: SchemaStream) -> bool:
     )
 
 
-def parse_constraint(tokens: SchemaStream) -> ConstraintDecl:
+def parse_constraint(tokens: SchemaStream) -> ast.ConstraintDecl:
     """A constraint of a body, from its `@` on."""
     start = tokens.advance().span
     name = tokens.current
@@ -430,14 +413,14 @@ def parse_constraint(tokens: SchemaStream) -> ConstraintDecl:
         return _range(tokens, start, opening)
     if name.text == "check":
         return _check(tokens, start, opening)
-    kind = next(kind for kind in COLUMNS_KINDS if kind == name.text)
+    kind = next(kind for kind in ast.COLUMNS_KINDS if kind == name.text)
     return _columns(tokens, kind, start, opening)
 
 
 def _columns(
-    tokens: SchemaStream, kind: ColumnsKind, start: Span, opening: Token | None
-) -> ColumnsDecl:
-    columns: list[Name] = []
+    tokens: SchemaStream, kind: ast.ColumnsKind, start: Span, opening: Token | None
+) -> ast.ColumnsDecl:
+    columns: list[ast.Name] = []
     more = opening is not None
     while more and tokens.at_kind(TokenKind.WORD):
         columns.append(tokens.name())
@@ -448,10 +431,10 @@ def _columns(
             hint=f"write `@{kind}(first, second)`",
         )
     end = tokens.expect_punct(")", f"after the columns of `@{kind}`").span
-    return ColumnsDecl(kind, tuple(columns), start.to(end))
+    return ast.ColumnsDecl(kind, tuple(columns), start.to(end))
 
 
-def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> RangeDecl:
+def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.RangeDecl:
     minimum = maximum = None
     named = opening is not None and tokens.at_kind(TokenKind.WORD)
     name = tokens.name() if named else None
@@ -468,10 +451,10 @@ def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> RangeDec
     if tokens.at_punct("*"):
         tokens.unexpected("a number or `)`", hint=NO_BOUND_HINT)
     end = tokens.expect_punct(")", "after the bounds of `@range`").span
-    return RangeDecl(name, minimum, maximum, start.to(end))
+    return ast.RangeDecl(name, minimum, maximum, start.to(end))
 
 
-def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> CheckDecl:
+def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.CheckDecl:
     pattern = None
     named = opening is not None and tokens.at_kind(TokenKind.WORD)
     name = tokens.name() if named else None
@@ -483,14 +466,14 @@ def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> CheckDec
             hint='write `@check(code, "^[A-Z]+$")`',
         )
     end = tokens.expect_punct(")", "after the pattern of `@check`").span
-    return CheckDecl(name, pattern, start.to(end))
+    return ast.CheckDecl(name, pattern, start.to(end))
 
 
 def parse_type_annotations(
-    tokens: SchemaStream, kind: Literal["node", "edge"], owner: Name
-) -> tuple[AnnotationExpr, ...]:
+    tokens: SchemaStream, kind: Literal["node", "edge"], owner: ast.Name
+) -> tuple[ast.AnnotationExpr, ...]:
     """Annotations in the header of a node or edge; constraints do not belong there."""
-    found: list[AnnotationExpr] = []
+    found: list[ast.AnnotationExpr] = []
     while tokens.at_punct("@"):
         word = tokens.peek()
         span = tokens.current.span.to(word.span)
@@ -503,7 +486,7 @@ def parse_type_annotations(
     return tuple(found)
 
 
-def parse_property_annotation(tokens: SchemaStream) -> AnnotationExpr:
+def parse_property_annotation(tokens: SchemaStream) -> ast.AnnotationExpr:
     """An annotation behind the type of a property, from its `@` on."""
     word = tokens.peek()
     span = tokens.current.span.to(word.span)
@@ -532,14 +515,14 @@ def _misplaced_card(tokens: SchemaStream, span: Span) -> NoReturn:
     )
 
 
-def _annotation(tokens: SchemaStream) -> AnnotationExpr:
+def _annotation(tokens: SchemaStream) -> ast.AnnotationExpr:
     at = tokens.advance().span
     word = tokens.expect_kind(TokenKind.WORD, "the name of an annotation", "after `@`")
-    name = Name(word.text, at.to(word.span))
+    name = ast.Name(word.text, at.to(word.span))
     if not tokens.take_punct("("):
-        return AnnotationExpr(name, None, (), name.span)
+        return ast.AnnotationExpr(name, None, (), name.span)
     value = _annotation_value(tokens, name)
-    options: dict[str, OptionExpr] = {}
+    options: dict[str, ast.OptionExpr] = {}
     while tokens.take_punct(","):
         option = _option(tokens, name)
         if option.name.text in options:
@@ -548,10 +531,10 @@ def _annotation(tokens: SchemaStream) -> AnnotationExpr:
             )
         options[option.name.text] = option
     end = tokens.expect_punct(")", f"after the arguments of `@{name.text}`").span
-    return AnnotationExpr(name, value, tuple(options.values()), name.span.to(end))
+    return ast.AnnotationExpr(name, value, tuple(options.values()), name.span.to(end))
 
 
-def _annotation_value(tokens: SchemaStream, annotation: Name) -> LiteralExpr:
+def _annotation_value(tokens: SchemaStream, annotation: ast.Name) -> ast.LiteralExpr:
     """The positional argument: a literal or an identifier."""
     missing = tokens.at_punct(")") or (tokens.at_kind(TokenKind.WORD) and tokens.peek().text == "=")
     if missing and annotation.text in _MISSING_VALUE:
@@ -561,19 +544,19 @@ def _annotation_value(tokens: SchemaStream, annotation: Name) -> LiteralExpr:
         return literal
     if tokens.at_kind(TokenKind.WORD):
         word = tokens.advance()
-        return LiteralExpr(word.text, word.text, word.span, is_identifier=True)
+        return ast.LiteralExpr(word.text, word.text, word.span, is_identifier=True)
     hint = None
     if tokens.at_kind(TokenKind.TYPE):
         hint = f'write it as a string: `"{tokens.current.text}"`'
     return tokens.unexpected(f"a value for `@{annotation.text}`", hint=hint)
 
 
-def _option(tokens: SchemaStream, annotation: Name) -> OptionExpr:
+def _option(tokens: SchemaStream, annotation: ast.Name) -> ast.OptionExpr:
     what = f"an option of `@{annotation.text}`, as in `name=value`"
     word = tokens.expect_kind(TokenKind.WORD, what)
-    name = Name(word.text, word.span)
+    name = ast.Name(word.text, word.span)
     tokens.expect_punct("=", f"after option `{name.text}`")
     value = tokens.literal()
     if value is None:
         tokens.unexpected(f"a literal as the value of option `{name.text}`")
-    return OptionExpr(name, value)
+    return ast.OptionExpr(name, value)

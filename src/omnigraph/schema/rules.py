@@ -15,19 +15,7 @@ from omnigraph.errors import ValueConversionError
 from omnigraph.model.temporal import parse_date, parse_datetime
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 from omnigraph.model.values import assigned_value
-from omnigraph.schema.ast import (
-    COLUMNS_KINDS,
-    AnnotationExpr,
-    CheckDecl,
-    ColumnsDecl,
-    EdgeDecl,
-    LiteralExpr,
-    Name,
-    NodeDecl,
-    NumberExpr,
-    PropertyDecl,
-    RangeDecl,
-)
+from omnigraph.schema import ast
 from omnigraph.schema.catalog import Embed, LiteralValue, Range, TypeKind
 from omnigraph.schema.effective import (
     EffectiveEdge,
@@ -46,7 +34,9 @@ _ONCE_ON_TYPE = METADATA | {"rename_from"}
 _ONCE_ON_PROPERTY = METADATA | {"rename_from", "key", "unique", "index", "embed", "default"}
 
 
-def annotation_named(annotations: Iterable[AnnotationExpr], name: str) -> AnnotationExpr | None:
+def annotation_named(
+    annotations: Iterable[ast.AnnotationExpr], name: str
+) -> ast.AnnotationExpr | None:
     """The first annotation of this name."""
     return next((a for a in annotations if a.name.text == name), None)
 
@@ -54,9 +44,9 @@ def annotation_named(annotations: Iterable[AnnotationExpr], name: str) -> Annota
 # --- form of annotations --------------------------------------------------------------------------
 
 
-def check_type_annotations(declaration: NodeDecl | EdgeDecl, report: Report) -> None:
+def check_type_annotations(declaration: ast.NodeDecl | ast.EdgeDecl, report: Report) -> None:
     """Check the annotations in the header of a node or edge type."""
-    kind = "node" if isinstance(declaration, NodeDecl) else "edge"
+    kind = "node" if isinstance(declaration, ast.NodeDecl) else "edge"
     label = f"{kind} {declaration.name.text}"
     _check_once(declaration.annotations, _ONCE_ON_TYPE, label, report)
     for annotation in declaration.annotations:
@@ -67,7 +57,7 @@ def check_type_annotations(declaration: NodeDecl | EdgeDecl, report: Report) -> 
             )
 
 
-def check_property_annotations(owner: str, declaration: PropertyDecl, report: Report) -> None:
+def check_property_annotations(owner: str, declaration: ast.PropertyDecl, report: Report) -> None:
     """Check the form of a property's annotations where they are written."""
     label = f"property {owner}.{declaration.name.text}"
     _check_once(declaration.annotations, _ONCE_ON_PROPERTY, label, report)
@@ -83,7 +73,7 @@ def check_property_annotations(owner: str, declaration: PropertyDecl, report: Re
 
 
 def _check_once(
-    annotations: Iterable[AnnotationExpr], once: frozenset[str], label: str, report: Report
+    annotations: Iterable[ast.AnnotationExpr], once: frozenset[str], label: str, report: Report
 ) -> None:
     seen: set[str] = set()
     for annotation in annotations:
@@ -93,7 +83,7 @@ def _check_once(
         seen.add(name)
 
 
-def _check_form(annotation: AnnotationExpr, label: str, report: Report) -> None:
+def _check_form(annotation: ast.AnnotationExpr, label: str, report: Report) -> None:
     name = annotation.name.text
     at = annotation.value.span if annotation.value is not None else annotation.name.span
     if name in METADATA and not _has_text(annotation):
@@ -116,7 +106,7 @@ def _check_form(annotation: AnnotationExpr, label: str, report: Report) -> None:
             )
 
 
-def _has_text(annotation: AnnotationExpr) -> bool:
+def _has_text(annotation: ast.AnnotationExpr) -> bool:
     value = annotation.value.value if annotation.value is not None else None
     return isinstance(value, str) and bool(value.strip())
 
@@ -171,7 +161,7 @@ def check_embed(
 
 
 def _check_embed_source(
-    annotation: AnnotationExpr, owner: str, where: str, properties: Properties, report: Report
+    annotation: ast.AnnotationExpr, owner: str, where: str, properties: Properties, report: Report
 ) -> None:
     if annotation.value is None or not _has_text(annotation):
         report.reject(
@@ -210,26 +200,26 @@ def embed_of(prop: EffectiveProperty) -> Embed | None:
 EDGE_ENDS = ("src", "dst")
 """Structural columns the constraints of an edge may name."""
 
-_RULES = {RangeDecl: "range", CheckDecl: "check"}
+_RULES = {ast.RangeDecl: "range", ast.CheckDecl: "check"}
 
 
-def column_constraints(owner: EffectiveNode | EffectiveEdge) -> list[ColumnsDecl]:
+def column_constraints(owner: EffectiveNode | EffectiveEdge) -> list[ast.ColumnsDecl]:
     """The `@key`, `@unique` and `@index` of a type: those of its properties, then of its body.
 
     A bare `@key`, `@unique` or `@index` on a property is a constraint over that one column.
     """
     found = [
-        ColumnsDecl(kind, (Name(prop.name, annotation.name.span),), annotation.span)
+        ast.ColumnsDecl(kind, (ast.Name(prop.name, annotation.name.span),), annotation.span)
         for prop in owner.properties.values()
         for annotation in prop.declaration.annotations
-        for kind in COLUMNS_KINDS
+        for kind in ast.COLUMNS_KINDS
         if annotation.name.text == kind
     ]
-    found += [c for c in owner.declaration.constraints if isinstance(c, ColumnsDecl)]
+    found += [c for c in owner.declaration.constraints if isinstance(c, ast.ColumnsDecl)]
     return found
 
 
-def columns_of(constraint: ColumnsDecl) -> tuple[str, ...]:
+def columns_of(constraint: ast.ColumnsDecl) -> tuple[str, ...]:
     """The columns of a constraint as a set, in byte order."""
     return tuple(sorted({column.text for column in constraint.columns}))
 
@@ -252,11 +242,11 @@ def check_node_constraints(node: EffectiveNode, report: Report) -> None:
                     hint="several columns that are a key together go into one `@key(a, b)`",
                 )
     for rule in node.declaration.constraints:
-        if isinstance(rule, RangeDecl):
+        if isinstance(rule, ast.RangeDecl):
             prop = _known("range", owner, rule.property, node, report)
             if prop is not None:
                 _check_range(rule, owner, prop, report)
-        elif isinstance(rule, CheckDecl):
+        elif isinstance(rule, ast.CheckDecl):
             prop = _known("check", owner, rule.property, node, report)
             if prop is not None:
                 _check_pattern(rule, owner, prop, report)
@@ -274,7 +264,7 @@ def check_edge_constraints(edge: EffectiveEdge, report: Report) -> None:
                 hint="use `@unique`; an edge is identified by its id",
             )
     for rule in edge.declaration.constraints:
-        name = rule.kind if isinstance(rule, ColumnsDecl) else _RULES[type(rule)]
+        name = rule.kind if isinstance(rule, ast.ColumnsDecl) else _RULES[type(rule)]
         if name not in ("unique", "index"):
             report.reject(f"@{name} constraint is not supported on edges (edge {owner})", rule.span)
     for constraint in column_constraints(edge):
@@ -286,7 +276,7 @@ def check_edge_constraints(edge: EffectiveEdge, report: Report) -> None:
                 _check_column(constraint, owner, column, found, report)
 
 
-def range_of(rule: RangeDecl, properties: Properties) -> Range:
+def range_of(rule: ast.RangeDecl, properties: Properties) -> Range:
     """An admitted `@range`, its bounds in the kind of number the property holds."""
     value_type = properties[rule.property.text].type
     return Range(
@@ -296,7 +286,7 @@ def range_of(rule: RangeDecl, properties: Properties) -> Range:
     )
 
 
-def _bound(number: NumberExpr | None, value_type: ValueType) -> int | float | None:
+def _bound(number: ast.NumberExpr | None, value_type: ValueType) -> int | float | None:
     """`0..5` and `0.0..5.0` mean the same, so they get the same form.
 
     A fractional bound of an integer property stays as it is: comparing is exact either way.
@@ -312,7 +302,7 @@ def _bound(number: NumberExpr | None, value_type: ValueType) -> int | float | No
 def _known(
     constraint: str,
     owner: str,
-    column: Name,
+    column: ast.Name,
     holder: EffectiveNode | EffectiveEdge,
     report: Report,
 ) -> EffectiveProperty | None:
@@ -331,7 +321,11 @@ def _known(
 
 
 def _check_column(
-    constraint: ColumnsDecl, owner: str, column: Name, prop: EffectiveProperty, report: Report
+    constraint: ast.ColumnsDecl,
+    owner: str,
+    column: ast.Name,
+    prop: EffectiveProperty,
+    report: Report,
 ) -> None:
     shape = ineligible_shape(prop.type)
     if shape is not None and not (shape == "vector" and constraint.kind == "index"):
@@ -347,7 +341,7 @@ def _check_column(
         )
 
 
-def _check_range(rule: RangeDecl, owner: str, prop: EffectiveProperty, report: Report) -> None:
+def _check_range(rule: ast.RangeDecl, owner: str, prop: EffectiveProperty, report: Report) -> None:
     where = f"{owner}.{prop.name}"
     if not prop.type.is_numeric:
         report.reject(
@@ -364,7 +358,9 @@ def _check_range(rule: RangeDecl, owner: str, prop: EffectiveProperty, report: R
         )
 
 
-def _check_pattern(rule: CheckDecl, owner: str, prop: EffectiveProperty, report: Report) -> None:
+def _check_pattern(
+    rule: ast.CheckDecl, owner: str, prop: EffectiveProperty, report: Report
+) -> None:
     where = f"{owner}.{prop.name}"
     if prop.type.is_list or prop.type.scalar is not Scalar.STRING:
         report.reject(
@@ -412,7 +408,7 @@ def pattern_matches(pattern: str, text: str) -> bool:
 
 
 def check_default_form(
-    owner: str, declaration: PropertyDecl, value_type: ValueType, report: Report
+    owner: str, declaration: ast.PropertyDecl, value_type: ValueType, report: Report
 ) -> None:
     """Check a default where it is written: it is one literal that fits the property type."""
     annotation = annotation_named(declaration.annotations, "default")
@@ -455,7 +451,7 @@ def check_default_uses(owner: EffectiveNode | EffectiveEdge, report: Report) -> 
                     hint="every entity that leaves the value out would get the same one",
                 )
     for rule in owner.declaration.constraints:
-        if not isinstance(rule, ColumnsDecl) and rule.property.text in defaults:
+        if not isinstance(rule, ast.ColumnsDecl) and rule.property.text in defaults:
             default = defaults[rule.property.text]
             problem = _broken_rule(rule, default.value)
             if problem is not None:
@@ -464,7 +460,7 @@ def check_default_uses(owner: EffectiveNode | EffectiveEdge, report: Report) -> 
 
 
 class _Default(NamedTuple):
-    literal: LiteralExpr
+    literal: ast.LiteralExpr
     value: LiteralValue
 
 
@@ -480,12 +476,12 @@ def _fitting_defaults(owner: EffectiveNode | EffectiveEdge) -> dict[str, _Defaul
     return found
 
 
-def _broken_rule(rule: RangeDecl | CheckDecl, value: LiteralValue) -> str | None:
+def _broken_rule(rule: ast.RangeDecl | ast.CheckDecl, value: LiteralValue) -> str | None:
     """How a default breaks a `@range` or `@check`, if it does.
 
     A rule that does not fit the type of its property was reported elsewhere.
     """
-    if isinstance(rule, CheckDecl):
+    if isinstance(rule, ast.CheckDecl):
         pattern = str(rule.pattern.value)
         if isinstance(value, str) and pattern_problem(pattern) is None:
             return None if pattern_matches(pattern, value) else f"does not match '{pattern}'"
@@ -500,7 +496,7 @@ def _broken_rule(rule: RangeDecl | CheckDecl, value: LiteralValue) -> str | None
     return None
 
 
-def converted_default(value_type: ValueType, literal: LiteralExpr) -> LiteralValue | None:
+def converted_default(value_type: ValueType, literal: ast.LiteralExpr) -> LiteralValue | None:
     """The default as a value of the property type, or ``None`` when it does not fit.
 
     Numbers come out as the property holds them (`1` on an `F64` is `1.0`); dates and date-times

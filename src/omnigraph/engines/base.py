@@ -22,7 +22,7 @@ from omnigraph.query.plan import ReadPlan, RowCount
 from omnigraph.storage.reader import SnapshotReader
 
 Embed: TypeAlias = Callable[[Nearest, str], Sequence[float]]
-"""Turns the text of a `nearest` call into a vector; asked at most once per text and property."""
+"""Turns the text of a `nearest` call into a vector; called at most once per text and property."""
 
 
 @dataclass(slots=True)

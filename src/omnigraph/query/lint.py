@@ -94,7 +94,7 @@ class LintReport:
         return "error" if self.count("error") else "ok"
 
     def to_dict(self, schema_source: dict[str, str], query_path: str | None) -> dict[str, Any]:
-        """The JSON form, with where the schema and the queries came from."""
+        """The JSON form, with the origin of the schema and of the queries."""
         return {
             "status": self.status,
             "schema_source": schema_source,

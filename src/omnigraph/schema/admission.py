@@ -60,7 +60,7 @@ def _examine(document: SchemaDocument) -> tuple[Report, EffectiveSchema]:
 
 
 def _check_forms(types: EffectiveSchema, report: Report) -> None:
-    """What can be said about each declaration by itself."""
+    """Rules about single declarations."""
     for holders in (types.interfaces, types.nodes, types.edges):
         for owner, holder in holders.items():
             for prop in holder.properties.values():
@@ -74,7 +74,7 @@ def _check_forms(types: EffectiveSchema, report: Report) -> None:
 
 
 def _check_uses(types: EffectiveSchema, report: Report) -> None:
-    """What depends on the other properties and constraints of the type."""
+    """Rules about the properties and constraints of a type together."""
     for owner, node in types.nodes.items():
         check_node_constraints(node, report)
         check_default_uses(node, report)

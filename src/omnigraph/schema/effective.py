@@ -192,7 +192,7 @@ CARDINALITY_MAX = 2**32 - 1
 
 
 def resolve_type(expr: ast.TypeExpr, report: Report) -> ValueType:
-    """The type an expression stands for; enum values come out sorted.
+    """The type of an expression; enum values are sorted.
 
     A type that breaks a rule is reported and still returned, so that the checks after this one can
     go on.

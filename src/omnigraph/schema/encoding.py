@@ -457,7 +457,7 @@ def _read_field(entry: _Reader) -> str:
 
 
 def _check_ids(ir: SchemaIR) -> None:
-    """Every id is used once and lies below the next one to hand out."""
+    """Check that every id is used once and is below the next one to assign."""
     ids = [
         *ir.ids.types.values(),
         *ir.ids.properties.values(),

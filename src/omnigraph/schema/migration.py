@@ -66,7 +66,7 @@ class MigrationPlan:
 
     @property
     def unsupported(self) -> tuple[UnsupportedChange, ...]:
-        """The changes that stand in the way of applying the plan."""
+        """The changes that prevent applying the plan."""
         return tuple(step for step in self.steps if isinstance(step, UnsupportedChange))
 
     @property
@@ -75,7 +75,7 @@ class MigrationPlan:
         return not self.unsupported
 
     def require_supported(self) -> None:
-        """Raise `UnsupportedSchemaChange` if a change stands in the way; details name them all."""
+        """Raise `UnsupportedSchemaChange` if a change is unsupported; details name them all."""
         if self.unsupported:
             more = len(self.unsupported) - 1
             raise UnsupportedSchemaChange(

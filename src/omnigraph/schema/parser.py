@@ -80,7 +80,7 @@ class SchemaStream(TokenStream):
         return number
 
     def integer(self, what: str) -> ast.NumberExpr:
-        """A whole number without a sign; ``what`` says what it is, should it be missing."""
+        """A whole number without a sign; ``what`` names it in the error."""
         if not self.at_kind(TokenKind.INT):
             self.unexpected(what, hint=NO_BOUND_HINT if self.at_punct("*") else None)
         token = self.advance()
@@ -100,7 +100,7 @@ class SchemaStream(TokenStream):
         return ast.Name(token.text, token.span)
 
     def type_name(self, where: str) -> ast.Name:
-        """The name of a type; ``where`` says at which place it is missing."""
+        """The name of a type; ``where`` is its place in the error."""
         if self.at_kind(TokenKind.TYPE):
             return self.name()
         hint = None
@@ -366,7 +366,7 @@ def _enum_value(tokens: SchemaStream) -> ast.Name:
 
 
 CONSTRAINT_NAMES = (*ast.COLUMNS_KINDS, "range", "check")
-"""Followed by `(`, these open a body constraint wherever they stand inside a body."""
+"""Followed by `(`, these open a constraint anywhere in a body."""
 
 _HEADER_CONSTRAINTS = {
     ("node", False): "is only supported on node properties or as body constraint",

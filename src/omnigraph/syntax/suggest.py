@@ -22,7 +22,7 @@ def nearest_name(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A ready hint, or ``None`` when nothing comes close.
+    """A hint, or ``None`` when no name is similar.
 
     >>> did_you_mean("Persn", ["Person"])
     'did you mean `Person`?'

@@ -44,7 +44,7 @@ class TokenKind(Enum):
 
 
 class Token(NamedTuple):
-    """One token: its kind, its text, and where it stands."""
+    """One token: its kind, its text, and its position."""
 
     kind: TokenKind
     text: str
@@ -265,7 +265,7 @@ class TokenStream:
     # --- values and errors -----------------------------------------------------------------------
 
     def string_value(self, token: Token) -> str:
-        """The characters a string token stands for; an unknown escape is an error."""
+        """The value of a string token; an unknown escape is an error."""
         body = token.text[1:-1]
         if "\\" not in body:
             return body

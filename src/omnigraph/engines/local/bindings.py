@@ -58,7 +58,7 @@ class BindingTable:
         )
 
     def repeat(self, counts: Rows) -> BindingTable:
-        """Each row as often as its count says."""
+        """Each row repeated by its count."""
         repeated = {name: np.repeat(column, counts) for name, column in self.bound.items()}
         return BindingTable(int(counts.sum()), repeated)
 

@@ -158,7 +158,7 @@ class _RowColumns(BindingValues):
         return self.column(column.expression)
 
     def by_name(self, name: str) -> pa.Array:
-        """An output column as keys see it: an entity stands for its id."""
+        """An output column as a sort key: an entity by its id."""
         expression = self._columns[name].expression
         if not isinstance(expression, ex.EntityObject):
             return self.column(expression)

@@ -276,7 +276,7 @@ def _codes(values: BindingValues, item: ex.Expression, rows_in_all: int) -> pa.A
 
 @dataclass(frozen=True, slots=True)
 class _ColumnCodes:
-    """Codes of the texts of a property; the last entry stands for no node."""
+    """Codes of the texts of a property; the last entry is for `ABSENT`."""
 
     codes: npt.NDArray[np.unsignedinteger]
     """In the narrowest type, because random reads dominate."""

@@ -52,7 +52,7 @@ class _Segment:
     positions: Positions
     """The rows of each token, ascending."""
     frequencies: NDArray[np.unsignedinteger[Any]]
-    """How often it stands in each of them."""
+    """The occurrences in each of them."""
     lengths: NDArray[np.int32]
     """The tokens of each row."""
     present: Mask
@@ -145,7 +145,7 @@ class TextIndex:
         )
 
     def fuzzy(self, query: str, edits_max: int) -> Positions:
-        """The rows, alive or dead, that hold a token at most so many edits from one of the query.
+        """The rows, alive or dead, with a token within ``edits_max`` edits of one of the query.
 
         An edit inserts, deletes or replaces one code point of the analysed tokens.
         """
@@ -191,7 +191,7 @@ class TextIndex:
         return positions[chosen], scores[chosen]
 
     def score_at(self, query: str, positions: Positions, live: Mask | None = None) -> Scores:
-        """The BM25 score of each row asked for, in that order; 0 where no token is shared."""
+        """The BM25 score of each position; 0 where no token is shared."""
         found, scores = self.scores(query, live)
         if not len(found):
             return np.zeros(len(positions))
@@ -347,7 +347,7 @@ def _offsets(per_token: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _narrow(numbers: NDArray[np.int64]) -> NDArray[np.unsignedinteger[Any]]:
-    """The numbers in the smallest type that holds them; most words stand in a text once."""
+    """The numbers in the smallest type that holds them; most are 1."""
     return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
 
 
@@ -408,7 +408,7 @@ class Vocabulary:
         return self._first_codes[len(token)] + place
 
     def near(self, token: str, edits_max: int) -> Codes:
-        """The codes of the tokens at most so many insertions, deletions and replacements away."""
+        """The codes of the tokens within ``edits_max`` insertions, deletions and replacements."""
         found = [np.zeros(0, np.int32)]
         for length, words in self._by_length.items():
             if abs(length - len(token)) > edits_max:
@@ -472,7 +472,7 @@ class AnalysedColumn(NamedTuple):
     codes: Codes
     """Which token: a place in the vocabulary."""
     rows: Codes
-    """Which row of the column it stands in."""
+    """The row of the column."""
     vocabulary: list[str]
     """The distinct tokens."""
 
@@ -540,7 +540,7 @@ def _chunks(column: pa.Array) -> tuple[pa.Array, Codes]:
     lengths = np.flatnonzero(apart[1:] & inside) + 1 - begins
     per_row = np.diff(np.searchsorted(begins, row_offsets))
     rows = np.repeat(np.arange(len(texts), dtype=np.int32), per_row)
-    # Without the bytes between them, chunks lie end to end: one string array.
+    # Without the bytes between them the chunks are contiguous: one string array.
     chunk_offsets = np.zeros(len(begins) + 1, np.int64)
     np.cumsum(lengths, out=chunk_offsets[1:])
     chunks = pa.Array.from_buffers(

@@ -137,7 +137,7 @@ class VectorColumn:
         return rows.nbytes + sum(part.nbytes for part in per_row)
 
     def distances(self, query: ArrayLike, positions: Positions) -> Floats:
-        """The squared distance of each row asked for, in that order; NaN for a null vector."""
+        """The squared distance of each position; NaN for a null vector."""
         found = self._exact(self._target(query), positions)
         found[~self.valid[positions]] = np.nan
         return found
@@ -308,7 +308,7 @@ class _Bounds:
         return bound
 
     def upper(self, lower: Floats, squares: Floats, lengths: Floats) -> Floats:
-        """A row whose lower bound is above this is surely farther away than this one."""
+        """A row whose lower bound exceeds this is farther away than this one."""
         with np.errstate(all="ignore"):
             margin = lengths * self._per_length + squares * self._per_square + self._flat
             return np.where(np.isfinite(lower), lower + 2 * margin, np.inf)

@@ -1,6 +1,7 @@
 """Requests to stores: counted while a caller measures, and sent concurrently where latency matters.
 
-Stores and the Lance kernel call `count`; it does nothing unless the caller runs inside `measure`::
+Stores report with `count`, the Lance kernel with `storage.datasets.count_lance`; both do nothing
+unless the caller runs inside `measure`::
 
     with measure() as io:
         graph.query(…)
@@ -126,15 +127,13 @@ class _Branch(Meter):
         return 0
 
 
-_current: ContextVar[Meter | None] = ContextVar("omnigraph_io_meter", default=None)
+current_meter: ContextVar[Meter | None] = ContextVar("omnigraph_io_meter", default=None)
+"""The measurement that the current thread or task runs in."""
 
 
 def count(kind: Kind, verb: str, target: str = "", n: int = 1, *, round_trips: int = 1) -> None:
-    """Report a call to storage: ``n`` requests that took ``round_trips`` waits, about ``target``.
-
-    The kernel names its Lance calls here: ``count("lance", "commit", location)``.
-    """
-    meter = _current.get()
+    """Report ``n`` requests about ``target`` that took ``round_trips`` waits."""
+    meter = current_meter.get()
     if meter is not None:
         meter.add(IoEvent(kind, verb, target), n, round_trips)
 
@@ -145,12 +144,12 @@ def measure(*, tracing: bool = False) -> Iterator[Meter]:
 
     Measurements nest: the outer one counts what the inner one counts.
     """
-    meter = Meter(_current.get(), tracing=tracing)
-    token = _current.set(meter)
+    meter = Meter(current_meter.get(), tracing=tracing)
+    token = current_meter.set(meter)
     try:
         yield meter
     finally:
-        _current.reset(token)
+        current_meter.reset(token)
 
 
 # --- concurrency ----------------------------------------------------------------------------------
@@ -204,7 +203,7 @@ def concurrently(
     """
     if not threads or len(work) < 2 or getattr(_worker, "is_one", False):
         return tuple([each() for each in work])
-    meter = _current.get()
+    meter = current_meter.get()
     branches = [_Branch(meter) for _ in work]
     calls = [partial(_metered, each, branch) for each, branch in zip(work, branches, strict=True)]
     try:
@@ -238,11 +237,11 @@ def _as_worker(call: Callable[[], T]) -> T:
 
 
 def _metered(work: Callable[[], T], branch: Meter) -> T:
-    token = _current.set(branch)
+    token = current_meter.set(branch)
     try:
         return work()
     finally:
-        _current.reset(token)
+        current_meter.reset(token)
 
 
 @cache

@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 from lance import LanceDataset, Transaction
 from lance.blob import BlobFile
 
-from omnigraph.effects.requests import count
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
 from omnigraph.storage import tables
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, addresses_at
 from omnigraph.storage.row_places import stage_in_place_of
 from omnigraph.storage.tables import ID, rows_where_in, take
@@ -96,7 +95,7 @@ def _payloads(
     """The bytes of some rows, all at once; of none, without asking."""
     if not ids and not addresses:
         return iter(())
-    count("lance", "read_blobs", handle.uri)
+    count_lance("read_blobs", handle.uri)
     which: dict[str, Any] = {"ids": list(ids)} if ids else {"addresses": list(addresses)}
     try:
         found = handle.read_blobs(column, **which, preserve_order=True)
@@ -177,7 +176,7 @@ class OpenBlob:
 
     def read(self, start: int, length: int) -> bytes:
         """Some of the bytes, all of which the value has; no others are fetched."""
-        count("lance", "read_blob_range", self._handle.uri)
+        count_lance("read_blob_range", self._handle.uri)
         try:
             data: bytes = self._file.read_range(start, length)
         except (OSError, ValueError) as error:
@@ -207,7 +206,7 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
 
 
 def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
-    count("lance", "read_blobs", handle.uri)
+    count_lance("read_blobs", handle.uri)
     try:
         # Without a buffer of its own: what is asked for is all that is read.
         (blob,) = handle.take_blobs(column, **which, buffer_size=0)

@@ -18,8 +18,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
-from omnigraph.effects.requests import count
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.tables import ID
 
 Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
@@ -50,7 +49,7 @@ class ColumnsChange:
 
     def stage(self, handle: LanceDataset, uuids: Iterator[str]) -> list[Transaction]:
         """Write what has to be computed, and return the transactions that lead there, in order."""
-        count("lance", "stage", handle.uri)
+        count_lance("stage", handle.uri)
         try:
             if not handle.get_fragments():
                 return [self._emptied(handle, next(uuids))]

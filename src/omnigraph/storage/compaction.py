@@ -20,9 +20,8 @@ from lance.debug import format_manifest
 from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.requests import count
 from omnigraph.errors import InternalError
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 
 _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 
@@ -59,7 +58,7 @@ def stage_rewrite(
     handle: LanceDataset, groups: Iterable[Sequence[int]], fragment_rows: int, uuid: str
 ) -> Transaction:
     """Rewrite each group of fragments, by their ids, into as few of that size as possible."""
-    count("lance", "compact", handle.uri)
+    count_lance("compact", handle.uri)
     try:
         target: Any = {"target_rows_per_fragment": fragment_rows}
         plan: Any = Compaction.plan(handle, target)

@@ -20,7 +20,7 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import hint_for
-from omnigraph.effects.requests import count
+from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
 from omnigraph.storage.layout import MANIFEST
@@ -48,6 +48,13 @@ _LISTINGS_MAX = 10
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
+
+
+def count_lance(verb: str, target: str) -> None:
+    """Report one Lance call to the running measurement, if there is one."""
+    meter = current_meter.get()
+    if meter is not None:
+        meter.add(IoEvent("lance", verb, target), 1, round_trips=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class LanceStore:
         Raises `NotFound` for an absent dataset or ref, and `HistoricalVersionReclaimed` when the
         dataset exists but the version is gone.
         """
-        count("lance", "open", where.address)
+        count_lance("open", where.address)
         try:
             return lance.dataset(
                 where.address,
@@ -126,7 +133,7 @@ class LanceStore:
         self, where: DatasetRef, schema: pa.Schema, rows: pa.Table | None, uuid: str
     ) -> LanceDataset:
         """Create a dataset with its first rows in one commit; raises `CommitLost` if it exists."""
-        count("lance", "create", where.address)
+        count_lance("create", where.address)
         options = self.root.storage_options() or None
         fragments = []
         try:
@@ -175,13 +182,13 @@ class LanceStore:
         that insert one key only the first does.
         """
         dataset = self.open(where)
-        count("lance", "commit", where.address)
+        count_lance("commit", where.address)
         with flushed_additions(self.root, where.address, self.durability):
             dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
 
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
         """Fork ``where`` at ``version`` into a new physical ref."""
-        count("lance", "create_ref", where.address)
+        count_lance("create_ref", where.address)
         # Only listed versions of the very ref can be forked, so the parent is opened there first.
         parent = self.open(where, version)
         try:
@@ -196,7 +203,7 @@ class LanceStore:
     def delete_ref(self, where: DatasetRef) -> None:
         """Remove a physical ref; an absent one is fine."""
         assert where.ref is not None
-        count("lance", "delete_ref", where.address)
+        count_lance("delete_ref", where.address)
         try:
             self.open(where.on(None)).branches.delete(where.ref)
         except NotFound:
@@ -210,7 +217,7 @@ class LanceStore:
     def refs(self, where: DatasetRef) -> dict[str, Any]:
         """The physical refs of a dataset, by name."""
         for _ in range(_LISTINGS_MAX):
-            count("lance", "list_refs", where.uri)
+            count_lance("list_refs", where.uri)
             try:
                 return dict(self.open(where.on(None)).branches.list())
             except (OSError, ValueError) as error:
@@ -292,7 +299,7 @@ def latest_version(handle: LanceDataset) -> int:
 
     Raises `NotFound` when the ref was deleted since the handle was opened.
     """
-    count("lance", "latest_version", handle.uri)
+    count_lance("latest_version", handle.uri)
     try:
         if _is_local(handle):
             return newest_version(handle.uri, lambda: handle.latest_version)
@@ -320,7 +327,7 @@ def row_count(handle: LanceDataset, version: int) -> int:
 
 def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
     """The uuid of the transaction that made ``version``; None if that version does not exist."""
-    count("lance", "read_transaction", handle.uri)
+    count_lance("read_transaction", handle.uri)
     try:
         transaction = handle.read_transaction(version)
     except (OSError, ValueError) as error:
@@ -346,7 +353,7 @@ def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDatase
     Raises `CommitLost` when it certainly had no effect, `CommitNotOwned` when it landed on top of
     foreign versions, `CommitOutcomeUnknown` when the store cannot be asked.
     """
-    count("lance", "commit", handle.uri)
+    count_lance("commit", handle.uri)
     expected = transaction.read_version + 1
     try:
         landed = LanceDataset.commit(handle, transaction, max_retries=0)

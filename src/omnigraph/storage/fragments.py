@@ -19,9 +19,8 @@ import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
 
-from omnigraph.effects.requests import count
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 
 FRAGMENT_SHIFT = 32
 OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1
@@ -75,7 +74,7 @@ def stored_rows(
     """All rows of some fragments, deleted ones too, so that a row's place in them is fixed."""
     if not fragments:
         return  # Lance would take an empty list for all of them
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     any_deleted = any(fragment.deletions is not None for fragment in fragments)
     wanted = {fragment.fragment_id for fragment in fragments}
     chosen = [each for each in handle.get_fragments() if each.fragment_id in wanted]
@@ -97,7 +96,7 @@ def stored_rows(
 
 def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
     """The places within a fragment of the rows that were not deleted."""
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     chosen = [each for each in handle.get_fragments() if each.fragment_id == fragment.fragment_id]
     try:
         found = handle.scanner(columns=[], fragments=chosen, with_row_address=True).to_table()
@@ -161,7 +160,7 @@ def _deletion_file(uri: str, name: str) -> bytes | None:
             content = (place / name).read_bytes()
         except OSError:
             continue
-        count("lance", "read_deletions", uri)
+        count_lance("read_deletions", uri)
         return content
     return None
 

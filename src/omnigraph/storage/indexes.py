@@ -14,10 +14,9 @@ from typing import Any
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 
-from omnigraph.effects.requests import count
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 
 VECTORS_PER_PARTITION = 4_096
 """A search that is exact probes all partitions; one that need not be should read few vectors."""
@@ -42,7 +41,7 @@ class TableIndex:
 
 def indexes_of(handle: LanceDataset) -> list[TableIndex]:
     """The indexes of a table, of the kinds that are ours to build, sorted by name."""
-    count("lance", "indexes", handle.uri)
+    count_lance("indexes", handle.uri)
     rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in handle.get_fragments()}
     found = []
     try:
@@ -119,7 +118,7 @@ def stage_indexes(
     Those to ``fold`` get a further part for what they do not cover, without the fragments
     ``fold_without``; those to ``drop`` go, and so do ``drop_parts``, by uuid.
     """
-    count("lance", "index", handle.uri)
+    count_lance("index", handle.uri)
     known = indexes_of(handle)
     everything = frozenset(fragment.fragment_id for fragment in handle.get_fragments())
     gone = [

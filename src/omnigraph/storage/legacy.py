@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.effects.clock import encode_ulid
-from omnigraph.effects.requests import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.datasets import DatasetRef, LanceStore, count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import (
     BranchRow,
@@ -101,7 +100,7 @@ class OlderGraph:
 
     def rows(self, handle: LanceDataset, branch: str) -> list[ManifestRow]:
         """Every row that the manifest of ``branch`` has in schema 4; of main, the registry too."""
-        count("lance", "scan", handle.uri)
+        count_lance("scan", handle.uri)
         found = handle.to_table()
         is_table = pc.is_in(found["object_type"], value_set=pa.array(_TABLE_TYPES))
         told = decode_rows(found.filter(pc.invert(is_table)))
@@ -230,7 +229,7 @@ class OlderGraph:
                 handle = self._lance.open(commits.on(None if branch == MAIN else branch))
             except NotFound:
                 continue
-            count("lance", "scan", handle.uri)
+            count_lance("scan", handle.uri)
             records: list[dict[str, Any]] = handle.to_table().to_pylist()
             return records
         return []
@@ -258,7 +257,7 @@ class OlderGraph:
             except NotFound:
                 self._actors = {}
             else:
-                count("lance", "scan", handle.uri)
+                count_lance("scan", handle.uri)
                 records = handle.to_table(columns=["graph_commit_id", "actor_id"]).to_pylist()
                 self._actors = {r["graph_commit_id"]: r["actor_id"] for r in records}
         return self._actors
@@ -335,7 +334,7 @@ class OlderGraph:
             keys: set[str] = set()
             for ref in (None, *self.forks()):
                 handle = self._lance.open(self.manifest.on(ref))
-                count("lance", "scan", handle.uri)
+                count_lance("scan", handle.uri)
                 keys.update(handle.to_table(columns=["table_key"])["table_key"].to_pylist())
             unlisted = sorted(key for key in keys if key and key not in self._accepted.identities)
             self._unlisted = {
@@ -364,7 +363,7 @@ class OlderGraph:
                     fresh.append(fragment)
                 seen |= files
             if fresh:
-                count("lance", "scan", handle.uri)
+                count_lance("scan", handle.uri)
                 scanned = handle.scanner(columns=["object_id"], fragments=fresh).to_table()
                 for object_id in scanned["object_id"].to_pylist():
                     arrivals.setdefault(object_id, commit.commit_seq)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset
 
-from omnigraph.effects.requests import concurrently, count
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import HistoricalVersionReclaimed, InternalError, NotFound
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
-from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
+from omnigraph.storage.datasets import DatasetRef, LanceStore, count_lance, latest_version
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
 from omnigraph.storage.manifest_rows import DECODED_COLUMNS, BranchRow, decode_rows, head_object_id
@@ -130,7 +130,7 @@ class ManifestBranch:
             # Only stable row ids carry the version a row was changed at. Without them, which is how
             # some older graphs were made, the filter below would find nothing.
             return self._scan(moved)
-        count("lance", "scan", self.where.address)
+        count_lance("scan", self.where.address)
         # A changed row lies in a new fragment; those that were there before need no reading.
         known = handle.fragment_ids()
         fragments = [each for each in moved.get_fragments() if each.fragment_id not in known]
@@ -159,7 +159,7 @@ class ManifestBranch:
             rows = OlderGraph(self.lance, self._root_uri, self._older()).rows(handle, self.branch)
         else:
             check_stamp(handle)
-            count("lance", "scan", self.where.address)
+            count_lance("scan", self.where.address)
             rows = decode_rows(handle.to_table())
         return ManifestState.fold(self.branch, self.where.ref, handle.version, rows)
 
@@ -233,7 +233,7 @@ def _failure_of(work: Callable[[], object]) -> Exception | None:
 
 def _find_head_address(handle: LanceDataset, branch: str) -> int:
     """Look the head row of a branch up."""
-    count("lance", "lookup", handle.uri)
+    count_lance("lookup", handle.uri)
     key = head_object_id(branch).replace("'", "''")
     found = handle.to_table(["object_id"], f"object_id = '{key}'", with_row_address=True)
     if found.num_rows != 1:

@@ -24,7 +24,6 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.clock import IdMint
 from omnigraph.effects.objects import ObjectStore
-from omnigraph.effects.requests import count
 from omnigraph.errors import RowLevelCasContention, StorageError, UnsupportedStorageVersion
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
 from omnigraph.storage.datasets import (
@@ -33,6 +32,7 @@ from omnigraph.storage.datasets import (
     CommitOutcomeUnknown,
     DatasetRef,
     LanceStore,
+    count_lance,
 )
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import COMMIT_ACTORS, COMMITS, RUN_PREFIX, AcceptedTables, OlderGraph
@@ -160,7 +160,7 @@ class Migration:
         if is_stamped and handle.schema.names == SCHEMA.names and _same(handle, table):
             return None
         schema = SCHEMA.with_metadata({STAMP_KEY: str(stamp).encode()})
-        count("lance", "stage", handle.uri)
+        count_lance("stage", handle.uri)
         # In the file format the manifest has: the two are not mixed in one dataset.
         fragments = write_fragments(table.cast(schema), handle, mode="overwrite")
         operation = LanceOperation.Overwrite(schema, fragments)
@@ -229,7 +229,7 @@ def require_key(handle: LanceDataset) -> bool:
 
 def _same(handle: LanceDataset, table: Any) -> bool:
     """Whether a manifest holds exactly these rows, whatever their order."""
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     stored = handle.to_table().to_pylist()
     return len(stored) == table.num_rows and _by_key(stored) == _by_key(table.to_pylist())
 

@@ -18,7 +18,6 @@ from lance.fragment import write_fragments
 
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.requests import count
 from omnigraph.errors import (
     AlreadyExists,
     ExpectedVersionMismatch,
@@ -35,6 +34,7 @@ from omnigraph.storage.datasets import (
     CommitOutcomeUnknown,
     Handle,
     StagedTransaction,
+    count_lance,
     fragment_count,
     row_count,
 )
@@ -67,7 +67,7 @@ def stage_merge(
     without: str | None = None,
 ) -> Transaction:
     """Insert rows, replace those that are there unless told not to, and remove one by its key."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
     if replacing:
         merge = merge.when_matched_update_all()
@@ -357,7 +357,7 @@ def _publish_registry(
 
 def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> Transaction:
     """Insert ``rows``, the new head row last, and remove the head row at ``head_address``."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     fragment_id, offset = head_address >> FRAGMENT_SHIFT, head_address & OFFSET_MASK
     fragment = handle.get_fragment(fragment_id)
     if fragment is None:
@@ -402,7 +402,7 @@ def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
         transaction = stage_compaction(branch.handle, uuid)
         if transaction is not None:
             _commit(branch, transaction)
-        count("lance", "cleanup", branch.where.address)
+        count_lance("cleanup", branch.where.address)
         branch.handle.cleanup_old_versions(
             retain_versions=VERSIONS_KEPT, error_if_tagged_old_versions=False
         )

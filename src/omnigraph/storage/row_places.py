@@ -17,9 +17,8 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.effects.requests import count
 from omnigraph.model.types import LAST_UPDATED_AT
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.fragments import (
     PlacedFragment,
     Positions,
@@ -110,7 +109,7 @@ def stage_in_place_of(
     handle: LanceDataset, rows: pa.Table, gone: Mapping[int, Positions], uuid: str
 ) -> Transaction:
     """The same, with the offsets of the rows that go by the id of their fragment."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     updated, removed, written = [], [], []
     try:
         for fragment_id, offsets in gone.items():
@@ -172,7 +171,7 @@ def _all_of(handle: LanceDataset, fragments: Sequence[PlacedFragment]) -> Iterat
 def _scanned(
     handle: LanceDataset, fragments: Sequence[PlacedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     try:
         yield from handle.scanner(
             columns=list(columns),

@@ -23,9 +23,8 @@ from lance import LanceDataset
 from lance.query import MatchQuery
 from numpy.typing import NDArray
 
-from omnigraph.effects.requests import count
 from omnigraph.errors import StorageError
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.tables import ID
 
 Doubles = NDArray[np.float64]
@@ -91,7 +90,7 @@ def matching_rows(
             f"{handle.uri} has no text index on {column}",
             hint="build the index, or search in memory",
         )
-    count("lance", "text_search", handle.uri)
+    count_lance("text_search", handle.uri)
     try:
         return handle.to_table(
             columns=[*columns, SCORE],
@@ -126,7 +125,7 @@ def nearest_rows(
     nearest = {"column": column, "q": pa.array(single), "metric": "l2", "use_index": False}
     rows_max = k + _EXTRA_ROWS
     while True:
-        count("lance", "vector_search", handle.uri)
+        count_lance("vector_search", handle.uri)
         try:
             found = handle.to_table(
                 columns=[*columns, DISTANCE],

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.effects.requests import count
-from omnigraph.storage.datasets import lance_failure
+from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.fragments import take_rows
 
 P = ParamSpec("P")
@@ -52,7 +51,7 @@ pool of 300 MB, and fails if they do not fit. For so many of them a scan of all 
 @_translated
 def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows whose ids are known to be new."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     transaction = write_fragments(
         rows, handle, return_transaction=True, allow_external_blob_outside_bases=True
     )
@@ -65,7 +64,7 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
 
     None of their blobs may be a reference: see `blobs.stage_upsert`.
     """
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     transaction, _ = (
         handle.merge_insert(ID)
         .when_matched_update_all()
@@ -79,7 +78,7 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
 @_translated
 def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
     """Delete the rows with these ids; they must exist, since Lance would commit a no-op too."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     keys = pa.table([ids], schema=pa.schema([handle.schema.field(ID)]))
     transaction, _ = handle.merge_insert(ID).when_matched_delete().execute_uncommitted(keys)
     return replace(transaction, uuid=uuid)
@@ -88,7 +87,7 @@ def stage_delete(handle: LanceDataset, ids: pa.Array, uuid: str) -> Transaction:
 @_translated
 def stage_replace(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Replace the whole table, with nothing if ``rows`` is empty, in one transaction."""
-    count("lance", "stage", handle.uri)
+    count_lance("stage", handle.uri)
     fragments = []
     if rows.num_rows:
         fragments = write_fragments(
@@ -109,13 +108,13 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
 @_translated
 def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a table."""
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     return handle.to_table(columns=None if columns is None else list(columns))
 
 
 def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
-    count("lance", "scan", handle.uri)
+    count_lance("scan", handle.uri)
     try:
         yield from handle.to_batches(columns=list(columns))
     except (OSError, ValueError) as error:
@@ -125,7 +124,7 @@ def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordB
 @_translated
 def take(handle: LanceDataset, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
     """The rows at some positions of the scan order, in the order asked for."""
-    count("lance", "take", handle.uri)
+    count_lance("take", handle.uri)
     return take_rows(handle, positions.to_numpy(), columns)
 
 
@@ -151,7 +150,7 @@ def rows_where_in(
     with_row_address: bool = False,
 ) -> pa.Table:
     """Rows whose ``column`` holds one of ``values``; right with or without an index."""
-    count("lance", "lookup", handle.uri)
+    count_lance("lookup", handle.uri)
     if len(values) <= LOOKUP_VALUES_MAX:
         wanted = _is_one_of(column, values)
         return handle.to_table(
@@ -175,7 +174,7 @@ def rows_where(
     handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str]
 ) -> pa.Table:
     """Rows that pass a filter; all of them without one."""
-    count("lance", "scan" if wanted is None else "lookup", handle.uri)
+    count_lance("scan" if wanted is None else "lookup", handle.uri)
     return handle.to_table(columns=list(columns), filter=wanted)
 
 
@@ -237,7 +236,7 @@ def _changed(on: LanceDataset, newer: LanceDataset) -> list[LanceFragment]:
 def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Array) -> bool:
     if not fragments:
         return False
-    count("lance", "lookup", table.uri)
+    count_lance("lookup", table.uri)
     is_selective = sum(each.physical_rows for each in fragments) > SCANNED_ROWS_MAX
     wanted = pc.field(ID).isin(ids) if is_selective and len(ids) <= LOOKUP_VALUES_MAX else None
     try:

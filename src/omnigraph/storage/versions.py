@@ -16,11 +16,10 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
-from omnigraph.effects.requests import count
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
-from omnigraph.storage.datasets import DatasetRef, lance_failure, latest_version
+from omnigraph.storage.datasets import DatasetRef, count_lance, lance_failure, latest_version
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest
@@ -49,7 +48,7 @@ class Reclaimed:
 
 def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
     """All versions of the ref a handle belongs to, newest first."""
-    count("lance", "list_versions", handle.uri)
+    count_lance("list_versions", handle.uri)
     try:
         found: list[dict[str, Any]] = handle.versions()  # type: ignore[assignment]
     except (OSError, ValueError) as error:
@@ -66,7 +65,7 @@ def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     """What `reclaim` would remove."""
     if not versions:
         return Reclaimed()
-    count("lance", "explain_cleanup", handle.uri)
+    count_lance("explain_cleanup", handle.uri)
     try:
         explained = handle.explain_cleanup_old_versions(
             versions=list(versions), error_if_tagged_old_versions=False
@@ -83,7 +82,7 @@ def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     that should have gone.
     """
     hit(Failpoint.CLEANUP_TABLE_GC)
-    count("lance", "cleanup", handle.uri)
+    count_lance("cleanup", handle.uri)
     try:
         if versions:
             stats = handle.cleanup_old_versions(
@@ -204,7 +203,7 @@ def operations_since(handle: LanceDataset, version: int) -> list[TableOperation]
 
 
 def _operation(handle: LanceDataset, version: int) -> TableOperation:
-    count("lance", "read_transaction", handle.uri)
+    count_lance("read_transaction", handle.uri)
     try:
         transaction = handle.read_transaction(version)
         if transaction is None:

@@ -21,10 +21,9 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
-from omnigraph.effects.requests import count
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.storage.datasets import FILE_FORMAT, lance_failure
+from omnigraph.storage.datasets import FILE_FORMAT, count_lance, lance_failure
 
 _ID_ENCODING = {b"lance-encoding:compression": b"lz4"}
 """How columns of ids are written, which are most of a table of edges: twice as fast as Lance's own
@@ -87,7 +86,7 @@ def write_rows(
     rows_max: int = FRAGMENT_ROWS_MAX,
 ) -> list[str]:
     """Write rows into data files no version lists; their fragments, in the JSON form of Lance."""
-    count("lance", "stage", place.address)
+    count_lance("stage", place.address)
     failed: list[BaseException] = []
     order = list(place.columns or schema.names)
     schema = pa.schema([_encoded(schema.field(name)) for name in order])
@@ -148,7 +147,7 @@ def read_written(
 ) -> Iterable[pa.RecordBatch]:
     """Columns of rows that `write_rows` wrote, before any version lists them."""
     for address in data_files(place, [fragment]):
-        count("lance", "scan", address)
+        count_lance("scan", address)
         try:
             reader = LanceFileReader(address, storage_options, columns=list(columns))
             yield from reader.read_all(batch_size=batch_rows).to_batches()
@@ -248,7 +247,7 @@ def committed_batches(
 
     ``with_places`` adds the row id and the address of each row.
     """
-    count("lance", "scan", address)
+    count_lance("scan", address)
     try:
         dataset = lance.dataset(address, version=version, storage_options=storage_options)
         wanted = set(fragment_ids)
@@ -330,7 +329,7 @@ def read_stretches(
             for numbers, name in zip(parts, columns, strict=True):
                 numbers.append(stretch.held[name][stretch.start : stretch.start + stretch.rows])
             continue
-        count("lance", "scan", stretch.address)
+        count_lance("scan", stretch.address)
         try:
             reader = LanceFileReader(stretch.address, storage_options, columns=list(columns))
             found = reader.read_range(stretch.start, stretch.rows).to_table()
@@ -353,7 +352,7 @@ def open_version(
 
 def rows_by_row_id(dataset: LanceDataset, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
     """Committed rows in the order of their row ids given."""
-    count("lance", "take", dataset.uri)
+    count_lance("take", dataset.uri)
     try:
         return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
     except (OSError, ValueError) as error:
@@ -372,7 +371,7 @@ def rows_by_place(
     fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
     if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
         return rows_by_row_id(dataset, row_ids, columns)
-    count("lance", "scan", dataset.uri)
+    count_lance("scan", dataset.uri)
     try:
         found = dataset.scanner(
             columns=list(columns),

@@ -8,9 +8,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from omnigraph.effects.requests import count
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore
+from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore, count_lance
 from omnigraph.storage.layout import RECOVERY_AUDIT
 
 SCHEMA = pa.schema(
@@ -101,7 +100,7 @@ class RecoveryAudit:
             dataset = self._lance.open(self._where)
         except NotFound:
             return []
-        count("lance", "scan", self._where.address)
+        count_lance("scan", self._where.address)
         found = [_decode(record) for record in dataset.to_table().to_pylist()]
         return sorted(found, key=lambda row: (row.created_at, row.operation_id))
 

@@ -87,23 +87,6 @@ def scalar_operand(
     return evaluate(expression, _no_columns, parameters, now)
 
 
-def text_operand(expression: ex.Expression, parameters: Parameters, now: dt.datetime) -> str | None:
-    """The value of a text that reads no column; constants and parameters skip Arrow.
-
-    A point query evaluates its key this way, which is faster than the lookup.
-    """
-    match expression:
-        case ex.Constant(value=str() as text):
-            return text
-        case ex.ParameterValue():
-            given = parameters[expression.name]
-            if given is None or isinstance(given, str):
-                return given
-    text = scalar_operand(expression, parameters, now).as_py()
-    assert text is None or isinstance(text, str)
-    return text
-
-
 def _no_columns(leaf: ColumnExpression) -> pa.Array:
     raise InternalError(f"there is no row to read {leaf} from")
 

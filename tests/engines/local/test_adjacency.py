@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, sorted_distinct, spread
-from omnigraph.engines.local.edges import merged_ends
+from omnigraph.engines.local.entities import merged_ends
 from omnigraph.engines.local.ids import Slots
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (

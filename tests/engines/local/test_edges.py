@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import edges as edges_module
-from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
+from omnigraph.engines.local import entities as edges_module
+from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.local.bindings import BindingValues, Floats
+from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.ids import ABSENT
-from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

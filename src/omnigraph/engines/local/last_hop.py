@@ -17,7 +17,7 @@ import pyarrow as pa
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Bound, Floats, Rows
-from omnigraph.engines.local.edges import CachedEdges
+from omnigraph.engines.local.entities import CachedEdges
 from omnigraph.engines.local.grouping import Part, part_of, united
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.match import PatternMatcher

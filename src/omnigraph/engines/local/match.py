@@ -20,10 +20,9 @@ from omnigraph.engines.local.adjacency import (
     spread,
 )
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Rows, joined
-from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
+from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges, NodeTable
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
-from omnigraph.engines.local.nodes import NodeTable
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.tables import Session

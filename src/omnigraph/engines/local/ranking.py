@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from omnigraph.engines.local.adjacency import sorted_distinct
 from omnigraph.engines.local.bindings import BindingTable
+from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.ids import IdSpace, Slots
-from omnigraph.engines.local.nodes import CachedNodes
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.tables import Session

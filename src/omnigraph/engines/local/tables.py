@@ -11,16 +11,22 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution
 from omnigraph.engines.local.adjacency import PathStore
-from omnigraph.engines.local.edges import CachedEdges, EdgeTable, FetchedEdges
+from omnigraph.engines.local.entities import (
+    CachedEdges,
+    CachedNodes,
+    EdgeTable,
+    FetchedEdges,
+    FetchedNodes,
+    NodeTable,
+)
 from omnigraph.engines.local.ids import IdSpace
-from omnigraph.engines.local.nodes import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
@@ -134,6 +140,8 @@ class Warming:
 
 TypesByColumn = Mapping[str, pa.DataType]
 
+_table_key = cache(TableKey.of)
+
 EDGES_ALWAYS_SORTED = 20_000
 """Up to this many edges adjacency is built at once; it takes a few milliseconds."""
 
@@ -233,7 +241,7 @@ class SnapshotTables:
 
     def node_count(self, type_name: str) -> int:
         """How many nodes of a type there are."""
-        return self.reader.snapshot.table(TableKey.node(type_name)).row_count
+        return self._entry("node", type_name).row_count
 
     def has_in_memory(self, type_name: str) -> bool:
         """Whether the nodes of a type are cached, or will be."""
@@ -285,7 +293,7 @@ class SnapshotTables:
         if known is None:
             known = self._fetched_edges[step.edge_type] = FetchedEdges(
                 self.reader,
-                TableKey.edge(step.edge_type),
+                _table_key("edge", step.edge_type),
                 sources,
                 targets,
                 self.edge_columns.get(step.edge_type, {}),
@@ -386,7 +394,7 @@ class SnapshotTables:
         return size <= self.memory.budget.limit
 
     def _entry(self, kind: EntityKind, type_name: str) -> TableEntry:
-        return self.reader.snapshot.table(TableKey.of(kind, type_name))
+        return self.reader.snapshot.table(_table_key(kind, type_name))
 
     def _view(self, entry: TableEntry) -> RowView:
         rows = self.memory.rows(entry.location)

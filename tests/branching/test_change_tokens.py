@@ -13,15 +13,15 @@ from omnigraph.branching.change_pages import (
     ChangeKey,
     CommitToken,
     Cursor,
+    FeedScope,
     FeedToken,
-    Scope,
 )
 from omnigraph.errors import ChangeCursorRejected, InputError
 from omnigraph.model.changes import ChangeFilter
 
 COMMIT = "01K3Z7M0Q8W4R6T2Y5V9B1N3XC"
 OTHER = "01K3Z7M0Q8W4R6T2Y5V9B1N3XD"
-SCOPE = Scope(COMMIT, "review/1", "gb-01k3", ChangeFilter.of(["node"], ["Person"], ["insert"]))
+SCOPE = FeedScope(COMMIT, "review/1", "gb-01k3", ChangeFilter.of(["node"], ["Person"], ["insert"]))
 KEY = ChangeKey.of("node", "2.1", "ada")
 
 
@@ -36,7 +36,7 @@ def test_a_text_comes_back_as_what_it_was() -> None:
 @given(id=st.text(min_size=1, max_size=2_000))
 def test_texts_are_short_whatever_the_id(id: str) -> None:
     token = FeedToken(COMMIT, 512, OTHER, ChangeKey.of("edge", f"{2**63}.{2**63}", id))
-    scope = Scope(COMMIT, "b" * 200, "gb-" + COMMIT, ChangeFilter.of(types=["T" * 500] * 9))
+    scope = FeedScope(COMMIT, "b" * 200, "gb-" + COMMIT, ChangeFilter.of(types=["T" * 500] * 9))
     text = token.to_text(scope)
     assert len(text) <= TOKEN_BYTES_MAX
     assert FeedToken.read(text, scope) == token
@@ -90,18 +90,18 @@ def test_a_text_of_a_later_format_is_refused() -> None:
 @pytest.mark.parametrize(
     ("scope", "what"),
     [
-        (Scope(OTHER, SCOPE.branch, SCOPE.ref, SCOPE.wanted), "graph"),
-        (Scope(COMMIT, "review", SCOPE.ref, SCOPE.wanted), "branch"),
-        (Scope(COMMIT, SCOPE.branch, None, SCOPE.wanted), "history of the branch"),
-        (Scope(COMMIT, SCOPE.branch, SCOPE.ref, ChangeFilter()), "filter"),
+        (FeedScope(OTHER, SCOPE.branch, SCOPE.ref, SCOPE.wanted), "graph"),
+        (FeedScope(COMMIT, "review", SCOPE.ref, SCOPE.wanted), "branch"),
+        (FeedScope(COMMIT, SCOPE.branch, None, SCOPE.wanted), "history of the branch"),
+        (FeedScope(COMMIT, SCOPE.branch, SCOPE.ref, ChangeFilter()), "filter"),
     ],
 )
-def test_c_bra_044_what_does_not_belong_is_named(scope: Scope, what: str) -> None:
+def test_c_bra_044_what_does_not_belong_is_named(scope: FeedScope, what: str) -> None:
     with pytest.raises(ChangeCursorRejected, match=f"(?m)it belongs to another {what}$"):
         Cursor.read(Cursor(COMMIT).to_text(SCOPE), scope)
 
 
 def test_the_order_of_words_in_a_filter_is_no_matter() -> None:
-    one = Scope(COMMIT, "main", None, ChangeFilter.of(["node", "edge"], ["A", "B"], []))
-    two = Scope(COMMIT, "main", None, ChangeFilter.of(["edge", "node"], ["B", "A", "A"], []))
+    one = FeedScope(COMMIT, "main", None, ChangeFilter.of(["node", "edge"], ["A", "B"], []))
+    two = FeedScope(COMMIT, "main", None, ChangeFilter.of(["edge", "node"], ["B", "A", "A"], []))
     assert Cursor.read(Cursor(OTHER).to_text(one), two) == Cursor(OTHER)

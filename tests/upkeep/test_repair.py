@@ -1,4 +1,4 @@
-"""Publishing what was done to tables behind the graph's back."""
+"""Publishing what was done to tables by external writers (drift)."""
 
 from __future__ import annotations
 

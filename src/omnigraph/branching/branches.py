@@ -80,7 +80,7 @@ def delete_branch(kernel: Kernel, name: str, *, expected_head: str | None = None
                 hint="delete the branches created from it first",
             )
         if expected_head is not None:
-            # Under the lease of the branch: nobody can add to it until its row is gone.
+            # Under the lease of the branch: no writer can add to it until its row is gone.
             _require_head(kernel, name, expected_head)
         owned = _owned_datasets(kernel, row)
         unregister_branch(kernel.manifest, row, lease.epoch)

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from omnigraph.branching.change_pages import (
     ChangeKey,
     Cursor,
+    FeedScope,
     FeedToken,
     PagePacker,
-    Scope,
     Unfinished,
 )
 from omnigraph.branching.commit_changes import gaps_told, step_changes
@@ -124,7 +124,7 @@ class ChangeFeed:
     def _page(
         self,
         state: ManifestState,
-        scope: Scope,
+        scope: FeedScope,
         way: _Way,
         wanted: WantedTypes,
         request: PollRequest,
@@ -174,7 +174,7 @@ class ChangeFeed:
 
     # --- where to go ------------------------------------------------------------------------------
 
-    def _way(self, state: ManifestState, scope: Scope, request: PollRequest) -> _Way:
+    def _way(self, state: ManifestState, scope: FeedScope, request: PollRequest) -> _Way:
         head = state.head.commit_id
         if request.page_token is not None:
             token = FeedToken.read(request.page_token, scope)
@@ -207,12 +207,12 @@ class ChangeFeed:
         raise _not_on_the_line(state, position)
 
 
-def feed_scope(state: ManifestState, wanted: ChangeFilter) -> Scope:
+def feed_scope(state: ManifestState, wanted: ChangeFilter) -> FeedScope:
     """What cursors and page tokens of a branch's feed belong to."""
-    return Scope(first_commit(state).commit_id, state.branch, state.ref, wanted)
+    return FeedScope(first_commit(state).commit_id, state.branch, state.ref, wanted)
 
 
-def _start(start: str, head: str, scope: Scope) -> str:
+def _start(start: str, head: str, scope: FeedScope) -> str:
     if start == "now":
         return head
     if start == "beginning":
@@ -235,7 +235,7 @@ class ChangeBaseline:
     """The entities of one commit, read as they are asked for, once.
 
     Iterating gives the entities: nodes before edges, then by type and id. After the last one
-    `handshake` says where the feed goes on; as long as it is None, the baseline is not complete.
+    `handshake` says where the feed continues; as long as it is None, the baseline is not complete.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class ChangeBaseline:
             yield orjson.dumps({"baseline": self.handshake.to_dict()}) + b"\n"
 
     def _read(self) -> Iterator[EntityRecord]:
-        # Whoever would remove what is read waits until it has been.
+        # `cleanup` waits for streams before it removes versions.
         with self._kernel.gates.stream(), reclaimed_told(self._moment):
             for type in self._types:
                 yield from _records(TableRows(self._reader, type))

@@ -1,4 +1,7 @@
-"""Packing changes into pages, and finding the place where the next page goes on."""
+"""Pages of changes, and the cursors and page tokens from which the next page continues.
+
+Cursors and tokens are places in the history of a branch, as texts that callers keep.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ _KINDS: dict[TokenKind, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class FeedScope:
     """What a text belongs to."""
 
     graph: str
@@ -69,7 +72,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class ChangeKey:
-    """The last change of a page: the next page goes on behind it."""
+    """The last change of a page: the next page begins after it."""
 
     kind: EntityKind
     type_id: str
@@ -104,12 +107,12 @@ class Cursor:
 
     commit_id: str
 
-    def to_text(self, scope: Scope) -> str:
+    def to_text(self, scope: FeedScope) -> str:
         """The text to hand out."""
         return _encode("a cursor", scope, [self.commit_id])
 
     @classmethod
-    def read(cls, text: str, scope: Scope) -> Cursor:
+    def read(cls, text: str, scope: FeedScope) -> Cursor:
         """The place a text names; raises `ChangeCursorRejected`."""
         match _decode("a cursor", text, scope):
             case [str(commit_id)]:
@@ -128,13 +131,13 @@ class FeedToken:
     commit_id: str
     key: ChangeKey
 
-    def to_text(self, scope: Scope) -> str:
+    def to_text(self, scope: FeedScope) -> str:
         """The text to hand out."""
         fields = [self.cut_commit_id, self.commits_left, self.commit_id, *_key_fields(self.key)]
         return _encode("a page token of the feed", scope, fields)
 
     @classmethod
-    def read(cls, text: str, scope: Scope) -> FeedToken:
+    def read(cls, text: str, scope: FeedScope) -> FeedToken:
         """The place a text names; raises `ChangeCursorRejected`."""
         match _decode("a page token of the feed", text, scope):
             case [str(cut), int(left), str(commit_id), *key] if 0 < left <= COMMITS_MAX:
@@ -149,12 +152,12 @@ class CommitToken:
     commit_id: str
     key: ChangeKey
 
-    def to_text(self, scope: Scope) -> str:
+    def to_text(self, scope: FeedScope) -> str:
         """The text to hand out."""
         return _encode("a page token of a commit", scope, [self.commit_id, *_key_fields(self.key)])
 
     @classmethod
-    def read(cls, text: str, scope: Scope, commit_id: str) -> CommitToken:
+    def read(cls, text: str, scope: FeedScope, commit_id: str) -> CommitToken:
         """The place in ``commit_id`` a text names; raises `ChangeCursorRejected`."""
         match _decode("a page token of a commit", text, scope):
             case [str(found), *key] if found == commit_id:
@@ -164,7 +167,7 @@ class CommitToken:
         raise _damaged()
 
 
-def _encode(kind: TokenKind, scope: Scope, fields: list[Any]) -> str:
+def _encode(kind: TokenKind, scope: FeedScope, fields: list[Any]) -> str:
     belongs = b"".join(scope.digests().values())
     body = bytes([FORMAT, _KINDS[kind]]) + belongs + orjson.dumps(fields)
     text = base64.urlsafe_b64encode(body + _checksum(body)).rstrip(b"=").decode()
@@ -172,7 +175,7 @@ def _encode(kind: TokenKind, scope: Scope, fields: list[Any]) -> str:
     return text
 
 
-def _decode(kind: TokenKind, text: str, scope: Scope) -> list[Any]:
+def _decode(kind: TokenKind, text: str, scope: FeedScope) -> list[Any]:
     body = _verified(text)
     if body[0] != FORMAT:
         raise ChangeCursorRejected(f"it has the format {body[0]}, and this product reads {FORMAT}")
@@ -257,7 +260,7 @@ class Packed:
 
     @property
     def key(self) -> ChangeKey:
-        """Where the next page goes on; only of a part that is not empty."""
+        """Where the next page begins; only of a part that is not empty."""
         last = self.changes[-1]
         return ChangeKey.of(last.kind, last.type_id, last.id)
 
@@ -352,7 +355,7 @@ def commit_page(
     """
     commit_id, wanted = request.commit_id, request.wanted
     # A commit is the same on every branch that has it, so tokens belong to no branch.
-    scope = Scope(first_commit(kernel.manifest.main.state).commit_id, "", None, wanted)
+    scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, wanted)
     token: CommitToken | None = None
     if request.page_token is not None:
         token = CommitToken.read(request.page_token, scope, commit_id)
@@ -392,7 +395,7 @@ def diff_page(
     """
     before, after = (moment_of(kernel, name) for name in (request.before, request.after))
     ends = f"{before.commit.commit_id}..{after.commit.commit_id}"
-    scope = Scope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
+    scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
     token: CommitToken | None = None
     if request.page_token is not None:
         token = CommitToken.read(request.page_token, scope, ends)

@@ -1,4 +1,4 @@
-"""The exact changes of one commit, against its first parent."""
+"""The exact changes between two commits, usually of one commit against its first parent."""
 
 from __future__ import annotations
 

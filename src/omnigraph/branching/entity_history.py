@@ -63,9 +63,9 @@ def entity_history(
 ) -> Iterator[EntityVersion]:
     """The commits of a branch that changed an entity, newest first.
 
-    Each is told in the words of its own schema. A change of schema is passed over: nobody changed
-    the entity by it. Raises `ChangeFeedGap` when a version it needs was reclaimed; before the last
-    change of schema it goes on as far as versions and schemas are kept, and ends there.
+    Each is shown under the names of its own schema. A change of schema is left out: it changes no
+    entity. Raises `ChangeFeedGap` when a version it needs was reclaimed; before the last
+    change of schema it continues as far as versions and schemas are kept, and ends there.
     """
     line = _Line(kernel, schemas, state, type, entity_id)
     at = len(line.commits) - 1

@@ -1,8 +1,12 @@
-"""Merging one branch into another: plan, then one sidecar, one publish, one commit.
+"""Merging one branch into another, and replaying one commit: plan, then one commit.
 
 The heads of both branches, their base and the schema are captured once. A commit to the source
 after that is not merged; a commit to the target refuses the merge, and nothing has happened. All
 that is needed of the source is read before the target is owned, so its own writers never wait.
+
+A replay is a three-way merge of a kind. To pick a commit is to merge it with its parent as the
+base; to revert it is to merge its parent with the commit as the base. So what happened to the same
+entities since is respected, and what does not go together is a conflict.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from omnigraph.storage.snapshot import ManifestState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class MergeRequest:
+class MergeSpec:
     """What is to be merged, and how."""
 
     source: str
@@ -71,7 +75,7 @@ class _Captured:
         return "merged"
 
 
-def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeRequest) -> MergePlan:
+def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> MergePlan:
     """What a merge of the present heads would do; changes nothing.
 
     Raises `NotFound` for an unknown branch.
@@ -82,7 +86,7 @@ def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeRequest) 
     return plan
 
 
-def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeRequest) -> MergeReceipt:
+def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> MergeReceipt:
     """Merge the source into the target, as one commit with both heads as parents.
 
     Raises `MergeConflicts` when the sides or the merged graph do not go together, `ReadSetChanged`
@@ -147,7 +151,7 @@ def delete_source(
     return replace(receipt, branch_deleted=True)
 
 
-def _check(request: MergeRequest, accepted: AcceptedSchema) -> None:
+def _check(request: MergeSpec, accepted: AcceptedSchema) -> None:
     request.rules.check(accepted.catalog)
     for name in (request.source, request.target):
         check_branch_name(name)
@@ -193,9 +197,7 @@ def _snapshot_at(states: list[ManifestState], commit_id: str) -> Snapshot:
     return next(state for state in states if commit_id in state.commits).snapshot_at(commit_id)
 
 
-def _plan(
-    kernel: Kernel, captured: _Captured, request: MergeRequest
-) -> tuple[MergePlan, ChangeSet]:
+def _plan(kernel: Kernel, captured: _Captured, request: MergeSpec) -> tuple[MergePlan, ChangeSet]:
     named = (
         request.source,
         request.target,
@@ -289,7 +291,7 @@ def with_merged(
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayRequest:
+class ReplaySpec:
     """Which commit, where to, and in which direction."""
 
     verb: Literal["revert", "cherry-pick"]
@@ -303,12 +305,12 @@ class ReplayRequest:
         return f"{self.verb} of {self.commit_id}"
 
 
-def plan_replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> MergePlan:
+def plan_replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> MergePlan:
     """What a replay on the present head would do; changes nothing."""
     return _plan_replay(kernel, accepted, request, kernel.manifest.refreshed(request.branch))[0]
 
 
-def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> ReplayReceipt:
+def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> ReplayReceipt:
     """Do or undo the changes of a commit on a branch, as one commit; none if nothing is to be done.
 
     Raises `MergeConflicts` when the entities have changed otherwise since, `NotFound` for a commit
@@ -322,8 +324,8 @@ def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> 
     )
     commit = None
     if not changes.is_empty:
-        said = {"verb": request.verb, "of": request.commit_id}
-        intent = Intent("BranchMerge", "mutation", request.actor_id, receipt=said)
+        receipt = {"verb": request.verb, "of": request.commit_id}
+        intent = Intent("BranchMerge", "mutation", request.actor_id, receipt=receipt)
         commit = commit_info(carry_out(kernel, capture, changes, intent))
     return ReplayReceipt(
         request.verb,
@@ -338,7 +340,7 @@ def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest) -> 
 
 
 def _plan_replay(
-    kernel: Kernel, accepted: AcceptedSchema, request: ReplayRequest, branch: ManifestBranch
+    kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec, branch: ManifestBranch
 ) -> tuple[MergePlan, Capture, ChangeSet]:
     state = branch.state
     head = state.head_snapshot()
@@ -365,7 +367,7 @@ def _plan_replay(
     return plan, capture, merged.changes
 
 
-def _history(kernel: Kernel, request: ReplayRequest, state: ManifestState) -> ManifestState:
+def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:
     """The line of commits that has the commit."""
     if request.commit_id in state.commits:
         return state

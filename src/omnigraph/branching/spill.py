@@ -135,7 +135,7 @@ class CollectedRows:
     def _write(self, rows: pa.Table) -> None:
         if self._writer is None:
             self._file = tempfile.TemporaryFile(prefix="omnigraph-")  # noqa: SIM115
-            # After a failure nobody asks for the table, and nobody else would close the file.
+            # After a failure the table is never asked for; the file is closed with this object.
             weakref.finalize(self, self._file.close)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
             held, self._held = self._held, []

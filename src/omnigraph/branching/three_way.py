@@ -1,7 +1,7 @@
 """Three-way merge of one type: what the source changed, brought to what the target has.
 
 Entities are compared as wholes. Where both sides changed one and disagree, that is a conflict,
-unless the caller said who wins, or asked to merge property by property.
+unless the caller chose a side, or asked to merge property by property.
 """
 
 from __future__ import annotations

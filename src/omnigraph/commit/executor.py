@@ -42,7 +42,7 @@ from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import TablePin, publish
 
 
-class TableWork(Protocol):
+class TableExecution(Protocol):
     """What stands behind the effects on one table: the open dataset and its transactions."""
 
     @property
@@ -61,7 +61,7 @@ class TableWork(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaWork:
+class SchemaExecution:
     """What stands behind a change of schema."""
 
     replaced: AcceptedSchema
@@ -120,7 +120,10 @@ class Executor:
         """Whether an effect of the plan may be there."""
 
     def run(
-        self, plan: CommitPlan, tables: Sequence[TableWork], schema: SchemaWork | None = None
+        self,
+        plan: CommitPlan,
+        tables: Sequence[TableExecution],
+        schema: SchemaExecution | None = None,
     ) -> CommitRow:
         """Carry out a plan and publish it once; its commit.
 
@@ -144,7 +147,7 @@ class Executor:
         self._kernel.sidecars.forget(plan.attempt_id)
         return commit
 
-    def commit_table(self, plan: CommitPlan, table: TableWork) -> None:
+    def commit_table(self, plan: CommitPlan, table: TableExecution) -> None:
         """Fork the table if it has to be, and commit its transactions, one after the other."""
         self._lease.require_valid()
         fork = table.effects.first_touch
@@ -163,7 +166,7 @@ class Executor:
                 self._lease.require_valid()
             landed = table.landed = self._kernel.lance.commit(landed, staged, plan.attempt_id)
 
-    def publish(self, plan: CommitPlan, tables: Sequence[TableWork]) -> CommitRow:
+    def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         """The compare-and-swap that makes the plan visible, with its tables where they stand."""
         pins = [
             TablePin.at(work.effects.identity, work.effects.ref, work.landed, work.landed.version)
@@ -172,12 +175,12 @@ class Executor:
         ]
         return publish(self._branch, plan.request(pins, self._lease.epoch))
 
-    def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableWork]) -> CommitRow:
+    def _publish_checked(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         self._lease.require_valid()
         return self.publish(plan, tables)
 
     def _effects(
-        self, plan: CommitPlan, tables: Sequence[TableWork], schema: SchemaWork | None
+        self, plan: CommitPlan, tables: Sequence[TableExecution], schema: SchemaExecution | None
     ) -> CommitRow:
         passed = _FAILPOINTS[plan.writer_kind]
         hit(passed.after_sidecar)
@@ -194,7 +197,7 @@ class Executor:
     # --- failures ---------------------------------------------------------------------------------
 
     def _after_rejection(
-        self, plan: CommitPlan, tables: Sequence[TableWork], lost: CommitLost
+        self, plan: CommitPlan, tables: Sequence[TableExecution], lost: CommitLost
     ) -> OmnigraphError:
         """A first commit that was rejected left nothing behind: remove the sidecar as well."""
         moved = any(table.landed is not None for table in tables)
@@ -242,13 +245,13 @@ class Executor:
 
     # --- a change of schema -----------------------------------------------------------------------
 
-    def _stage_contract(self, schema: SchemaWork) -> None:
+    def _stage_contract(self, schema: SchemaExecution) -> None:
         hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
         keep_past(self._kernel.store, schema.replaced)
         stage_contract(self._kernel.store, schema.contract)
         hit(Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE)
 
-    def _create_tables(self, plan: CommitPlan, schema: SchemaWork) -> None:
+    def _create_tables(self, plan: CommitPlan, schema: SchemaExecution) -> None:
         assert plan.schema is not None
         for new, columns in zip(plan.schema.registrations, schema.created, strict=True):
             self._lease.require_valid()

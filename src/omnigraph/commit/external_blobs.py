@@ -1,6 +1,6 @@
 """Blobs that live elsewhere: which may be named in an input, and what becomes of them.
 
-A table that is replaced keeps the reference: it holds the URI, and whoever reads the value is sent
+A table that is replaced keeps the reference: it holds the URI, and a reader of the value is sent
 there. Every other write copies the bytes, so that an entity which is changed bit by bit does not
 come to depend on objects that others may remove.
 """

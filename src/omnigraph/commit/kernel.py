@@ -70,7 +70,7 @@ class SharedGate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the gate with nobody else."""
+        """Hold the gate exclusively."""
         with self._changed:
             self._waiting_alone += 1
             self._changed.wait_for(lambda: not self._alone and not self._sharing)
@@ -96,7 +96,7 @@ class Gates:
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """For a read that goes on while its caller does other things, such as an export."""
+        """For a read that continues while its caller does other things, such as an export."""
         with self._streams_changed:
             self._streams += 1
         try:
@@ -404,8 +404,8 @@ class Kernel:
     ) -> Iterator[Mapping[str, Lease]]:
         """Keep every writer out, and wait for those that are on their way to some branches.
 
-        ``branches`` says which, asked when no new writer can come. Whoever of them was waited out
-        is fenced: it cannot be told of a success on a branch that is gone. Yields the leases by
+        ``branches`` says which, asked when no new writer can come. A writer that was waited out is
+        fenced: it cannot be told of a success on a branch that is gone. Yields the leases by
         their scopes.
         """
         with ExitStack() as held:

@@ -142,12 +142,12 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether ample life is left, by this process's own clock."""
+        """Whether more than a third of its TTL is left, by this process's own clock."""
         age_ms = (_now() - self._renewed_at) * 1000
         return self._token is not None and age_ms <= self._record.ttl_ms * 2 / 3
 
     def require_valid(self) -> None:
-        """Before a durable effect: stop unless ample life is left."""
+        """Before a durable effect: raises `LeaseLost` unless it `is_valid`."""
         if not self.is_valid:
             raise LeaseLost(
                 f"the lease of {self.scope} has run out",
@@ -155,7 +155,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the lease back; a record that somebody took over is left alone.
+        """Give the lease back; a record that another owner took over is left alone.
 
         What the lease was for is done or has failed, and that is what the caller has to hear about.
         A record that cannot be given back is taken over like that of an owner that died.
@@ -216,7 +216,7 @@ class Leases:
         """Per scope, the record of another owner and when it was first seen like that. It is kept
         between attempts: an owner may take longer to die than anyone is willing to wait at once."""
         self._given_back: dict[str, tuple[LeaseRecord, Token]] = {}
-        """The records this process left last. If nobody changed them, they need no reading."""
+        """The records this process released last; one that is unchanged need not be read again."""
         self._slow_queues: dict[str, int] = {}
         """Scopes whose queue was too slow; how many writes still skip it."""
 
@@ -338,7 +338,7 @@ class Leases:
         return self._store.write_if_match(_object_name(scope), record.to_json(), token)
 
     def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
-        """Leave a released record behind; one that somebody took over is left alone."""
+        """Leave a released record behind; one that another owner took over is left alone."""
         left = self.swap(scope, record, token)
         if left is not None:
             self._given_back[scope] = (record, left)
@@ -401,7 +401,7 @@ class Leases:
                     lease = self._create(scope, attempt_id, os_lock)
                 else:
                     record, token = read_record(_object_name(scope), found[0]), found[1]
-                    # Whoever holds the OS lock is the only live writer of this scope.
+                    # The holder of the OS lock is the only live writer of this scope.
                     if record.state == "released" or os_lock is not None:
                         health = "dead"
                     else:

@@ -115,7 +115,7 @@ def _require_source(kernel: Kernel) -> None:
 
 
 def _migrate(kernel: Kernel) -> None:
-    """Bring an older graph up to date while nobody else writes to it."""
+    """Migrate an older graph, holding the leases of all its branches."""
     migration = Migration(
         kernel.lance, kernel.store, accepted_tables(kernel.accepted_schema()), kernel.ids
     )
@@ -229,7 +229,7 @@ def initialize(
 def _claim(kernel: Kernel) -> Iterator[None]:
     """Hold the root for one `init`.
 
-    The graph lease tells a running `init` from a dead one: whoever holds the lease may replace a
+    The graph lease tells a running `init` from a dead one: the holder of the lease may replace a
     claim that was left behind, and the schema objects it covers.
     """
     operation_id = kernel.ids.attempt_id()

@@ -1,4 +1,4 @@
-"""Receipts from commits: what a write said, and what it says again when it is repeated."""
+"""Receipts and messages of commits; a repeated write gets the receipt of the first one."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def key_taken(key: str, used_for: str, row: CommitRow) -> Conflict:
 
 def mutation_receipt(row: CommitRow) -> MutationReceipt:
     """The receipt of a mutation, from its commit."""
-    said = row.receipt or {}
+    stored = row.receipt or {}
     return MutationReceipt(
         row.branch or MAIN,
-        said["query_name"],
-        said["affected_nodes"],
-        said["affected_edges"],
+        stored["query_name"],
+        stored["affected_nodes"],
+        stored["affected_edges"],
         row.actor_id,
         commit_info(row),
     )
@@ -73,17 +73,17 @@ def mutation_receipt(row: CommitRow) -> MutationReceipt:
 
 def load_receipt(row: CommitRow) -> LoadReceipt:
     """The receipt of a load, from its commit."""
-    said = row.receipt or {}
+    stored = row.receipt or {}
     return LoadReceipt(
         row.branch or MAIN,
-        said["base_branch"],
+        stored["base_branch"],
         False,
-        said["mode"],
-        tuple(LoadedType(*counts) for counts in said["nodes"]),
-        tuple(LoadedType(*counts) for counts in said["edges"]),
+        stored["mode"],
+        tuple(LoadedType(*counts) for counts in stored["nodes"]),
+        tuple(LoadedType(*counts) for counts in stored["edges"]),
         row.actor_id,
         commit_info(row),
-        said["engine"],
+        stored["engine"],
     )
 
 

@@ -32,7 +32,7 @@ from omnigraph.storage.written import (
 
 @dataclass(slots=True)
 class StagedTable:
-    """One table of a write, staged or ready to be staged; the `TableWork` of its effects."""
+    """One table of a write, staged or ready to be staged; the `TableExecution` of its effects."""
 
     effects: TableEffects
     entry: TableEntry
@@ -57,7 +57,7 @@ class StagedTable:
         return self.staged[at] or self.change.steps[at].stage(handle, uuid)
 
 
-class Staging:
+class TableStaging:
     """The tables of one attempt at a write."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Staging:
         capture: Capture,
         changes: ChangeSet,
         *,
-        earlier: Staging | None,
+        earlier: TableStaging | None,
         queue: WriterQueue,
     ) -> None:
         self._kernel = kernel

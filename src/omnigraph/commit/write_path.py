@@ -59,7 +59,7 @@ class Prepared(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Written(Generic[T]):
+class WriteOutcome(Generic[T]):
     """A finished write; ``commit`` is None when there was nothing to change."""
 
     result: T
@@ -101,7 +101,7 @@ class WritePath:
         may_prepare_again: bool,
         expected_head: str | None = None,
         operation_id: str | None = None,
-    ) -> Written[T]:
+    ) -> WriteOutcome[T]:
         """Prepare and publish; ``prepare`` is called anew for every attempt.
 
         ``accepted`` is the schema as the caller has just read it; it is read again only if the
@@ -144,7 +144,7 @@ class WritePath:
 
     def _beside_others(
         self, request: _Request, prepare: Prepare[T], captured: list[Capture]
-    ) -> Written[T]:
+    ) -> WriteOutcome[T]:
         """Prepare without owning anything: most writes meet no other."""
         with ExitStack() as until_owned:
             queue = NO_QUEUE
@@ -159,7 +159,7 @@ class WritePath:
             capture, prepared = self._prepare(manifest, request, prepare, captured)
             if prepared.changes.is_empty:
                 self._acknowledge_nothing(capture, request.expected_head)
-                return Written(prepared.result, None)
+                return WriteOutcome(prepared.result, None)
             attempt = WriteAttempt(
                 self._kernel, capture, prepared.changes, prepared.intent, queue=queue
             )
@@ -167,7 +167,7 @@ class WritePath:
             with attempt.owned_branch() as lease:
                 try:
                     commit = attempt.commit(lease)
-                    return Written(prepared.result, commit, attempt.upkeep_failed)
+                    return WriteOutcome(prepared.result, commit, attempt.upkeep_failed)
                 except (ExpectedVersionMismatch, ReadSetChanged):
                     if not lease.is_valid or not self._may_repeat(request, captured):
                         raise
@@ -181,19 +181,19 @@ class WritePath:
         prepare: Prepare[T],
         captured: list[Capture],
         earlier: WriteAttempt | None = None,
-    ) -> Written[T]:
+    ) -> WriteOutcome[T]:
         """Prepare as the owner of the branch, so that nothing can move any more."""
         manifest = self._kernel.manifest.refreshed(request.branch)
         capture, prepared = self._prepare(manifest, request, prepare, captured)
         if prepared.changes.is_empty:
-            return Written(prepared.result, None)
+            return WriteOutcome(prepared.result, None)
         attempt = WriteAttempt(
             self._kernel, capture, prepared.changes, prepared.intent, earlier=earlier
         )
         commit = attempt.run_owned(lease)
-        return Written(prepared.result, commit, attempt.upkeep_failed)
+        return WriteOutcome(prepared.result, commit, attempt.upkeep_failed)
 
-    def _recovered(self, written: Written[T]) -> Written[T]:
+    def _recovered(self, written: WriteOutcome[T]) -> WriteOutcome[T]:
         """Recover upkeep that was interrupted: the next write would be refused otherwise."""
         if written.upkeep_failed:
             try:

@@ -14,7 +14,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery.examining import uncovered_drift
-from omnigraph.commit.staging import StagedTable, Staging
+from omnigraph.commit.staging import StagedTable, TableStaging
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
@@ -62,7 +62,7 @@ class WriteAttempt:
         self._intent = intent
         self._queue = queue
         self._attempt_id = kernel.ids.attempt_id()
-        self._staging: Staging = Staging(
+        self._staging: TableStaging = TableStaging(
             kernel,
             capture,
             changes,

@@ -26,8 +26,8 @@ from omnigraph.branching.commit_changes import CommitChanges, commit_changes, di
 from omnigraph.branching.diff import GraphDiff
 from omnigraph.branching.entity_history import entity_history, find_type
 from omnigraph.branching.merge import (
-    MergeRequest,
-    ReplayRequest,
+    MergeSpec,
+    ReplaySpec,
     delete_source,
     merge,
     plan_merge,
@@ -504,7 +504,7 @@ class Graph:
     ) -> MergePlan:
         """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        request = MergeRequest(source, self._branch_of(into), rules)
+        request = MergeSpec(source, self._branch_of(into), rules)
         return plan_merge(self._kernel, self._opened.accepted(), request)
 
     def merge_branch(
@@ -530,7 +530,7 @@ class Graph:
         target, actor = self._branch_of(into), self._actor_of(actor)
         self._opened.gate.branch_merge(actor, source, target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        request = MergeRequest(source, target, rules, actor)
+        request = MergeSpec(source, target, rules, actor)
         receipt = merge(self._kernel, self._opened.accepted(), request)
         self._opened.notify_auto_optimizer()
         if not delete_branch:
@@ -549,7 +549,7 @@ class Graph:
         """
         target, actor = self._branch_of(branch), self._actor_of(actor)
         self._opened.gate.change("revert", actor, target)
-        request = ReplayRequest("revert", commit_id, target, actor)
+        request = ReplaySpec("revert", commit_id, target, actor)
         return replay(self._kernel, self._opened.accepted(), request)
 
     def cherry_pick(
@@ -561,17 +561,17 @@ class Graph:
         """
         target, actor = self._branch_of(into), self._actor_of(actor)
         self._opened.gate.change("branch cherry-pick", actor, target)
-        request = ReplayRequest("cherry-pick", commit_id, target, actor)
+        request = ReplaySpec("cherry-pick", commit_id, target, actor)
         return replay(self._kernel, self._opened.accepted(), request)
 
     def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""
-        request = ReplayRequest("revert", commit_id, self._branch_of(branch))
+        request = ReplaySpec("revert", commit_id, self._branch_of(branch))
         return plan_replay(self._kernel, self._opened.accepted(), request)
 
     def plan_cherry_pick(self, commit_id: str, into: str | None = None) -> MergePlan:
         """What `cherry_pick` would do now. Changes nothing."""
-        request = ReplayRequest("cherry-pick", commit_id, self._branch_of(into))
+        request = ReplaySpec("cherry-pick", commit_id, self._branch_of(into))
         return plan_replay(self._kernel, self._opened.accepted(), request)
 
     # --- history and changes ----------------------------------------------------------------------

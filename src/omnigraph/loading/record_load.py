@@ -11,7 +11,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
-from omnigraph.commit.write_path import Prepared, WritePath, Written
+from omnigraph.commit.write_path import Prepared, WriteOutcome, WritePath
 from omnigraph.errors import ReadSetChanged
 from omnigraph.loading.record_input import LoadInput, read_input
 from omnigraph.loading.record_plan import LoadPlan
@@ -76,7 +76,7 @@ class _RecordLoad:
         if request.dry_run:
             manifest = Recoverer(self._kernel).barrier(request.seen_branch)
             seen = self._kernel.capture(manifest, self._accepted.schema_hash)
-            written = Written(prepare(seen, self._accepted.catalog).result, None)
+            written = WriteOutcome(prepare(seen, self._accepted.catalog).result, None)
         else:
             with branch.made() as is_new:
                 written = path.write(

@@ -39,7 +39,7 @@ STOP_SECONDS = 30.0
 """So long a run that has begun is waited for when its handle goes."""
 
 NOT_NOW = (Conflict, Busy)
-"""Somebody else was writing."""
+"""Another writer was at work."""
 
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
@@ -163,7 +163,7 @@ class AutoOptimizer:
         except Exception as error:
             self._note_failure(error)
             if isinstance(error, RecoveryRequired):
-                self._settle()
+                self._recover()
 
     def _optimize(self) -> None:
         before = self._status
@@ -179,7 +179,7 @@ class AutoOptimizer:
             self._status = replace(before, postponed=before.postponed + 1)
 
     def _was_left(self, operation_id: str) -> bool:
-        """Whether a run like this one has to be settled, and nobody is about to."""
+        """Whether a run like this one was interrupted and no process is recovering it."""
         for operation in pending_operations(self._kernel):
             if operation.operation_id == operation_id and operation.writer_kind == "Optimize":
                 holders = self._kernel.leases.holders()
@@ -191,8 +191,8 @@ class AutoOptimizer:
         failures = self._status.failures + 1
         self._status = replace(self._status, failures=failures, last_error=str(error))
 
-    def _settle(self) -> None:
-        """Undo what is half done: the next write would be refused otherwise."""
+    def _recover(self) -> None:
+        """Undo an interrupted run: the next write would be refused otherwise."""
         try:
             Recoverer(self._kernel).run("full")
         except Exception:

@@ -61,7 +61,7 @@ class RefPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlan:
+class TableCleanup:
     """What is to go of one dataset."""
 
     type_key: str
@@ -69,7 +69,7 @@ class TablePlan:
     """None for the manifest."""
     refs: tuple[RefPlan, ...] = ()
     orphans: tuple[DatasetRef, ...] = ()
-    """Forks that nobody has a claim to, in the order they can go."""
+    """Forks that no branch claims, in the order they can be removed."""
     error: str | None = None
     """Why it could not be looked at."""
 
@@ -78,7 +78,7 @@ class TablePlan:
 class CleanupPlan:
     """Everything that may go. Making one changes nothing."""
 
-    tables: tuple[TablePlan, ...]
+    tables: tuple[TableCleanup, ...]
     retired: tuple[str, ...]
     schemas: tuple[str, ...] = ()
     """Objects of schemas that were replaced, and that no commit needs after this."""
@@ -111,7 +111,7 @@ def cleanup(
 
     ``progress`` is told how many tables are done, of how many.
     Raises `RecoveryRequired` while any operation is unsettled, `UncoveredDrift` for a table that
-    was changed behind the graph's back and `StorageError` for a branch that cannot be resolved;
+    was changed by an external writer and `StorageError` for a branch that cannot be resolved;
     nothing was removed then.
     """
     started = kernel.clock.monotonic_us()
@@ -134,7 +134,7 @@ def cleanup(
 
 @contextmanager
 def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
-    """Nobody writes to any branch, and no branch comes or goes. Yields the lease of the graph."""
+    """No branch is written, created or deleted meanwhile. Yields the lease of the graph."""
 
     def branches() -> set[str]:
         return {MAIN, *kernel.manifest.main.refresh().branches} - {SCHEMA_APPLY_LOCK}
@@ -237,7 +237,7 @@ class _Looker:
         now = kernel.clock.wall_us() / 1_000_000
         return cls(kernel, policy, Retention.of(states), live, now)
 
-    def table(self, row: TableRow) -> TablePlan:
+    def table(self, row: TableRow) -> TableCleanup:
         """What may go of a table."""
         identity = row.identity
         dataset = DatasetRef(self.kernel.table_uri(row.location))
@@ -246,12 +246,12 @@ class _Looker:
             listed = self.kernel.lance.refs(dataset)
         except NotFound:
             # A type that was dropped for good has no files any more.
-            return TablePlan(row.table_key, identity)
+            return TableCleanup(row.table_key, identity)
         except OmnigraphError as error:
-            return TablePlan(row.table_key, identity, error=error.message)
+            return TableCleanup(row.table_key, identity, error=error.message)
         refs = [self._ref(identity, dataset.on(ref)) for ref in self._in_order(listed, owned)]
         orphans = self._orphans(dataset, listed, owned)
-        return TablePlan(row.table_key, identity, tuple(refs), orphans)
+        return TableCleanup(row.table_key, identity, tuple(refs), orphans)
 
     def _ref(self, identity: TableIdentity, where: DatasetRef) -> RefPlan:
         """What may go of a table on one ref, and what stays."""
@@ -261,7 +261,7 @@ class _Looker:
         keep = {each.number for each in versions}.difference(remove)
         return RefPlan(where, tuple(remove), tuple(sorted(keep)))
 
-    def manifest(self) -> TablePlan:
+    def manifest(self) -> TableCleanup:
         """What may go of the manifests. History is rows: only versions stay that may be open."""
         dataset, kept = self.kernel.manifest.main.where, VERSIONS_KEPT_MIN
         listed = self.kernel.lance.refs(dataset)
@@ -270,7 +270,7 @@ class _Looker:
             for where in map(dataset.on, self._in_order(listed, self.live))
         ]
         orphans = self._orphans(dataset, listed, self.live)
-        return TablePlan(MANIFEST, refs=tuple(refs), orphans=orphans)
+        return TableCleanup(MANIFEST, refs=tuple(refs), orphans=orphans)
 
     def _old(self, versions: Sequence[StoredVersion], kept: int = 1) -> tuple[int, ...]:
         """The versions the policy gives away, but for the newest ``kept``."""
@@ -393,8 +393,8 @@ def _schema_rows(plan: CleanupPlan, bytes_removed: int = 0) -> list[CleanedTable
     return [CleanedTable(PAST_SCHEMAS, bytes_removed, len(plan.schemas))]
 
 
-def _clean(kernel: Kernel, lease: Lease, plan: TablePlan) -> CleanedTable:
-    """Remove what is due of one table; what fails is told in its row, and stops nobody else."""
+def _clean(kernel: Kernel, lease: Lease, plan: TableCleanup) -> CleanedTable:
+    """Remove what is due of one table; a failure is noted in its row and stops no other table."""
     row = CleanedTable(plan.type_key, error=plan.error)
     try:
         for orphan in plan.orphans:

@@ -40,7 +40,7 @@ from omnigraph.upkeep.pending import require_nothing_pending
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlan:
+class TableOptimization:
     """What is to be done to one table."""
 
     entry: TableEntry
@@ -56,7 +56,7 @@ class TablePlan:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether somebody changed the table behind the graph's back."""
+        """Whether an external writer changed the table (drift)."""
         return self.head != self.entry.version
 
 
@@ -64,7 +64,7 @@ class TablePlan:
 class OptimizePlan:
     """Everything that is due on main. Making one changes nothing."""
 
-    tables: tuple[TablePlan, ...]
+    tables: tuple[TableOptimization, ...]
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or "nothing is due"
@@ -96,14 +96,14 @@ def plan_optimize(
     return OptimizePlan(concurrently(*work, threads=kernel.is_remote))
 
 
-def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> TablePlan:
+def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> TableOptimization:
     entry = capture.snapshot.table(type.table_key)
     handle = capture.reader.handle(type.table_key)
     head = latest_version(handle)
     work = TableWork()
     if head == entry.version and entry.row_count:
         work = work_on(handle, declared_indexes(type), extent)
-    return TablePlan(entry, head, fragment_count(handle), work)
+    return TableOptimization(entry, head, fragment_count(handle), work)
 
 
 def optimize(
@@ -147,7 +147,7 @@ def optimize(
     )
 
 
-def _result(plan: TablePlan, after: Capture) -> OptimizedTable:
+def _result(plan: TableOptimization, after: Capture) -> OptimizedTable:
     if plan.has_drifted:
         return OptimizedTable(
             plan.type_key, plan.entry.version, plan.head, skipped="drift_needs_repair"
@@ -253,7 +253,7 @@ def ensure_indices(
     """Build what is declared and missing at the head of a branch, as one commit.
 
     Raises `Conflict` when others wrote to the branch meanwhile, and `UncoveredDrift` when a table
-    was changed behind the graph's back; neither leaves anything behind.
+    was changed by an external writer; neither leaves anything behind.
     """
     started = kernel.clock.monotonic_us()
 

@@ -1,4 +1,4 @@
-"""Publishing what somebody did to tables behind the graph's back, where that can be vouched for.
+"""Publishing what external writers did to tables (drift), where that can be vouched for.
 
 Only pins are moved, to versions that exist already, all in one publish. No data is rewritten, so a
 run that fails leaves nothing behind.
@@ -51,7 +51,7 @@ class TableDrift:
     """At the newest version; None for a table that the branch shares with another."""
     operations: tuple[TableOperation, ...] = ()
     obstacle: str | None = None
-    """Why nobody may adopt the newest version, whatever they vouch for."""
+    """Why the newest version may not be adopted, even with `force`."""
 
     @property
     def type_key(self) -> str:

@@ -203,7 +203,7 @@ def _of_table(uri: str, branch: str, table: TableStats) -> Iterator[UpkeepFindin
 
 
 def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterator[UpkeepFinding]:
-    """Old versions that nobody needs; those a branch still sees are no waste."""
+    """Old versions that no branch sees; the others are no waste."""
     if stats.branch != MAIN_BRANCH:
         return
     uri = kernel.root.uri
@@ -312,14 +312,14 @@ class _Visit:
         return (found for found in stats.findings if found.code not in GRAPH_WIDE)
 
     def owners(self) -> Iterable[UpkeepFinding]:
-        """Operations that were interrupted, and leases nobody gives back."""
+        """Operations that were interrupted, and leases of dead owners."""
         uri = self.kernel.root.uri
         pending = pending_operations(self.kernel)
         leases = self.kernel.leases.holders()
         return [*unsettled(uri, pending, leases), *abandoned(uri, leases, pending)]
 
     def leftovers(self) -> Iterable[UpkeepFinding]:
-        """Forks that nobody has a claim to, unless something has to be settled first."""
+        """Forks that no branch claims, unless an operation has to be recovered first."""
         if any(found.severity == "problem" for found in self.findings):
             return
         plan = plan_cleanup(self.kernel, EVERYTHING, live_states(self.kernel.manifest))

@@ -1,7 +1,7 @@
 """Recovery: finish or undo what an interrupted write left behind.
 
 Ownership is proved by transaction uuids and fixed commit ids. A sidecar is settled as a whole,
-every step can be repeated by anyone at any time, and what cannot be proved stays and is reported.
+every step can be repeated by any process, and what cannot be proved stays and is reported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from omnigraph.storage.publisher import fence
 from omnigraph.storage.snapshot import TableEntry
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
-"""Somebody else was faster, or took over: the sidecar waits for the next pass."""
+"""Another process was faster, or took over: the sidecar waits for the next pass."""
 
 Mode = Literal["full", "forward"]
 """`forward` may finish, roll forward and discard; it never restores a table or deletes a ref."""
@@ -69,7 +69,7 @@ class Recoverer:
         self._settling = Settling(kernel, self._audit)
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
-        """Settle what can be settled, oldest first; raises for a sidecar nobody can read."""
+        """Settle what can be settled, oldest first; raises for a sidecar that cannot be read."""
         settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
         if mode == "full":
             self._remove_abandoned_staging()
@@ -153,7 +153,7 @@ class Recoverer:
         self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
-            # Whoever wrote the sidecar may be slow instead of dead. From here on it cannot publish,
+            # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
             # and what is read below stays true.
             fence(branch, lease.epoch)
         state = branch.refresh()
@@ -272,7 +272,7 @@ class Recoverer:
             return Settlement(
                 plan.attempt_id,
                 "blocked",
-                f"somebody else has made a table for {', '.join(schema.foreign)}; move it away",
+                f"another writer has made a table for {', '.join(schema.foreign)}; move it away",
             )
         is_whole = kinds <= {TableClass.ROLLED_PAST_EXPECTED} and schema.is_ready()
         if is_whole and self._authority_holds(case):
@@ -329,7 +329,7 @@ class Recoverer:
             return self._settle_owned(plan, branch, lease, "full", force=False)
 
     def _has_pending(self, branch: ManifestBranch) -> bool:
-        """Whether an unsettled operation on the branch has a say in its tables."""
+        """Whether an operation on the branch is unsettled: its tables are not ours to restore."""
         return any(found.ref == branch.where.ref for found in self._kernel.sidecars.pending())
 
 
@@ -356,7 +356,7 @@ class LateEffects:
                 if self.tables(branch):
                     found.append(branch)
             except NotFound:
-                # Nobody is kept from deleting a branch while it is only looked at.
+                # The branch was deleted concurrently.
                 continue
         return found
 

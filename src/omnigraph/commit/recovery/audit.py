@@ -45,7 +45,7 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RetiredTable:
-    """Transactions of an operation that was undone: one that lands later is nobody's."""
+    """Transactions of an operation that was undone: one that lands later is undone as well."""
 
     location: str
     ref: str | None

@@ -21,7 +21,7 @@ class TableClass(Enum):
     ROLLED_PAST_EXPECTED = "everything planned was committed"
     INCOMPLETE = "only part of the plan was committed"
     COMPENSATION_PENDING = "it was restored, but that is not published yet"
-    FOREIGN_EFFECT = "somebody else committed to it"
+    FOREIGN_EFFECT = "another writer committed to it"
     ALREADY_PUBLISHED = "what was committed is published"
     UNEXPECTED = "its versions are not the ones that were planned"
 

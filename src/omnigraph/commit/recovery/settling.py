@@ -1,7 +1,7 @@
 """The ends an interrupted operation can come to: finished, published after all, or undone.
 
-Every step can be repeated by anyone at any time, and the last one removes the sidecar: until then,
-whoever comes next finds what is left to do.
+Every step can be repeated by any process at any time, and the last one removes the sidecar: until
+then the next recovery finds what is left to do.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Settlement:
 
 
 class Settling:
-    """Brings operations to their end, for whoever owns what they are about."""
+    """Brings interrupted operations to their end, as the owner of their branch."""
 
     def __init__(self, kernel: Kernel, audit: RecoveryAudit) -> None:
         self._kernel = kernel
@@ -226,7 +226,7 @@ class SchemaRecovery:
 
     @property
     def foreign(self) -> list[str]:
-        """New types at whose place somebody else has made a table."""
+        """New types whose location holds a table of another writer."""
         return [t.table_key for t in self._delta.registrations if self._state(t) == "foreign"]
 
     def is_ready(self) -> bool:

@@ -3,8 +3,8 @@
 The whole graph is owned while it happens, so that nothing can move: what has to be computed is
 staged first, then the sidecar claims every effect, the new contract is laid beside the old one, the
 tables change, and one publish makes it all visible. Only then does the new contract become the
-accepted one. Whoever finds an apply interrupted before the publish undoes or publishes it; after
-the publish, it is completed.
+accepted one. Recovery undoes or publishes an apply that was interrupted before the publish, and
+completes one that was interrupted after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph.commit.executor import Executor, SchemaWork
+from omnigraph.commit.executor import Executor, SchemaExecution
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import Lease, branch_scope
 from omnigraph.commit.plan import Intent, NewTable, SchemaDelta, TableEffects
@@ -99,7 +99,7 @@ def _require_nothing_pending(kernel: Kernel) -> None:
 
 @dataclass(slots=True)
 class _ChangedTable:
-    """A table that changes and its transactions: the `TableWork` of its effects."""
+    """A table that changes and its transactions: the `TableExecution` of its effects."""
 
     effects: TableEffects
     change: ChangedTable
@@ -146,7 +146,7 @@ class _Apply:
             self._change.renamed,
             self._change.tombstones,
         )
-        self._work = SchemaWork(
+        self._work = SchemaExecution(
             accepted,
             build_contract(planned.compiled.source, planned.compiled.ir),
             tuple(table_schema(each) for each in created),

@@ -1,8 +1,8 @@
 """The lock of a running schema apply: a hidden entry of the branch registry.
 
-Leases already keep writers apart. The entry tells those who would wait for one why they would, and
-it outlives a process that dies: until recovery has settled what that left, nobody goes on as if the
-old schema were still sure.
+Leases already keep writers apart. The entry gives a waiting writer the reason, and it outlives a
+process that dies: until recovery has settled what that process left, no operation may rely on the
+old schema.
 """
 
 from __future__ import annotations

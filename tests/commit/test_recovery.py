@@ -321,7 +321,7 @@ def test_c_rec_032_a_foreign_commit_is_neither_adopted_nor_undone_without_force(
     rows = graph.persons("foreign").tables["node:Person"].rows
     graph.kernel.lance.commit(handle, tables.stage_append(handle, rows, "foreign"))
     assert recover(graph) == ["blocked"]
-    with pytest.raises(RecoveryRequired, match="somebody else"):
+    with pytest.raises(RecoveryRequired, match="another writer"):
         graph.write(graph.persons("a"))
     assert recover(graph, force=True) == ["rolled_back"]
     assert graph.names() == []

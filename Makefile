@@ -14,6 +14,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Compiled modules are kept wherever the caller asks for none: tests start hundreds of processes, and
+# each would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Extra arguments for pytest: make test ARGS="-k branch -x"
 ARGS ?=
 

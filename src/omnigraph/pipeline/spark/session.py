@@ -99,7 +99,7 @@ class SessionSettings:
         return self.master.startswith("local[") or self.master == "local"
 
     def for_a_load(self) -> SessionSettings:
-        """The same, unless set otherwise with a JVM that compiles only once: it starts a second
+        """The same, unless set otherwise with a JVM that compiles only once: it starts
         sooner, and a load leaves it too little work to compile again."""
         return replace(self, conf={JVM_OPTIONS: "-XX:TieredStopAtLevel=1", **self.conf})
 

@@ -21,6 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Extra arguments for pytest: make test ARGS="-k branch -x"
 ARGS ?=
 
+# How many processes run tests: make test WORKERS=3
+WORKERS ?= auto
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
 
@@ -53,14 +56,14 @@ demo: $(LIGHT) ## a tour on a graph of a million edges: under two minutes
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole test suite, in about ten minutes on two cores
-	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 # Before a release. Every property test searches for minutes, so a test may take longer.
 test-long: $(STAMP) ## the suite with large budgets and the long crash schedules; lists the slowest 20
-	@$(BIN)/python -m pytest -n auto --dist loadgroup --hypothesis-profile long --timeout 3600 --durations 20 $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile long --timeout 3600 --durations 20 $(ARGS)
 
 check: lint types audit ## lint, types, known advisories and the quick tests: about a minute
-	@$(BIN)/python -m pytest -n auto -m "not spark and not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not slow" $(ARGS)
 
 # How long `make crash` runs, and which random choices it makes.
 SEED ?= 7

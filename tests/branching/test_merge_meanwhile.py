@@ -18,6 +18,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import NotFound, OmnigraphError, ReadSetChanged
 from omnigraph.storage.datasets import DatasetRef
 from tests.branching.histories import content, edge, load, person, seeded
+from tests.support.budgets import budget
 
 CAPTURED = Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE
 STAGED = Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE
@@ -171,7 +172,7 @@ def test_nothing_a_busy_writer_was_told_is_lost_when_its_branch_is_merged_and_de
 
     def write() -> None:
         mine = og.open(graph.uri)
-        for n in range(200):
+        for n in range(budget(40, 200)):
             try:
                 load(mine, person(f"w{n}"), branch="review")
             except OmnigraphError:

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.client import AsyncRemoteGraph, RemoteGraph
-from omnigraph.client.async_graph import NOT_SERVED
+from omnigraph.client import NOT_SERVED, AsyncRemoteGraph, RemoteGraph
 from omnigraph.errors import (
     AlreadyExists,
     BlobRangeError,

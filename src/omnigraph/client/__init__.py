@@ -6,7 +6,41 @@ loop. The room knows neither the engine nor the server: what both sides share is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from omnigraph.client.async_graph import AsyncRemoteGraph
 from omnigraph.client.remote import RemoteGraph, connect, connect_async, list_graphs
 
-__all__ = ["AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async", "list_graphs"]
+__all__ = [
+    "NOT_SERVED",
+    "AsyncRemoteGraph",
+    "RemoteGraph",
+    "connect",
+    "connect_async",
+    "list_graphs",
+]
+
+_UPKEEP = "storage is maintained by its operator, with the command line"
+_IN_PROCESS = "it needs the storage in this process"
+NOT_SERVED: Mapping[str, str] = {
+    "accepted_ir": "the compiled schema is a value of this process; `schema_source` is its text",
+    "auto_optimize": "upkeep in the background belongs to the handle of the server",
+    "cleanup": _UPKEEP,
+    "describe_queries": "a server describes its stored queries with `list_queries`",
+    "ensure_indices": _UPKEEP,
+    "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",
+    "examine": _IN_PROCESS,
+    "frame": "Spark reads the storage itself",
+    "list_recoveries": _UPKEEP,
+    "optimize": _UPKEEP,
+    "recover": _UPKEEP,
+    "repair": _UPKEEP,
+    "load.edges": "a server loads graph records; files of tables are loaded on the storage",
+    "load.engine": "a server loads in its own process",
+    "load.frames": "a server loads graph records; frames are loaded on the storage",
+    "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
+    "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
+    "load.spark": "a server loads in its own process",
+    "query.engine": "a server runs queries in its own process",
+}
+"""Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""

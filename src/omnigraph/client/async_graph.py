@@ -1,7 +1,6 @@
 """`AsyncRemoteGraph`: every verb of a served graph, written once; `RemoteGraph` runs the same.
 
-`NOT_SERVED` lists the verbs and options of `Graph` that a server does not offer, each with the
-reason; a test compares it with the signatures of both classes.
+What a server does not offer of `Graph` is listed in `omnigraph.client.NOT_SERVED`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,11 @@ from omnigraph.client.exchange import (
     HasText,
     Response,
     Text,
-    json_body,
+    checked_body,
+    condition,
+    present,
     query_items,
+    segment,
     utf8,
 )
 from omnigraph.client.failures import require_no_actor
@@ -71,11 +73,8 @@ from omnigraph.wire.answers import (
 from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import (
     ARROW_STREAM,
-    IF_GRAPH_COMMIT,
     JSON,
-    Body,
     branch_name,
-    expected_commit,
     read_document,
 )
 
@@ -85,31 +84,6 @@ SourceText = str | Path | HasText
 Answered = TypeVar("Answered", bound=JsonObject)
 
 _ACCEPTED: Mapping[RowForm, str] = {"arrow": f"{ARROW_STREAM}, {JSON};q=0.5", "json": JSON}
-
-_UPKEEP = "storage is maintained by its operator, with the command line"
-_IN_PROCESS = "it needs the storage in this process"
-NOT_SERVED: Mapping[str, str] = {
-    "accepted_ir": "the compiled schema is a value of this process; `schema_source` is its text",
-    "auto_optimize": "upkeep in the background belongs to the handle of the server",
-    "cleanup": _UPKEEP,
-    "describe_queries": "a server describes its stored queries with `list_queries`",
-    "ensure_indices": _UPKEEP,
-    "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",
-    "examine": _IN_PROCESS,
-    "frame": "Spark reads the storage itself",
-    "list_recoveries": _UPKEEP,
-    "optimize": _UPKEEP,
-    "recover": _UPKEEP,
-    "repair": _UPKEEP,
-    "load.edges": "a server loads graph records; files of tables are loaded on the storage",
-    "load.engine": "a server loads in its own process",
-    "load.frames": "a server loads graph records; frames are loaded on the storage",
-    "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
-    "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
-    "load.spark": "a server loads in its own process",
-    "query.engine": "a server runs queries in its own process",
-}
-"""Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""
 
 
 class AsyncRemoteGraph:
@@ -180,7 +154,9 @@ class AsyncRemoteGraph:
                 operations.QUERY,
                 read_rows,
                 headers={"Accept": _ACCEPTED[self._rows]},
-                content=_body(requests.QueryRequest, fields | {"explain": explain or None}, params),
+                content=checked_body(
+                    requests.QueryRequest, fields | {"explain": explain or None}, params
+                ),
                 is_read=True,
                 text=text,
             )
@@ -189,7 +165,7 @@ class AsyncRemoteGraph:
     async def explain(self, source: SourceText, *, name: str | None = None) -> Explanation:
         """The typed plan of a query, read or write, without running it."""
         text = Text.of(source)
-        content = _body(requests.ExplainRequest, {"query": text.text, "name": name})
+        content = checked_body(requests.ExplainRequest, {"query": text.text, "name": name})
         return await self._ask(
             operations.EXPLAIN, Explanation, content=content, text=text, is_read=True
         )
@@ -227,7 +203,7 @@ class AsyncRemoteGraph:
         """
         names = None if types is None else list(types)
         fields = {"branch": self._branch_of(branch), "snapshot": snapshot, "type_names": names}
-        content = _body(requests.ExportRequest, fields)
+        content = checked_body(requests.ExportRequest, fields)
         return whole_lines(await self._connection.stream(_stream(operations.EXPORT, content)))
 
     async def blob(
@@ -279,8 +255,8 @@ class AsyncRemoteGraph:
             # Only the route for conditions knows them: an older server refuses it.
             operations.MUTATE if expected_head is None else operations.MUTATE_IF,
             MutationReceipt,
-            headers=_condition(expected_head),
-            content=_body(requests.ChangeRequest, fields, params),
+            headers=condition(expected_head),
+            content=checked_body(requests.ChangeRequest, fields, params),
             text=text,
         )
 
@@ -333,9 +309,11 @@ class AsyncRemoteGraph:
             "ignore_unknown": errors.ignore_unknown or None,
         }
         if grammar == "compatible":
-            content = _body(requests.LoadRequest, options | {"data": utf8(records, "the data")})
+            content = checked_body(
+                requests.LoadRequest, options | {"data": utf8(records, "the data")}
+            )
             return await self._ask(operations.LOAD, LoadReceipt, content=content)
-        read_document(requests.LoadOptions, _present(options))
+        read_document(requests.LoadOptions, present(options))
         return await self._ask(operations.LOAD_NDJSON, LoadReceipt, query=options, content=records)
 
     async def plan_schema(
@@ -357,7 +335,7 @@ class AsyncRemoteGraph:
     ) -> Answered:
         text = Text.of(desired)
         fields = {"schema_source": text.text, "allow_data_loss": loss}
-        content = _body(requests.SchemaRequest, fields)
+        content = checked_body(requests.SchemaRequest, fields)
         is_read = not operation.is_gated
         return await self._ask(operation, kind, content=content, text=text, is_read=is_read)
 
@@ -388,9 +366,9 @@ class AsyncRemoteGraph:
             Exchange(
                 operations.INVOKE if expected_head is None else operations.INVOKE_IF,
                 read_rows_or_receipt,
-                {"name": _segment(name, "stored query")},
-                headers={"Accept": _ACCEPTED[self._rows], **_condition(expected_head)},
-                content=_body(requests.InvokeRequest, fields, params),
+                {"name": segment(name, "stored query")},
+                headers={"Accept": _ACCEPTED[self._rows], **condition(expected_head)},
+                content=checked_body(requests.InvokeRequest, fields, params),
                 is_read=expect_mutation is False,
             )
         )
@@ -424,7 +402,7 @@ class AsyncRemoteGraph:
     ) -> BranchCreated:
         """Create a branch at the head of another."""
         require_no_actor(actor)
-        content = _body(
+        content = checked_body(
             requests.CreateBranchRequest, {"name": name, "from": self._branch_of(from_)}
         )
         return await self._ask(operations.CREATE_BRANCH, BranchCreated, content=content)
@@ -505,7 +483,7 @@ class AsyncRemoteGraph:
         fields = _merge_fields(
             source, self._branch_of(into), on_conflict, on_conflict_of, granularity
         )
-        content = _body(requests.MergePlanRequest, fields)
+        content = checked_body(requests.MergePlanRequest, fields)
         return await self._ask(operations.PLAN_MERGE, MergePlan, content=content, is_read=True)
 
     async def merge_branch(
@@ -528,7 +506,7 @@ class AsyncRemoteGraph:
         fields = _merge_fields(
             source, self._branch_of(into), on_conflict, on_conflict_of, granularity
         )
-        content = _body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
+        content = checked_body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
         return await self._ask(operations.MERGE_BRANCHES, MergeReceipt, content=content)
 
     async def revert(
@@ -562,8 +540,8 @@ class AsyncRemoteGraph:
     async def _replay(
         self, operation: Operation, kind: type[Answered], commit_id: str, branch: str | None
     ) -> Answered:
-        values = {"commit_id": _segment(commit_id, "commit")}
-        content = _body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
+        values = {"commit_id": segment(commit_id, "commit")}
+        content = checked_body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
         is_read = not operation.is_gated
         return await self._ask(operation, kind, values=values, content=content, is_read=is_read)
 
@@ -580,7 +558,7 @@ class AsyncRemoteGraph:
 
     async def show_commit(self, commit_id: str) -> CommitInfo:
         """One commit of any branch; raises `NotFound`."""
-        values = {"commit_id": _segment(commit_id, "commit")}
+        values = {"commit_id": segment(commit_id, "commit")}
         return await self._ask(operations.GET_COMMIT, CommitInfo, values=values)
 
     async def entity_history(
@@ -642,7 +620,7 @@ class AsyncRemoteGraph:
             "type": types,
             "op": ops,
         }
-        values = {"commit_id": _segment(commit_id, "commit")}
+        values = {"commit_id": segment(commit_id, "commit")}
         return await self._ask(operations.COMMIT_CHANGES, CommitPage, values=values, query=query)
 
     async def poll_changes(
@@ -685,7 +663,9 @@ class AsyncRemoteGraph:
         """Every entity at the present head of a branch, and then the cursor to go on with."""
         filters = {"kind": list(kinds), "type": list(types), "op": list(ops)}
         given = {name: words for name, words in filters.items() if words}
-        content = _body(requests.BaselineRequest, {"branch": self._branch_of(branch), **given})
+        content = checked_body(
+            requests.BaselineRequest, {"branch": self._branch_of(branch), **given}
+        )
         stream = await self._connection.stream(_stream(operations.BASELINE, content))
         return AsyncRemoteBaseline(stream)
 
@@ -746,29 +726,3 @@ def _merge_fields(
         "on_conflict_of": dict(on_conflict_of) if on_conflict_of else None,
         "granularity": None if granularity == "entity" else granularity,
     }
-
-
-def _body(
-    model: type[Body], fields: Mapping[str, Any], params: Mapping[str, Any] | None = None
-) -> bytes:
-    """A request body, held against the very model that the server reads it with."""
-    present = _present(fields)
-    read_document(model, present)
-    return json_body(present | ({} if params is None else {"params": dict(params)}))
-
-
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _condition(expected_head: str | None) -> dict[str, str]:
-    if expected_head is None:
-        return {}
-    return {IF_GRAPH_COMMIT: expected_commit([expected_head])}
-
-
-def _segment(word: str, what: str) -> str:
-    """A word that becomes a segment of a path, where an empty one would name something else."""
-    if not word or word in (".", ".."):
-        raise InputError(f"`{word}` is not the name of a {what}")
-    return word

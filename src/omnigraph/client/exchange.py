@@ -13,6 +13,7 @@ import orjson
 
 from omnigraph.errors import InputError, UnexpectedAnswer
 from omnigraph.wire.operations import GRAPH, GRAPH_ID_PATTERN, Operation
+from omnigraph.wire.requests import IF_GRAPH_COMMIT, Body, expected_commit, read_document
 
 Value = TypeVar("Value")
 
@@ -210,6 +211,34 @@ def query_items(
             case _:
                 items += [(name, each) for each in value]
     return tuple(items)
+
+
+def checked_body(
+    model: type[Body], fields: Mapping[str, Any], params: Mapping[str, Any] | None = None
+) -> bytes:
+    """A request body, held against the very model that the server reads it with."""
+    given = present(fields)
+    read_document(model, given)
+    return json_body(given | ({} if params is None else {"params": dict(params)}))
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def condition(expected_head: str | None) -> dict[str, str]:
+    """The header of a conditional write, if there is a condition."""
+    if expected_head is None:
+        return {}
+    return {IF_GRAPH_COMMIT: expected_commit([expected_head])}
+
+
+def segment(word: str, what: str) -> str:
+    """A word that becomes a segment of a path, where an empty one would name something else."""
+    if not word or word in (".", ".."):
+        raise InputError(f"`{word}` is not the name of a {what}")
+    return word
 
 
 def _plain(value: object) -> Any:

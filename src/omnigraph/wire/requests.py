@@ -257,14 +257,9 @@ class ExportRequest(Body):
 
     branch: BranchName | None = None
     snapshot: str | None = Field(
-        default=None, description="a commit id to export instead of a head"
+        default=None, description="a commit of the branch to export instead of its head"
     )
     type_names: list[str] | None = Field(default=None, description="only these types")
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        require_one_target(self.branch, self.snapshot)
-        return self
 
 
 # --- schema ---------------------------------------------------------------------------------------

@@ -181,11 +181,12 @@ def test_a_request_id_that_is_not_allowed_is_replaced(open_server: Live, bad: st
     ids=lambda each: each.id,
 )
 def test_an_unknown_field_is_400_and_named_on_every_route(open_server: Live, operation: Operation):
-    values = {"graph_id": "default", "name": "everybody", "branch": "main"}
+    commit_id = "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"
+    values = {"graph_id": "default", "name": "everybody", "branch": "main", "commit_id": commit_id}
     path = operation.path.format(**values)
     required = operation.body.model_json_schema().get("required", []) if operation.body else []
     body = {**dict.fromkeys(required, "x"), "no_such_field": 1}
-    condition = {"Omnigraph-If-Graph-Commit": "01K9WR3C5T8M2B7XQ4ZJ6V0NHD"}
+    condition = {"Omnigraph-If-Graph-Commit": commit_id}
     headers = condition if operation.path.endswith("/if-graph-commit") else {}
     answer = httpx.request(operation.method, open_server.url + path, json=body, headers=headers)
     assert answer.status_code == 400

@@ -58,7 +58,7 @@ def test_a_new_version_is_seen_at_once(place: Path) -> None:
 def test_a_change_that_may_share_its_time_with_the_next_is_not_relied_on(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_files, "SETTLED_NS", 10**18)
+    monkeypatch.setattr(local_files, "MTIME_RESOLUTION_NS", 10**18)
     probe = Probe(place)
     for _ in range(3):
         newest_version(str(place), probe)

@@ -118,7 +118,7 @@ class LanceStore:
             )
         except (OSError, ValueError) as error:
             problem = self._open_error(where, version, error)
-            # Of what is simply not there, Lance has nothing to add.
+            # For a missing dataset the message of Lance adds nothing.
             raise problem from (None if isinstance(problem, NotFound) else error)
 
     def exists(self, where: DatasetRef) -> bool:
@@ -247,7 +247,7 @@ class LanceStore:
         return self._missing(where)
 
     def _missing(self, where: DatasetRef) -> NotFound:
-        """The error for a dataset that is not there, in terms of the graph somebody has opened."""
+        """The error for a missing dataset, in terms of the graph that was opened."""
         place = where.address.removeprefix(f"{self.root}/")
         if place == MANIFEST:
             return NotFound(
@@ -261,7 +261,7 @@ class LanceStore:
 
 
 def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
-    """The error of ours for one of Lance's that says nothing a caller could act on.
+    """Our error for a failure of Lance that a caller cannot act on.
 
     With the open dataset instead of its address, a damaged file is found and named, and a version
     that was removed while it was read.
@@ -375,7 +375,7 @@ def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDatase
 def _settle_failed_commit(
     handle: LanceDataset, transaction: Transaction, expected: int, error: Exception
 ) -> LanceDataset:
-    """After a failed call: find out whether the commit is there all the same."""
+    """After a failed call: find out whether the commit landed all the same."""
     try:
         newest = latest_version(handle)
         mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid

@@ -1,8 +1,14 @@
-"""The pieces a table version is made of, for caches that outlive a version.
+"""Fragments of a table version, and rows by address and by position.
 
 A version is a list of fragments. The rows of a fragment never change: an append adds a fragment, a
-delete or an update only marks rows of the old ones as deleted. What was read of a fragment can
-therefore be kept for every later version, and for every branch, that still contains it.
+delete or an update only marks rows of the old ones as deleted. What was read of a fragment can be
+cached for every later version, and every branch, that still contains it.
+
+A row address is the fragment id in the upper 32 bits and the offset in its files in the lower. A
+position is the place of a row in the scan order of one version: it counts only rows that are not
+deleted. As soon as one row of a fragment was deleted, Lance translates positions row by row from
+the start of the fragment, which takes seconds for a hundred rows at the end of a million; here it
+is one search in the list of deleted offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ _BATCH_ROWS = 131_072
 _LISTS_KEPT = 256
 """Lists of deleted rows that are remembered. Lance lists them only while they are few."""
 _READ_AHEAD_BYTES = 32 << 20
-"""What Lance may have read before it is asked for; by default it would be gigabytes."""
+"""Read-ahead of a scan; Lance's default would be gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +116,8 @@ def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDAr
 def deleted_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
     """The places within a fragment of its deleted rows, in ascending order.
 
-    Read from the deletion file if that lies at hand: of a large fragment with few deleted rows,
-    that is much less than what remains.
+    Read from the deletion file if it is on local disk: of a large fragment with few deleted rows,
+    that is much less than the remaining rows.
     """
     if fragment.deletions is None:
         return np.zeros(0, np.int64)

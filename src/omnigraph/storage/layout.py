@@ -29,7 +29,7 @@ PAST_SCHEMAS = "__schemas"
 """Prefix: the compiled form of every schema that was replaced, by its hash."""
 
 LOAD_SCRATCH = "__load"
-"""Prefix: rows of a bulk load on their way, in a folder named after its operation."""
+"""Prefix: rows of bulk loads that are not committed yet, a folder for each operation."""
 
 MAIN = "main"
 

@@ -1,12 +1,12 @@
-"""Graphs of internal schema 1 to 3, told in the rows of schema 4.
+"""Graphs of internal schema 1 to 3, as rows of schema 4.
 
 Before schema 4 the manifest knew tables by type key only, commits lay in datasets of their own, and
-a branch was a Lance ref of `__manifest` under its own name. `OlderGraph` reads all that and says
-what it means today; it writes nothing. A migration commits these rows, and a read-only open folds
-them in memory, so both show the same graph.
+a branch was a Lance ref of `__manifest` under its own name. `OlderGraph` translates all
+that into rows of today; it writes nothing. A migration commits these rows, and a read-only open
+folds them in memory, so both show the same graph.
 
-A manifest that a migration has half finished is read the same way: what is already told in the rows
-of schema 4 stands, the rest is added to it.
+A manifest that a migration left half finished is read the same way: rows of schema 4 stand, the
+rest is added to them.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class OlderGraph:
         count_lance("scan", handle.uri)
         found = handle.to_table()
         is_table = pc.is_in(found["object_type"], value_set=pa.array(_TABLE_TYPES))
-        told = decode_rows(found.filter(pc.invert(is_table)))
-        commits = self._commits(branch, told)
+        known_rows = decode_rows(found.filter(pc.invert(is_table)))
+        commits = self._commits(branch, known_rows)
         tables = self._tables(found.filter(is_table).to_pylist(), commits)
-        heads = [row for row in told if isinstance(row, HeadRow)]
-        registry = [row for row in told if isinstance(row, BranchRow | RegistryRow)]
+        heads = [row for row in known_rows if isinstance(row, HeadRow)]
+        registry = [row for row in known_rows if isinstance(row, BranchRow | RegistryRow)]
         if branch == MAIN and not any(isinstance(row, RegistryRow) for row in registry):
             registry = [*self.branches(), RegistryRow(0)]
         return [*tables, *commits, *_heads(branch, heads, commits[-1]), *registry]
@@ -137,7 +137,7 @@ class OlderGraph:
         """The refs of `__manifest` that are branches, by name."""
         if self._forks is None:
             refs = self._lance.refs(self.manifest)
-            # The lock of a schema apply was a ref too. Its owner is gone, or nobody could be here.
+            # The lock of a schema apply was a ref too. Its owner is dead, or this open would wait.
             refs.pop(SCHEMA_APPLY_LOCK, None)
             self._forks = {
                 name: Fork(
@@ -175,9 +175,9 @@ class OlderGraph:
 
     # --- lineage ------------------------------------------------------------------------------
 
-    def _commits(self, branch: str, told: list[ManifestRow]) -> list[CommitRow]:
+    def _commits(self, branch: str, known_rows: list[ManifestRow]) -> list[CommitRow]:
         """The commits of a branch's line, oldest first; there is at least one."""
-        known = {row.commit_id: row for row in told if isinstance(row, CommitRow)}
+        known = {row.commit_id: row for row in known_rows if isinstance(row, CommitRow)}
         line = self._line(branch)
         if not (line or known):
             line = [self._unrecorded()]
@@ -271,7 +271,7 @@ class OlderGraph:
     def _unrecorded(self) -> CommitRow:
         """The one commit of a graph whose history was never written down.
 
-        Its id is made of what the graph holds, so that everybody who looks makes the same.
+        Its id is derived from the content of the graph: every reader derives the same.
         """
         versions: list[dict[str, Any]] = self._lance.open(self.manifest).versions()  # type: ignore[assignment]
         first = min(versions, key=lambda version: version["version"])
@@ -295,7 +295,7 @@ class OlderGraph:
     def _tables(
         self, records: list[dict[str, Any]], commits: list[CommitRow]
     ) -> Iterator[ManifestRow]:
-        """Registrations, pins and tombstones, each at the commit that brought it."""
+        """Registrations, pins and tombstones, each at the commit that added it."""
         if any(record.get("commit_seq") is None for record in records):
             arrivals = self._arrivals(commits)
         else:
@@ -343,9 +343,9 @@ class OlderGraph:
         return self._unlisted
 
     def _arrivals(self, commits: list[CommitRow]) -> dict[str, int]:
-        """The position of the commit that brought each row of the manifest, by object id.
+        """The position of the commit that added each row of the manifest, by object id.
 
-        Told by the manifest as each commit left it. Data files never change, so of each version
+        Read from the manifest version of each commit. Data files never change, so of each version
         only those are read that the versions before it did not have.
         """
         arrivals: dict[str, int] = {}
@@ -354,7 +354,7 @@ class OlderGraph:
             try:
                 handle = self._lance.open(self.manifest.on(commit.branch), commit.manifest_version)
             except (NotFound, HistoricalVersionReclaimed):
-                # A version that is gone: what it brought shows in the next one.
+                # A removed version: the rows it added show in the next one.
                 continue
             fresh = []
             for fragment in handle.get_fragments():
@@ -403,15 +403,15 @@ def _pin_or_tombstone(
     return VersionRow(identity, version, None if ref == MAIN else ref, record["row_count"], seq)
 
 
-def _heads(branch: str, told: list[HeadRow], last: CommitRow) -> list[HeadRow]:
+def _heads(branch: str, known_rows: list[HeadRow], last: CommitRow) -> list[HeadRow]:
     """The head rows of a manifest: those it has, with the branch's own at its last commit."""
-    own = next((row for row in told if row.branch == branch), HeadRow(branch, "", 0, 0))
+    own = next((row for row in known_rows if row.branch == branch), HeadRow(branch, "", 0, 0))
     head = replace(own, commit_id=last.commit_id, commit_seq=last.commit_seq)
-    return [*(row for row in told if row.branch != branch), head]
+    return [*(row for row in known_rows if row.branch != branch), head]
 
 
 def _kind(record: Mapping[str, Any], actor: str | None) -> CommitKind:
-    """What a commit was, as far as it can be told; never `maintenance`, which is a promise."""
+    """What a commit was, as far as it is known; never `maintenance`, which is a promise."""
     if record["parent_commit_id"] is None:
         return "genesis"
     if record["merged_parent_commit_id"] is not None:

@@ -1,8 +1,7 @@
-"""Finding the file behind a failure of Lance, whose messages name none.
+"""Lance files on local disk: truncated files, flushing of commits, the newest version.
 
-Every file of Lance, of data and of versions alike, ends with four fixed bytes. Those of a file that
-was cut off, or never reached the disk, are missing. Files are looked at only after a failure, and
-only on local disk: an object store shows no object before it is complete.
+Object stores need none of this: they show no object before it is complete, an acknowledged write is
+durable, and listing versions is one request.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from omnigraph.effects.durability import Durability, files_below, flush_new_file
 from omnigraph.effects.uri import Root
 from omnigraph.errors import DamagedFile
 
+# --- truncated files: messages of Lance name no file, so after a failure its files are examined ---
+
 _END = b"LANC"
+"""The last four bytes of every data file and version file."""
 _ADVICE = (
     "put it back from a copy of the graph; other tables, and commits from before it was written, "
     "can be read and exported as they are"
@@ -34,12 +36,12 @@ def version_file(address: str, version: int) -> Path:
 
 
 def damaged_version(address: str, version: int | None) -> DamagedFile | None:
-    """What to say if the file of a version, or of the newest one, is cut off."""
+    """The error if the file of a version, or of the newest one, is truncated."""
     if version is not None:
         file = version_file(address, version)
-        return DamagedFile(str(file), _ADVICE) if _is_cut_off(file) else None
+        return DamagedFile(str(file), _ADVICE) if _is_truncated(file) else None
     newest = min(Path(address).glob("_versions/*.manifest"), default=None)
-    if newest is None or not _is_cut_off(newest):
+    if newest is None or not _is_truncated(newest):
         return None
     return DamagedFile(
         str(newest),
@@ -49,9 +51,9 @@ def damaged_version(address: str, version: int | None) -> DamagedFile | None:
 
 
 def damaged_data(handle: LanceDataset) -> DamagedFile | None:
-    """What to say if a version cannot be read because a data file of it is cut off."""
+    """The error if a data file of a version is truncated."""
     for file in _data_files(handle):
-        if _is_cut_off(file):
+        if _is_truncated(file):
             return DamagedFile(str(file), _ADVICE)
     return damaged_version(handle.uri, handle.version)
 
@@ -65,7 +67,7 @@ def _data_files(handle: LanceDataset) -> Iterator[Path]:
             yield from (folder / file.path for folder in folders if (folder / file.path).exists())
 
 
-def _is_cut_off(file: Path) -> bool:
+def _is_truncated(file: Path) -> bool:
     try:
         with file.open("rb") as content:
             size = content.seek(0, os.SEEK_END)
@@ -75,10 +77,13 @@ def _is_cut_off(file: Path) -> bool:
         return False
 
 
+# --- flushing: Lance flushes nothing on a local file system ---------------------------------------
+
+
 def flush_commit(
     root: Root, landed: LanceDataset, transaction: Transaction, durability: Durability
 ) -> None:
-    """Flush every file a commit brought: its data, its transaction and its version file.
+    """Flush every new file of a commit: its data, its transaction and its version file.
 
     On an object store an acknowledged write is durable already, and nothing happens.
     """
@@ -132,33 +137,38 @@ def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
                 yield deleted
 
 
-SETTLED_NS = 50_000_000
-"""File systems count time in steps of some milliseconds. A change that is younger than this may
-have the time of one that is still to come."""
+# --- the newest version ---------------------------------------------------------------------------
+#
+# Every query asks for it, and listing versions takes longer the more there are. While inode and
+# mtime of the directory stay the same, no version was added since the last listing.
+
+MTIME_RESOLUTION_NS = 50_000_000
+"""File systems count time in steps of some milliseconds: a directory changed more recently than
+this may change again without another mtime."""
 
 _KNOWN_MAX = 4_096
-_Signs = tuple[int, int]
-_known: dict[str, tuple[_Signs, int]] = {}
-"""By directory: what told it from other moments, and its newest version then."""
+_Fingerprint = tuple[int, int]
+_known: dict[str, tuple[_Fingerprint, int]] = {}
+"""By directory: its inode and mtime fingerprint, and its newest version then."""
 
 
 def newest_version(address: str, probe: Callable[[], int]) -> int:
     """The newest version of the dataset or ref at a path; ``probe`` lists them."""
     directory = f"{address}/_versions"
-    signs = _signs(directory)
+    fingerprint = _fingerprint(directory)
     known = _known.get(directory)
-    if signs is not None and known is not None and known[0] == signs:
+    if fingerprint is not None and known is not None and known[0] == fingerprint:
         return known[1]
     version = probe()
-    if signs is not None:
+    if fingerprint is not None:
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
-        _known[directory] = (signs, version)
+        _known[directory] = (fingerprint, version)
     return version
 
 
-def _signs(directory: str) -> _Signs | None:
-    """What changes when the directory does; None if the next change might not show."""
+def _fingerprint(directory: str) -> _Fingerprint | None:
+    """Inode and mtime; None if the next change might not show in them."""
     try:
         found = os.stat(directory)  # noqa: PTH116 - every query waits for this
     except OSError:
@@ -166,4 +176,4 @@ def _signs(directory: str) -> _Signs | None:
     changed = found.st_mtime_ns
     is_coarse = changed % 1_000_000_000 == 0
     age = time.time_ns() - changed
-    return None if is_coarse or age < SETTLED_NS else (found.st_ino, changed)
+    return None if is_coarse or age < MTIME_RESOLUTION_NS else (found.st_ino, changed)

@@ -24,7 +24,7 @@ ROWS_OF_A_COMMIT = 16
 """More rows than most commits write: one per table, its own, and the head."""
 
 _GONE = (HistoricalVersionReclaimed, OSError, ValueError)
-"""What reading a version comes to that is not there any more."""
+"""Errors of reading a version that was removed."""
 
 
 class ManifestBranch:
@@ -57,8 +57,8 @@ class ManifestBranch:
     def current(self) -> tuple[LanceDataset, ManifestState]:
         """The state read last, and the dataset at its version; they belong together.
 
-        Whoever stages a change takes both at once: another thread may refresh in between, and a
-        change that was judged by one version must not be staged on another.
+        A change is staged on a pair taken once: another thread may refresh in between, and a change
+        that was validated against one version must not be staged on another.
         """
         return self._loaded()
 

@@ -76,7 +76,7 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class TombstoneRow:
-    """The table is gone up to and including ``version``."""
+    """The table is dropped, up to and including ``version``."""
 
     identity: TableIdentity
     version: int
@@ -108,7 +108,7 @@ class CommitRow:
 
     @property
     def message(self) -> str | None:
-        """Why it was written, in the words of whoever did."""
+        """The message of its author."""
         return (self.receipt or {}).get("message")
 
 

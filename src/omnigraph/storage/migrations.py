@@ -6,10 +6,9 @@
 | 2 → 3 | the refs of abandoned runs (`__run__*`) go |
 | 3 → 4 | rows get identities and positions, lineage is folded into them, branches are registered |
 
-Every step can be repeated: it looks at what is there and adds what is missing. The stamp of main is
-the last write of all, so as long as main says 3 there may be work left, and once it says 4 there is
-none anywhere. Of two processes that migrate together one loses each commit, looks again, and finds
-that there is less to do.
+Every step is idempotent: it reads the current state and adds what is missing. The stamp of main is
+the last write of all: as long as it is 3 there may be work left, and once it is 4 there is none. Of
+two processes that migrate concurrently one loses each commit, reads again and has less to do.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from omnigraph.storage.stamp import is_current, read_stamp, require_unmoved
 KEY_COLUMN = "object_id"
 _KEY_METADATA = "lance-schema:unenforced-primary-key"
 _ATTEMPTS_MAX = 10
-"""More than the commits of a whole migration: whoever loses that often lost to something else."""
+"""More than the commits of a whole migration: losing this often has another cause."""
 
 _Stage: TypeAlias = Callable[[LanceDataset], Transaction | None]
 """A change of the manifest it is shown; None when there is nothing left to change."""
@@ -184,7 +183,7 @@ class Migration:
         return Transaction(handle.version, operation, uuid=self.ids.ulid())
 
     def _commit(self, where: DatasetRef, stage: _Stage) -> None:
-        """Stage on the newest version and commit; whoever loses looks again at what is left."""
+        """Stage on the newest version and commit; after a lost commit, plan again."""
         for _ in range(_ATTEMPTS_MAX):
             handle = self.lance.open(where)
             transaction = stage(handle)
@@ -242,10 +241,10 @@ def _update_map(key: str, value: str) -> LanceOperation.UpdateMap:
     return LanceOperation.UpdateMap({key: value})
 
 
-# --- retired datasets: kept by a migration, removed by cleanup --------
+# --- retired datasets: kept by a migration, removed by cleanup ------------------------------------
 
 RETIRED = ("_graph_runs.lance", "_graph_run_actors.lance", COMMITS, COMMIT_ACTORS)
-"""In the order they go: the authors of commits last, which the commits are verified with."""
+"""In the order of removal: the authors last, which commits are verified with."""
 
 
 def retired_datasets(store: ObjectStore) -> list[str]:
@@ -259,7 +258,7 @@ def require_folded(
     accepted: AcceptedTables,
     states: Mapping[str, ManifestState],
 ) -> None:
-    """Raise `StorageError` unless the manifests tell every commit that the old datasets tell."""
+    """Raise `StorageError` unless the manifests have every commit of the old datasets."""
     older = OlderGraph(lance, root_uri, accepted)
     for name, state in states.items():
         for recorded in older.recorded_commits(MAIN if state.ref is None else state.ref):

@@ -1,8 +1,13 @@
-"""The publisher: the one compare-and-swap that makes anything visible.
+"""Writing `__manifest`: the one compare-and-swap that makes anything visible.
 
 Every change of the graph is one call of `publish`: it checks what the writer assumed, then writes
-all rows and the branch's head row in one merge that no other publish can share. Before that commit
-nothing is visible; after it everything is.
+all rows and the branch's head row in one transaction. Before that commit nothing is visible; after
+it everything is. Changes of the branch registry contend for the head row of main in the same way.
+
+A publish adds its rows and removes the old head row from the fragment that holds it. Of two
+transactions that change one fragment from the same version, Lance commits only the first: that is
+the compare-and-swap. Where the old head row lies is known, so a publish costs the same however long
+the history is; a merge by key (`stage_merge`) reads the keys of the whole manifest.
 """
 
 from __future__ import annotations
@@ -66,7 +71,10 @@ def stage_merge(
     replacing: bool = True,
     without: str | None = None,
 ) -> Transaction:
-    """Insert rows, replace those that are there unless told not to, and remove one by its key."""
+    """Insert rows, replacing those with the same key if ``replacing``, and remove one by its key.
+
+    It reads the keys of the whole manifest, so it is for rare changes.
+    """
     count_lance("stage", handle.uri)
     merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
     if replacing:
@@ -137,7 +145,8 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
         handle, state = branch.current
         landed = state.commits.get(request.commit.commit_id)
         if landed is not None:
-            # An earlier attempt was not acknowledged, but is there.
+            # A previous attempt landed although its reply was lost; the commit id is the same for
+            # all attempts, so its row proves it.
             return landed
         _require(state, request)
         commit = replace(
@@ -246,7 +255,7 @@ def _swap(
 
 
 def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknown) -> bool:
-    """An acknowledgement got lost: the pre-minted commit id says whether the publish landed."""
+    """The reply of a commit was lost: the pre-minted commit id shows whether it landed."""
     try:
         return commit_id in branch.refresh().commits
     except Exception as unreadable:
@@ -279,6 +288,12 @@ def require_head(state: ManifestState, expected: str) -> None:
         raise PreconditionFailed(expected, state.head.commit_id)
 
 
+# --- the branch registry --------------------------------------------------------------------------
+#
+# Rows on main map a branch's name to its physical ref and are the only authority. The ref is
+# created before its row and unreachable without it: a crash in between leaves nothing visible.
+
+
 def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: str) -> HeadRow:
     """Make the manifest ref of a new branch at the source's head, with a head row of its own."""
     state = source.refresh()
@@ -291,7 +306,7 @@ def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: st
 
 
 def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
-    """Publish a new branch, as the owner of main: from here on it exists."""
+    """Publish a new branch, as the owner of main: after this it exists."""
 
     def change(state: ManifestState) -> bool:
         known = state.branches.get(row.name)
@@ -305,7 +320,7 @@ def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
 
 
 def unregister_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
-    """Remove a branch, as the owner of main: from here on it is gone.
+    """Remove a branch, as the owner of main: after this it does not exist.
 
     Raises `NotFound` if another one has its name.
     """
@@ -341,7 +356,7 @@ def _publish_registry(
         try:
             landed = main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):
-            # Either somebody was first, or the next look at the registry shows that we were.
+            # Another writer was first, or the refreshed registry shows that this change landed.
             continue
         following = state.with_rows(landed.version, changed)
         main.adopt(landed, following if removed is None else following.without_branch(removed))
@@ -352,7 +367,7 @@ def _publish_registry(
     )
 
 
-# --- the transactions ---------
+# --- the transaction of a publish -----------------------------------------------------------------
 
 
 def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> Transaction:
@@ -379,7 +394,7 @@ def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
     return (newest << FRAGMENT_SHIFT) + offset
 
 
-# --- upkeep -----------
+# --- upkeep: history is rows, so old versions of `__manifest` carry no information and can go -----
 
 log = logging.getLogger(__name__)
 
@@ -388,7 +403,7 @@ COMPACT_EVERY = 64
 VERSIONS_KEPT = 32
 """Enough for readers that opened an older version a moment ago, while others write on."""
 VERSIONS_KEPT_MIN = 4
-"""The same while nobody writes."""
+"""The same while there are no writers."""
 
 
 def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
@@ -420,8 +435,8 @@ def keep_manifest_versions(branch: ManifestBranch, uuid: str) -> None:
 def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
     """Compact a branch's manifest now; how many fragments it lost and got.
 
-    Content and versions stay. Called under the branch's lease, so that nobody competes: a conflict
-    is raised.
+    Content and versions stay. Called under the branch's lease, without competing writers: a
+    conflict is raised.
     """
     before = {fragment.fragment_id for fragment in branch.handle.get_fragments()}
     compaction = stage_compaction(branch.handle, uuid)

@@ -1,4 +1,8 @@
-"""Reading the tables of one snapshot."""
+"""Reading the tables of one snapshot, with the columns of today.
+
+Columns carry the stable id of their property: in an older version, a renamed property is found
+under the name it had, and one that took over the name of another is not confused with it.
+"""
 
 from __future__ import annotations
 

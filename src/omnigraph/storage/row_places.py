@@ -49,7 +49,7 @@ _TAKEN_SHARE = 16
 """Up to one row in this many is fetched alone; of more, the whole column is read."""
 _BATCH_ROWS = 65_536
 _READ_AHEAD_BYTES = 32 << 20
-"""What Lance may have read before it is asked for; by default it would be gigabytes."""
+"""Read-ahead of a scan; Lance's default would be gigabytes."""
 
 
 def unshared_rows(handle: LanceDataset, other: LanceDataset) -> Iterator[pa.Table]:

@@ -133,8 +133,8 @@ class ManifestState:
     def following(self, version: int, rows: list[ManifestRow]) -> ManifestState:
         """This state at a newer version, in whose new fragments ``rows`` lie.
 
-        Among them may be rows that were here before and were only moved. Every publish takes the
-        next place on the line of its branch, so they can be told by theirs.
+        Among them may be rows that a compaction only moved. Every publish takes the next position
+        on its branch, so new rows are those with a greater position.
         """
         top = self.head.commit_seq
         new = [

@@ -1,4 +1,4 @@
-"""The internal-schema stamp: which shape of `__manifest` a graph has.
+"""Checks before a graph is read: the internal-schema stamp, and whether the graph was moved.
 
 The stamp lies in the schema metadata of `__manifest`, so it is known before a single row is
 decoded. What it says is believed only as far as the columns agree; nothing is ever guessed.
@@ -93,6 +93,13 @@ def _refused(handle: LanceDataset, message: str, hint: str) -> UnsupportedStorag
             "columns": list(handle.schema.names),
         },
     )
+
+
+# --- moved roots ----------------------------------------------------------------------------------
+#
+# A Lance ref remembers the absolute address of the dataset it was forked from. A graph with only
+# main holds no addresses and may be moved or copied; the refs of a branch would go on reading the
+# files of the former place, and after a copy even find them.
 
 
 def recorded_roots(branches: Iterable[BranchRow]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What a table needs to be fast again, as steps that are one transaction each.
+"""Upkeep of a table, as steps that are one transaction each.
 
-Small fragments are rewritten into large ones, rows written since are brought into the indexes, and
-missing indexes are built. Lance rewrites only fragments together that the same parts of indexes
+Small fragments are rewritten into large ones, new rows are added to the indexes, and missing
+indexes are built. Lance rewrites only fragments together that the same parts of indexes
 cover, and drops rewritten ones from ordered indexes. So ordered parts come back after a rewrite;
 those of words and vectors are built before it, and a rewritten fragment stays in them.
 
@@ -112,8 +112,8 @@ class ChangeIndexes:
 
     def __str__(self) -> str:
         parts = (("drop", self.drop), ("build", self.build), ("bring up to date", self.fold))
-        told = [f"{verb} {', '.join(map(str, specs))}" for verb, specs in parts if specs]
-        return "; ".join(told) or f"drop {len(self.drop_parts)} parts of indexes"
+        parts_shown = [f"{verb} {', '.join(map(str, specs))}" for verb, specs in parts if specs]
+        return "; ".join(parts_shown) or f"drop {len(self.drop_parts)} parts of indexes"
 
     @property
     def is_empty(self) -> bool:

@@ -31,7 +31,7 @@ LOOKUP_VALUES_MAX = 2_000
 def _translated(
     work: Callable[Concatenate[LanceDataset, P], T],
 ) -> Callable[Concatenate[LanceDataset, P], T]:
-    """Give the failures of Lance a type: a full disk, files that somebody removed."""
+    """Give failures of Lance a type, such as a full disk or removed files."""
 
     @wraps(work)
     def translated(handle: LanceDataset, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -165,7 +165,7 @@ def rows_where_in(
         with_row_address=with_row_address,
     )
     found = scanned.filter(pc.is_in(scanned[column], value_set=values))
-    # The column it was found by is only kept if it was asked for.
+    # The searched column is kept only if it was requested.
     return found if column in columns else found.drop_columns([column])
 
 

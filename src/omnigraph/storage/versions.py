@@ -1,8 +1,8 @@
-"""Removing old versions of datasets, and the files that only they use.
+"""Versions of datasets: their size, their history, and removing old ones with their files.
 
 Lance keeps the newest version, and what refs were forked from as long as the refs are listed. Which
 other versions are needed it cannot know: they are named one by one. Files that no version lists may
-belong to a write that is on its way, and stay for a week.
+belong to an unfinished write, and stay for a week.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
 
 
 def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
-    """Remove versions of a dataset, which is open at its newest, and files nobody refers to.
+    """Remove versions of a dataset, which is open at its newest, and unreferenced files.
 
     It can be interrupted at any point and repeated. Raises `StorageError` if the store kept files
     that should have gone.
@@ -113,7 +113,7 @@ def holds_unlisted_files(store: ObjectStore, handle: LanceDataset) -> bool:
 def live_states(manifest: Manifest) -> dict[str, ManifestState]:
     """Every live branch as it is now, main first.
 
-    Raises `StorageError` if one of them cannot be resolved: nobody knows then what it needs.
+    Raises `StorageError` if one of them cannot be resolved, because what it needs is then unknown.
     """
     main = manifest.main.refresh()
     states = {MAIN: main}

@@ -3,7 +3,7 @@
 A worker writes data files into the directory of the ref that will list them, which need not exist
 yet: a branch gets its own copy of a table when it is first written. It gives back a description of
 each fragment as JSON. Until a transaction with that description is committed, the files are
-invisible, and whoever cleans up may remove them.
+invisible, and cleanup may remove them.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _decoded(fragments: Sequence[str]) -> list[FragmentMetadata]:
 
 
 def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
-    """Refuse files that are gone: a commit would succeed, and nobody could read it."""
+    """Refuse missing files: a commit would succeed and could not be read."""
     for address in data_files(TablePlace(handle.uri), fragments):
         try:
             LanceFileReader(address, handle._storage_options).metadata()
@@ -243,7 +243,7 @@ def committed_batches(
     storage_options: dict[str, str] | None = None,
     with_places: bool = False,
 ) -> Iterable[pa.RecordBatch]:
-    """Columns of some fragments of a version, for a worker that opens the table by itself.
+    """Columns of some fragments of a version, for a worker that opens the table itself.
 
     ``with_places`` adds the row id and the address of each row.
     """

@@ -235,7 +235,7 @@ class _Pause:
             if time.monotonic() >= deadline:
                 if self.limit_ms:
                     return
-                raise InjectedFault(failpoint)  # the test is gone; do not wait for it for ever
+                raise InjectedFault(failpoint)  # the test is gone; do not hang
             time.sleep(0.005)
 
 

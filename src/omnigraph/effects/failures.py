@@ -130,7 +130,7 @@ _METADATA_SERVICE = re.compile(r"https?://(169\.254\.|\[?fd00:ec2)|/latest/(api/
 
 
 class StoreReply(NamedTuple):
-    """What can be told from the text of a store's exception without repeating any of it."""
+    """HTTP status and error code of a store's reply, parsed from the text of its exception."""
 
     status: int | None
     code: str | None

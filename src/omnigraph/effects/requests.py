@@ -196,7 +196,7 @@ def concurrently(
     up, they run one after the other, up to the first failure.
 
     ``work_max`` bounds how many run at once. Calls made inside other concurrent calls run one after
-    the other: a thread of the pool that waited for the pool could wait for ever.
+    the other: a thread of the pool that waited for the pool could deadlock.
 
     >>> concurrently(lambda: 1, lambda: "a", threads=True)
     (1, 'a')

@@ -65,7 +65,7 @@ def accepts(type: ValueType, given: pa.DataType) -> bool:
 
 
 def declared_type(column: pa.Field) -> pa.DataType:
-    """The type a column was given by whoever wrote it.
+    """The type a column was declared with by its writer.
 
     An extension type that this process has not heard of looks like the type it is stored in, with
     a note beside it. Months that are stored as numbers are no numbers for that.

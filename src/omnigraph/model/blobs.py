@@ -1,7 +1,7 @@
 """Blob values as their readers see them: which one is meant, what is known of it, which bytes.
 
-None of this is the payload. A value is described by what its table says about it, so that asking
-for its size or its tag never reads a byte of it.
+None of this is the payload. A value is described by metadata of its table: asking for its size or
+its tag never reads a byte of it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BlobStat:
     resolved_snapshot: str
     """The commit it was read at."""
     size: int | None = None
-    """Bytes of a managed value; how long an external object is, nobody has looked."""
+    """Bytes of a managed value; the length of an external object is unknown."""
     etag: str | None = None
     """A strong entity tag in the spelling of HTTP, quotes included; only of a managed value."""
     uri: str | None = None

@@ -225,7 +225,7 @@ def _null_mask(values: Sequence[object]) -> pa.BooleanArray:
 
 
 def spell_column(column: pa.Array, type: ValueType) -> pa.StringArray:
-    """`model.spelling.spell` for every value of ``column``; nulls stay null."""
+    """`model.values.spell` for every value of ``column``; nulls stay null."""
     if type.scalar is Scalar.DATE:
         column = column.cast(pa.int32())
     elif type.scalar is Scalar.DATETIME:

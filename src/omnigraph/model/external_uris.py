@@ -1,10 +1,10 @@
 """URIs of objects outside of a graph, and the bases below which they may lie.
 
-Whoever may write to a graph may not thereby make it read any file of the machine it runs on. So a
-URI is only admitted below a base that somebody has allowed, and a comparison of texts would not do:
-`a/../b`, `%2e%2e`, a tab that a parser drops or a second decoding mean other places to some reader
-of them. A URI is therefore taken apart into a place, and one that could be read in two ways is
-refused. Nothing here looks at the places themselves.
+The right to write to a graph must not become the right to read any file of its machine. So a URI is
+admitted only below a base that an operator has allowed. Comparing texts is not enough: `a/../b`,
+`%2e%2e`, a tab that a parser drops or a second decoding mean different places to different parsers.
+A URI is therefore parsed into a place, and an ambiguous one is refused. The places themselves are
+not accessed here.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _f32_values(values: list[Any] | tuple[Any, ...]) -> list[ScalarValue] | None
 
 
 def _are_texts(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether all items are good texts, told at once: lists of a thousand keys are common."""
+    """Whether all items are valid texts; in one pass, for lists of a thousand keys."""
     try:
         "".join(values).encode()
     except (TypeError, UnicodeEncodeError):

@@ -153,8 +153,8 @@ def stage_ahead(
 
 
 @dataclass(frozen=True, slots=True)
-class TableWork:
-    """What a table needs; nothing at all if there are no steps."""
+class TableUpkeep:
+    """The steps a table needs, which may be none."""
 
     steps: tuple[UpkeepStep, ...] = ()
     pending: tuple[PendingIndex, ...] = ()
@@ -163,7 +163,7 @@ class TableWork:
 
 def work_on(
     handle: LanceDataset, wanted: Iterable[IndexSpec], extent: Extent = EVERYTHING
-) -> TableWork:
+) -> TableUpkeep:
     """What a table with rows needs to be compact and to have all ``wanted`` indexes complete.
 
     Indexes that are there and not wanted any more are kept up to date all the same.
@@ -225,7 +225,7 @@ class _Planner:
         """What can be rewritten while all indexes stay as they are."""
         return self._groups([part for _, part in index_parts(self._handle)])
 
-    def work(self, wanted: Iterable[IndexSpec]) -> TableWork:
+    def work(self, wanted: Iterable[IndexSpec]) -> TableUpkeep:
         """The steps, and what cannot be built yet."""
         groups, indexes, pending = self._layout()
         missing = []
@@ -241,7 +241,7 @@ class _Planner:
         settings = cleanup_settings(self._handle)
         if steps and settings:
             steps.insert(0, KeepVersions(settings))
-        return TableWork(tuple(steps), tuple(pending), sum(len(group) for group in groups))
+        return TableUpkeep(tuple(steps), tuple(pending), sum(len(group) for group in groups))
 
     def _steps(
         self,

@@ -35,7 +35,7 @@ from omnigraph.storage.indexes import missing_indexes, why_not_buildable
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.publisher import compact_manifest, keep_manifest_versions
 from omnigraph.storage.snapshot import TableEntry
-from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableWork, work_on
+from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableUpkeep, work_on
 from omnigraph.upkeep.pending import require_nothing_pending
 
 
@@ -47,7 +47,7 @@ class TableOptimization:
     head: int
     """The newest version; another than the published one means that the table is left alone."""
     fragments: int
-    work: TableWork
+    work: TableUpkeep
 
     @property
     def type_key(self) -> str:
@@ -100,7 +100,7 @@ def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> 
     entry = capture.snapshot.table(type.table_key)
     handle = capture.reader.handle(type.table_key)
     head = latest_version(handle)
-    work = TableWork()
+    work = TableUpkeep()
     if head == entry.version and entry.row_count:
         work = work_on(handle, declared_indexes(type), extent)
     return TableOptimization(entry, head, fragment_count(handle), work)

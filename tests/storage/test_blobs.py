@@ -56,7 +56,7 @@ def appended(table: LanceDataset, values: dict[str, Value]) -> LanceDataset:
 
 
 def upserted(table: LanceDataset, values: dict[str, Value], n: int = 1) -> LanceDataset:
-    return commit_strict(table, blobs.stage_upsert(table, rows(values, n), next(UUIDS)))
+    return commit_strict(table, tables.stage_upsert(table, rows(values, n), next(UUIDS)))
 
 
 def content(table: LanceDataset) -> dict[str, Value]:

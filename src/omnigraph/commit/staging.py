@@ -16,7 +16,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import WriterQueue
 from omnigraph.commit.plan import TableEffects
 from omnigraph.effects.requests import concurrently
-from omnigraph.storage import blobs, tables
+from omnigraph.storage import tables
 from omnigraph.storage.datasets import Handle, StagedTransaction
 from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.snapshot import TableEntry
@@ -165,7 +165,7 @@ class TableStaging:
                 # on a newer version as they are. Without other writers it is not worth asking.
                 ids = table.change.ids.combine_chunks()
                 is_new = self._queue.is_crowded and not holds_any(handle, ids)
-                stage = tables.stage_append if is_new else blobs.stage_upsert
+                stage = tables.stage_append if is_new else tables.stage_upsert
                 return [stage(handle, rows, uuids[0])]
             case "delete":
                 return [tables.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]

@@ -11,19 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from lance import LanceDataset, Transaction
+from lance import LanceDataset
 from lance.blob import BlobFile
 
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
-from omnigraph.storage import tables
 from omnigraph.storage.datasets import count_lance, lance_failure
-from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, addresses_at
-from omnigraph.storage.row_places import stage_in_place_of
+from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at
 from omnigraph.storage.tables import ID, rows_where_in, take
 
 EXTERNAL = 3
@@ -116,35 +112,6 @@ def _stored(
     if descriptor["kind"] == EXTERNAL:
         return {"data": None, "uri": descriptor["blob_uri"]}
     return {"data": next(payloads), "uri": None}
-
-
-# --- writing --------------------------------------------------------------------------------------
-
-
-def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
-    """Insert rows or replace those with the same id, with blobs that may be references.
-
-    Lance upserts no references. They are written as rows of their own, and the former ones deleted
-    in the same transaction.
-    """
-    if not _has_references(rows):
-        return tables.stage_upsert(handle, rows, uuid)
-    ids = rows[ID].combine_chunks()
-    found = rows_where_in(handle, ID, ids, [ID], with_row_address=True)
-    addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
-    fragments, offsets = addresses >> FRAGMENT_SHIFT, addresses & OFFSET_MASK
-    gone = {
-        int(fragment): offsets[fragments == fragment].astype(np.int64)
-        for fragment in np.unique(fragments)
-    }
-    return stage_in_place_of(handle, rows, gone, uuid)
-
-
-def _has_references(rows: pa.Table) -> bool:
-    columns = (
-        rows[name] for name in rows.schema.names if rows.schema.field(name).type == BLOB_STORAGE
-    )
-    return any(pc.any(pc.is_valid(pc.struct_field(each, "uri"))).as_py() for each in columns)
 
 
 # --- one value ------------------------------------------------------------------------------------

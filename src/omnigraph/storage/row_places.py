@@ -10,12 +10,11 @@ A row is named by its position: its place in the scan order of one version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from lance import LanceDataset, LanceOperation, Transaction
-from lance.fragment import write_fragments
+from lance import LanceDataset, Transaction
 
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.storage.datasets import count_lance, lance_failure
@@ -29,8 +28,7 @@ from omnigraph.storage.fragments import (
     placed_fragments,
     places_of,
 )
-from omnigraph.storage.tables import ID, take
-from omnigraph.storage.written import field_ids
+from omnigraph.storage.tables import ID, stage_in_place_of, take
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
 NOWHERE = -1
@@ -103,39 +101,6 @@ def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: 
         deleted = deleted_offsets(handle, placed.state)
         offsets[placed.state.fragment_id] = offsets_of(gone[among] - placed.start, deleted)
     return stage_in_place_of(handle, rows, offsets, uuid)
-
-
-def stage_in_place_of(
-    handle: LanceDataset, rows: pa.Table, gone: Mapping[int, Positions], uuid: str
-) -> Transaction:
-    """The same, with the offsets of the rows that go by the id of their fragment."""
-    count_lance("stage", handle.uri)
-    updated, removed, written = [], [], []
-    try:
-        for fragment_id, offsets in gone.items():
-            fragment = handle.get_fragment(fragment_id)
-            assert fragment is not None
-            left = fragment.delete_rows(offsets.tolist())
-            if left is None:
-                removed.append(fragment_id)
-            else:
-                updated.append(left)
-        if rows.num_rows:
-            written = write_fragments(
-                rows, handle, mode="append", allow_external_blob_outside_bases=True
-            )
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
-    operation = LanceOperation.Update(
-        removed_fragment_ids=removed,
-        updated_fragments=updated,
-        new_fragments=list(written),
-        fields_modified=[],
-        # Every column may hold other values: no index covers the new rows before it is built.
-        fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
-        update_mode="rewrite_rows",
-    )
-    return Transaction(handle.version, operation, uuid=uuid)
 
 
 def _taken(handle: LanceDataset, positions: Positions) -> Iterator[pa.Table]:

@@ -7,18 +7,22 @@ be written is decided before rows come here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
+from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.datasets import count_lance, lance_failure
-from omnigraph.storage.fragments import take_rows
+from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, Positions, take_rows
+from omnigraph.storage.written import field_ids
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,8 +66,11 @@ def stage_append(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
 def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction:
     """Insert rows or replace those with the same id; ids must be unique within ``rows``.
 
-    None of their blobs may be a reference: see `blobs.stage_upsert`.
+    Lance upserts no blobs that are references. Such rows are appended, and those they replace
+    deleted in the same transaction.
     """
+    if _has_references(rows):
+        return stage_in_place_of(handle, rows, _offsets_of(handle, rows[ID]), uuid)
     count_lance("stage", handle.uri)
     transaction, _ = (
         handle.merge_insert(ID)
@@ -73,6 +80,57 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
         .execute_uncommitted(rows)
     )
     return replace(transaction, uuid=uuid)
+
+
+def _has_references(rows: pa.Table) -> bool:
+    columns = (
+        rows[name] for name in rows.schema.names if rows.schema.field(name).type == BLOB_STORAGE
+    )
+    return any(pc.any(pc.is_valid(pc.struct_field(each, "uri"))).as_py() for each in columns)
+
+
+def _offsets_of(handle: LanceDataset, ids: pa.ChunkedArray) -> dict[int, Positions]:
+    """Where the rows with some ids lie, as offsets by fragment id."""
+    found = rows_where_in(handle, ID, ids.combine_chunks(), [ID], with_row_address=True)
+    addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
+    fragments, offsets = addresses >> FRAGMENT_SHIFT, addresses & OFFSET_MASK
+    return {
+        int(fragment): offsets[fragments == fragment].astype(np.int64)
+        for fragment in np.unique(fragments)
+    }
+
+
+def stage_in_place_of(
+    handle: LanceDataset, rows: pa.Table, gone: Mapping[int, Positions], uuid: str
+) -> Transaction:
+    """Add rows and delete others, given as offsets by fragment id, in one transaction."""
+    count_lance("stage", handle.uri)
+    updated, removed, written = [], [], []
+    try:
+        for fragment_id, offsets in gone.items():
+            fragment = handle.get_fragment(fragment_id)
+            assert fragment is not None
+            left = fragment.delete_rows(offsets.tolist())
+            if left is None:
+                removed.append(fragment_id)
+            else:
+                updated.append(left)
+        if rows.num_rows:
+            written = write_fragments(
+                rows, handle, mode="append", allow_external_blob_outside_bases=True
+            )
+    except (OSError, ValueError) as error:
+        raise lance_failure(handle, error) from error
+    operation = LanceOperation.Update(
+        removed_fragment_ids=removed,
+        updated_fragments=updated,
+        new_fragments=list(written),
+        fields_modified=[],
+        # Every column may hold other values: no index covers the new rows before it is built.
+        fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
+        update_mode="rewrite_rows",
+    )
+    return Transaction(handle.version, operation, uuid=uuid)
 
 
 @_translated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph.cli.exit_codes import ExitCode
+from omnigraph.cli.failures import ExitCode
 from omnigraph.cli.help import all_pages
 from omnigraph.cli.main import app
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from deploy import entrypoint
 from docs.generators.text import cell
 from omnigraph.branching import spill
-from omnigraph.cli import addressing, operator_config, tokens
+from omnigraph.cli import addressing, login, operator_config
 from omnigraph.commit import change_set, leases, write_path, writer
 from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config
@@ -84,9 +84,9 @@ SECTIONS = (
                 code("~/.omnigraph"),
             ),
             Setting(addressing.PROFILE_VARIABLE, "the profile of `config.yaml` to use"),
-            Setting(tokens.ANY_SERVER_VARIABLE, "the token for a server that has none of its own"),
+            Setting(login.ANY_SERVER_VARIABLE, "the token for a server that has none of its own"),
             Setting(
-                tokens.token_variable("NAME"),
+                login.token_variable("NAME"),
                 "the token for the server `name` of `config.yaml`; a dash in the name is `_` here",
             ),
         ),

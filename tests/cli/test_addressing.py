@@ -9,9 +9,9 @@ import pytest
 import typer.main
 
 from omnigraph.cli.addressing import Target
-from omnigraph.cli.global_flags import GlobalFlag
 from omnigraph.cli.help import Command, Group, leaves
 from omnigraph.cli.main import app
+from omnigraph.cli.options import GlobalFlag
 
 FLAGS = {
     GlobalFlag.SERVER: ["--server", "http://127.0.0.1:1"],

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.cli.exit_codes import ExitCode, exit_code_of
+from omnigraph.cli.failures import ExitCode, exit_code_of
 from omnigraph.cli.main import main
 from omnigraph.errors import InputError, PreconditionFailed
 from tests.cli.conftest import PROGRAM

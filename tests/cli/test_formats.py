@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.cli.formats import write_result
 from omnigraph.cli.output import ColorMode, Output
+from omnigraph.cli.query import write_result
 from omnigraph.model.result import Explanation, ReadTarget, Result
 from omnigraph.model.text_table import TextTable
 

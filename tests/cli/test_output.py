@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.cli import version
+from omnigraph.cli import main as entry_point
 from tests.cli.conftest import PROGRAM, ROOT
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -326,7 +326,7 @@ def bug(monkeypatch: pytest.MonkeyPatch) -> None:
         def __str__(self) -> str:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(version, "INTERNAL_SCHEMA_VERSION", Broken())
+    monkeypatch.setattr(entry_point, "INTERNAL_SCHEMA_VERSION", Broken())
 
 
 def test_a_bug_is_one_sentence_and_a_hint(run, bug):
@@ -362,6 +362,6 @@ def test_what_the_library_logs_is_a_warning_and_no_traceback(run, monkeypatch: p
         def __str__(self) -> str:
             return logging_version()
 
-    monkeypatch.setattr(version, "INTERNAL_SCHEMA_VERSION", Talkative())
+    monkeypatch.setattr(entry_point, "INTERNAL_SCHEMA_VERSION", Talkative())
     assert run("version").err == "warning: left behind\n"
     assert "disk on fire" in run("version", "--debug").err

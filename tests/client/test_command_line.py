@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.cli.login import Credentials, token_for
 from omnigraph.cli.main import main
 from omnigraph.cli.operator_config import OperatorConfig
-from omnigraph.cli.tokens import Credentials, token_for
 from omnigraph.errors import InputError
 from omnigraph.server.config import GraphSpec
 from tests.client.conftest import Guarded

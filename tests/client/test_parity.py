@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from omnigraph.cli.global_flags import GlobalFlag
 from omnigraph.cli.help import Group, leaves
 from omnigraph.cli.main import app, main
+from omnigraph.cli.options import GlobalFlag
 from omnigraph.graph import init
 from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.global_flags import Given
+from omnigraph.cli.options import Given
 from omnigraph.cli.output import output_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Target:
         return found is None or found["scheme"].lower() == "file"
 
     def __str__(self) -> str:
-        # Nobody should write a password here, and nobody needs to read it back.
+        # A password in a URL is not printed back.
         return _USER_INFO.sub("", self.uri)
 
 
@@ -126,7 +126,7 @@ def resolve_server(ctx: typer.Context) -> ServedTarget:
 
 
 def actor_of(ctx: typer.Context) -> str | None:
-    """Who writes: `--as`, else the configured actor, else nobody in particular."""
+    """Who writes: `--as`, else the configured actor, else None."""
     actor = Given.of(ctx).actor
     return actor if actor is not None else config_of(ctx).actor
 
@@ -165,7 +165,7 @@ def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | Serve
             hint="pass `--store URI`, or use a profile that binds a store",
         )
     _refuse_graph(given, scope.origin)
-    # A shell expands `~` in an argument; in a file nobody does.
+    # A shell expands `~` in an argument; in a file it is expanded here.
     is_home = scope.target.startswith("~/")
     return storage_target(str(Path(scope.target).expanduser()) if is_home else scope.target)
 
@@ -186,7 +186,7 @@ def _refuse_graph(given: Given, origin: str) -> None:
 
 
 def _misplaced_path(ctx: typer.Context) -> str | None:
-    """What to say to somebody who gave the graph where the name of a query belongs."""
+    """The hint for a graph that was given where the name of a query belongs."""
     name = ctx.params.get("name")
     if isinstance(name, str) and (_SCHEME.match(name) or Path(name).is_dir()):
         return f"a graph is named by a flag here: `--store {name}`"

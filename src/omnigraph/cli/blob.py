@@ -159,7 +159,7 @@ def _find(
     branch: str | None,
     snapshot: str | None,
 ) -> Blob | RemoteBlob:
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
     from omnigraph.model.ids import normalize_commit_id
 
     if branch is not None and snapshot is not None:

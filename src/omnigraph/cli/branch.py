@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.changes import (
+from omnigraph.cli.changes_output import (
     CHANGES_SHOWN,
     KindOption,
     LimitOption,
@@ -170,7 +170,7 @@ def create(
 
     It costs next to nothing: no data is copied until something is written to it.
     """
-    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write, writer_of
 
     graph = graph_to_write(ctx, "branch create", uri)
     created = graph.create_branch(name, from_, actor=writer_of(ctx, graph))
@@ -183,7 +183,7 @@ def create(
 
 def list_(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
     """List the branches, one a line."""
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
 
     branches = graph_to_read(ctx, uri).list_branches()
     output = output_of(ctx)
@@ -202,7 +202,7 @@ def delete(
     with it; `branch diff main NAME` shows it before. On storage that others may share, `--yes` or
     an answer at the terminal is needed.
     """
-    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write, writer_of
     from omnigraph.client import RemoteGraph
 
     output = output_of(ctx)
@@ -263,8 +263,7 @@ def merge(
     one and disagree, or the result would break the schema, nothing is merged, and the exit code is
     1. `--on-conflict` lets one side win instead.
     """
-    from omnigraph.cli.opening import open_to_read
-    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write, open_to_read, writer_of
     from omnigraph.client import RemoteGraph
 
     options: Any = _rules(on_conflict or [], granularity)

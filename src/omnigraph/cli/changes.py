@@ -1,157 +1,253 @@
-"""Diffs, changes and merge plans for people."""
+"""`omnigraph changes …`: following what happens to a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
-from typing import Annotated, Any
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from omnigraph.cli.moments import moment
-from omnigraph.cli.output import Line, Output, Styled
-from omnigraph.cli.tables import table
-from omnigraph.errors import MergeConflicts
-from omnigraph.model.changes import (
-    MARKS,
-    EntityChange,
-    EntityVersion,
-    TypeCounts,
-    difference,
-    short,
-    spelled,
-    subject,
+from omnigraph.cli.changes_output import (
+    KindOption,
+    OpOption,
+    PageLimitOption,
+    TypeOption,
+    followed,
+    show_feed,
 )
-from omnigraph.model.merging import HEADERS, MergePlan
-from omnigraph.model.receipts import ReplayReceipt
-from omnigraph.model.text_table import one_line
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.help import Capability, Group, ReadCommand, subcommand_missing
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriOption
+from omnigraph.cli.output import Output, Styled, counted, output_of
+from omnigraph.errors import Busy, Conflict, InputError, StorageError
 
-CHANGES_SHOWN = 50
-CONFLICTS_SHOWN = 20
-KindOption = Annotated[
-    list[str] | None,
-    typer.Option("--kind", metavar="node|edge", help="only nodes, or only edges"),
+EXAMPLES = """
+omnigraph changes baseline --uri team.omni --out team.jsonl
+omnigraph changes poll --uri team.omni --start beginning --json
+"""
+POLL_EXAMPLES = """
+omnigraph changes poll --uri team.omni
+omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
+omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
+"""
+BASELINE_EXAMPLES = """
+omnigraph changes baseline --uri team.omni --out team.jsonl
+omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
+"""
+
+CursorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor", metavar="CURSOR", help="go on where the last poll or a baseline ended"
+    ),
 ]
-TypeOption = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="NAME", help="only this type; repeatable"),
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start",
+        metavar="now|beginning|after:ID",
+        help="where to begin without a cursor; now by default",
+    ),
 ]
-OpOption = Annotated[
-    list[str] | None,
-    typer.Option("--op", metavar="insert|update|delete", help="only this operation; repeatable"),
-]
-LimitOption = Annotated[
-    int,
-    typer.Option("--limit", metavar="N", min=0, help="how many changes to list; not with --json"),
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", metavar="FILE", help="write here; replaced once all of it is there"),
 ]
 
 
-def diff_lines(
-    types: Sequence[TypeCounts], changes: Iterator[EntityChange], limit: int
-) -> Iterator[Line]:
-    """How much of each type differs, then the first changes one by one."""
-    if not types:
-        yield ("no differences",)
-        return
-    rows = [(f"{each.kind} {each.type_name}", *each.numbers) for each in types]
-    yield from table(("type", "inserted", "updated", "deleted"), rows)
-    yield from _change_lines(changes, sum(each.total for each in types), limit)
+def add_to(app: typer.Typer) -> None:
+    """Register the group."""
+    group = typer.Typer(rich_markup_mode=None)
+    panel = Capability.ANY.panel
+    group.command("poll", cls=ReadCommand, rich_help_panel=panel, epilog=POLL_EXAMPLES)(poll)
+    group.command("baseline", cls=ReadCommand, rich_help_panel=panel, epilog=BASELINE_EXAMPLES)(
+        baseline
+    )
+    app.add_typer(
+        group,
+        name="changes",
+        cls=Group,
+        callback=changes,
+        invoke_without_command=True,
+        epilog=EXAMPLES,
+    )
 
 
-def _change_lines(changes: Iterator[EntityChange], total: int, limit: int) -> Iterator[Line]:
-    """One line a change: what happened, to whom, and for an update how the values differ."""
-    if limit:
-        yield ()
-    yield from map(change_line, islice(changes, limit))
-    if total > limit:
-        left = f"{total - limit} of {total} changes"
-        yield (f"… {left} are not listed; `--limit` or `--json` shows more",)
+def changes(ctx: typer.Context) -> None:
+    """Follow what happens to a graph."""
+    if ctx.invoked_subcommand is None:
+        raise subcommand_missing(ctx)
 
 
-def change_line(change: EntityChange) -> Line:
-    """What happened, to whom, and for an update how the values differ."""
-    mark, style = MARKS[change.op]
-    how = difference(change)
-    return Styled(mark, style), f" {subject(change)}", Styled(f"  {how}" if how else "", "dim")
+def poll(
+    ctx: typer.Context,
+    *,
+    branch: BranchOption = DEFAULT_BRANCH,
+    cursor: CursorOption = None,
+    start: StartOption = None,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    limit: PageLimitOption = None,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what the commits of a branch changed since a cursor, one block a commit.
+
+    Pages are fetched and written one after another. The cursor to go on with comes last, and only
+    when everything before it has been written: keep it when you have dealt with that. A poll
+    repeated with the same cursor shows the same again.
+    """
+    from omnigraph.cli.opening import graph_to_read
+
+    if cursor is not None and start is not None:
+        raise UsageError(
+            "`--cursor` and `--start` exclude each other", hint="a cursor knows its place itself"
+        )
+    fetch = partial(
+        graph_to_read(ctx, uri).poll_changes,
+        branch,
+        limit=limit,
+        kinds=kinds or (),
+        types=types or (),
+        ops=ops or (),
+    )
+    first = fetch(cursor=cursor, start=start)
+    show_feed(output_of(ctx), followed(fetch, first), as_json=json)
 
 
-def history_lines(versions: Sequence[EntityVersion]) -> Iterator[Line]:
-    """Who changed an entity, when, and how."""
-    if not versions:
-        yield ("no commit changed it",)
-    for each in versions:
-        cause, change = each.cause, each.change
-        mark, style = MARKS[change.op]
-        by = cause.actor_id or "-"
-        yield Styled(mark, style), f" {cause.graph_commit_id}  {moment(cause.authored_at)}  {by}"
-        image = change.after or change.before
-        assert image is not None
-        shown = difference(change) if change.op == "update" else spelled(image)
-        yield (Styled(f"    {shown}", "dim"),)
+def baseline(
+    ctx: typer.Context,
+    out: OutOption,
+    *,
+    branch: BranchOption = DEFAULT_BRANCH,
+    kinds: KindOption = None,
+    types: TypeOption = None,
+    ops: OpOption = None,
+    uri: UriOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Write every entity of a branch to a file, and show the cursor to go on with.
 
+    The entities are those of one commit, and what is committed meanwhile is what the cursor goes on
+    with. `--op` belongs to the polls with the cursor and leaves no entity out. The file is replaced
+    when all of it is on disk, and only then is the cursor shown; after a failure it is what it was.
+    """
+    from omnigraph.cli.opening import graph_to_read
 
-def plan_lines(plan: MergePlan) -> Iterator[Line]:
-    """What a merge would do, type by type, then what is in its way."""
-    style = "bold red" if plan.conflicts else "bold green"
-    yield (Styled(plan.title, style),)
-    if plan.types:
-        yield ()
-        yield from table(HEADERS, [each.cells for each in plan.types])
-    if plan.conflicts:
-        yield ()
-        yield from conflict_lines([conflict.to_dict() for conflict in plan.conflicts])
-
-
-def show_plan(output: Output, plan: MergePlan, *, json: bool) -> None:
-    """Write what would be done."""
+    require_posix()
+    output = output_of(ctx)
+    graph = graph_to_read(ctx, uri)
+    # Of the handshake, which ends the file.
+    entity_count = -1
+    with baseline_file(out) as stream:
+        found = graph.change_baseline(branch, kinds=kinds or (), types=types or (), ops=ops or ())
+        with _progress(output, found.entity_count) as progress:
+            for block in found.blocks():
+                stream.write(block)
+                entity_count += block.count(b"\n")
+                if progress is not None:
+                    progress(block.count(b"\n"))
+        handshake = found.handshake
+        if handshake is None:
+            raise StorageError("the baseline ended before its last record")
     if json:
-        output.json(plan.to_dict())
-    else:
-        output.lines(plan_lines(plan))
+        output.json(handshake.to_dict())
+        return
+    entities = counted(entity_count, "entity", "entities")
+    output.line(Styled(f"{entities} of {branch} written to {out}", "bold green"))
+    output.line(f"commit {handshake.snapshot_commit_id}")
+    output.line(f"cursor {handshake.resume_cursor}")
 
 
-def show_replay(output: Output, receipt: ReplayReceipt, *, json: bool) -> None:
-    """Write what became of a commit that was done again or undone."""
-    if json:
-        output.json(receipt.to_dict())
-        return
-    done = {"revert": "reverted", "cherry-pick": "picked"}[receipt.verb]
-    if receipt.commit is None:
-        output.line(f"{receipt.branch} needs nothing of it: there is nothing to change")
-        return
-    counts = f"{receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted"
-    output.line(Styled(f"{done} {receipt.of_commit_id} on {receipt.branch}", "bold green"))
-    output.line(counts)
-    output.line(f"commit {receipt.commit.graph_commit_id}")
+def _progress(
+    output: Output, total: int | None
+) -> AbstractContextManager[Callable[[int], None] | None]:
+    if not output.shows_progress:
+        return nullcontext()
+    from omnigraph.cli.progress import progress_of
+
+    return progress_of(output, "writing", total, "entities")
+
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not POSIX
+    fcntl = None  # type: ignore[assignment]
+
+
+def require_posix() -> None:
+    """Raise `InputError` where a file cannot be locked and a directory not be flushed."""
+    if fcntl is None:
+        raise InputError(
+            "baselines can be written on POSIX systems only",
+            hint="write it in a container, or iterate over `Graph.change_baseline` yourself",
+        )
 
 
 @contextmanager
-def conflicts_shown(output: Output, *, json: bool) -> Iterator[None]:
-    """List the conflicts of a merge for people before its failure is told."""
-    try:
+def baseline_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that becomes ``path``, durably, when the block ends without a failure.
+
+    Raises `Busy` while another process writes a baseline to the same place, and `Conflict` when
+    another process put another file there at the same moment.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise InputError(f"`{path}` is not a file", hint="name a file, new or to be replaced")
+    with _locked(target):
+        staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+        with _created(staged, path) as stream:
+            try:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                staged.replace(target)
+                _sync(target.parent)
+                if not os.path.samestat(os.fstat(stream.fileno()), target.stat()):
+                    raise Conflict(
+                        f"`{path}` was replaced by somebody else",
+                        hint="find out by whom, and take the baseline again",
+                    )
+            finally:
+                with suppress(FileNotFoundError):
+                    staged.unlink()
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    # The lock file stays: removing it would let two writers hold locks on two files of one name.
+    lock = target.with_name(f"{target.name}.lock")
+    with _created(lock, lock, "ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise Busy(
+                f"another baseline is being written to `{target}`",
+                hint="wait for it, or write to another file",
+            ) from taken
         yield
-    except MergeConflicts as refused:
-        if not json:
-            output.notes(conflict_lines(refused.details["merge_conflicts"]))
-        raise
 
 
-def conflict_lines(conflicts: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """One line a conflict, as far as they can be read."""
-    for conflict in conflicts[:CONFLICTS_SHOWN]:
-        yield Styled(conflict["kind"], "red"), f"  {one_line(conflict['message'])}"
-        if "source" in conflict or "target" in conflict:
-            yield from (_side_line(conflict, side) for side in ("base", "source", "target"))
-    if (more := len(conflicts) - CONFLICTS_SHOWN) > 0:
-        yield (f"… and {more} more; `--json` lists them all",)
+@contextmanager
+def _created(path: Path, shown: Path, mode: Literal["xb", "ab"] = "xb") -> Iterator[BinaryIO]:
+    try:
+        stream = path.open(mode)
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        raise InputError(f"cannot write `{shown}`: {reason}") from problem
+    with stream:
+        yield stream
 
 
-def _side_line(conflict: dict[str, Any], side: str) -> Line:
-    image = conflict.get(side)
-    if image is None:
-        return (Styled(f"    {side:<6}  -", "dim"),)
-    values = {**image.get("endpoints", {}), **image["properties"]}
-    shown = conflict.get("properties") or values
-    text = ", ".join(f"{name} {short(values[name])}" for name in shown)
-    return (Styled(f"    {side:<6}  {text}", "dim"),)
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

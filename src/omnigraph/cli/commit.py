@@ -8,21 +8,19 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.changes import (
+from omnigraph.cli.changes_output import (
     KindOption,
     OpOption,
-    TypeOption,
-    conflicts_shown,
-    history_lines,
-    show_plan,
-    show_replay,
-)
-from omnigraph.cli.changes_pages import (
     PageLimitOption,
     PageTokenOption,
+    TypeOption,
+    conflicts_shown,
     followed,
+    history_lines,
     show_commit_pages,
     show_page,
+    show_plan,
+    show_replay,
 )
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import (
@@ -32,7 +30,6 @@ from omnigraph.cli.help import (
     ReadCommand,
     subcommand_missing,
 )
-from omnigraph.cli.moments import moment
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -40,7 +37,7 @@ from omnigraph.cli.options import (
     UriArgument,
     UriOption,
 )
-from omnigraph.cli.output import Line, output_of
+from omnigraph.cli.output import Line, moment, output_of, table
 from omnigraph.model.receipts import CommitInfo
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -171,7 +168,7 @@ def list_(
     That includes the ones it shares with the branch it was created from. The ids are whole, so
     that each can be handed to `commit show` and to `mutate --if-commit`.
     """
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
     from omnigraph.client import RemoteGraph
 
     actor = filter_.partition("=")[2] if filter_ is not None else None
@@ -197,7 +194,7 @@ def show(
     ctx: typer.Context, commit_id: CommitArgument, uri: UriOption = None, json: JsonFlag = False
 ) -> None:
     """Show one commit of any branch."""
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
     from omnigraph.model.ids import normalize_commit_id
 
     wanted = normalize_commit_id(commit_id)
@@ -226,7 +223,7 @@ def changes(
     Pages are fetched and written one after another, with `--json` into one document with every
     entity before and after. `--page-token` shows the one page it leads to, as it is.
     """
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
     from omnigraph.model.ids import normalize_commit_id
 
     graph = graph_to_read(ctx, uri)
@@ -276,8 +273,6 @@ def revert(
 
 
 def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:
-    from omnigraph.cli.tables import table
-
     headers = ["commit", "branch", "actor", "time (UTC)"]
     has_words = any(found.message for found in commits)
     rows = [

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.help import Capability, PayloadCommand
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
-from omnigraph.cli.output import Output, Styled, counted, output_of
+from omnigraph.cli.output import Output, Styled, counted, output_of, warn_deprecated
 
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
@@ -57,7 +56,7 @@ def export(
     exports of the same content are the same bytes. stdout carries only the lines, so `--json`
     shapes the errors on stderr and, with `--out`, the receipt.
     """
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
 
     output = output_of(ctx)
     output.stdout_is_payload = out is None

@@ -1,17 +1,50 @@
-"""From an exception to what a person reads and what the exit code says."""
+"""From an exception to the lines a person reads and the exit code of the process."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from enum import IntEnum
+from typing import Any, Self
 
 import typer
 
-from omnigraph.cli.exit_codes import ExitCode, exit_code_of
 from omnigraph.cli.output import Line, Output, Styled
-from omnigraph.errors import CompileError, InputError, InternalError, OmnigraphError
+from omnigraph.errors import (
+    CompileError,
+    InputError,
+    InternalError,
+    OmnigraphError,
+    PreconditionFailed,
+)
 from omnigraph.syntax.suggest import did_you_mean
+
+
+class ExitCode(IntEnum):
+    """Every exit code the command line uses, each with its meaning."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """A number that knows what it means."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    OK = 0, "success"
+    FAILURE = 1, "the command ran, and something is wrong with its input, a graph or a store"
+    USAGE = 2, "the command line is wrong; nothing was read or written"
+    LOST_RACE = 4, "a conditional write found another head than expected"
+    # Shells report 128 and the number of the signal: SIGINT is 2, SIGPIPE is 13.
+    INTERRUPTED = 130, "interrupted with Ctrl-C"
+    READER_GONE = 141, "whatever read stdout went away"
+
+
+def exit_code_of(error: OmnigraphError) -> ExitCode:
+    """The exit code for an error of the library."""
+    return ExitCode.LOST_RACE if isinstance(error, PreconditionFailed) else ExitCode.FAILURE
+
 
 PERMISSION_HINT = "check who owns it and its permissions (`ls -ld`), or name another place"
 

@@ -1,7 +1,8 @@
-"""Files that commands read data from and write results to."""
+"""What commands read and write: files of data, schemas, and the query that is meant."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
@@ -9,12 +10,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn
 
-from omnigraph.cli.failures import PERMISSION_HINT, UsageError
-from omnigraph.cli.interrupts import INTERRUPTS
-from omnigraph.errors import InputError, NotFound
+import typer
+
+from omnigraph.cli.failures import PERMISSION_HINT, Rejected, UsageError
+from omnigraph.cli.opening import INTERRUPTS
+from omnigraph.cli.output import Output
+from omnigraph.errors import CompileError, InputError, NotFound, SchemaParseError
 from omnigraph.syntax.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.schema.compile import CompiledSchema
+    from omnigraph.schema.identity import IdentityWarning
+    from omnigraph.syntax.source import Source
+
 
 STANDARD_INPUT = "-"
 BLOCK_BYTES = 1 << 20
@@ -99,3 +109,137 @@ def _similar_file(path: Path) -> str | None:
     if path.is_absolute():
         return did_you_mean(path.name, names)
     return did_you_mean(path.name, names) or f"it was looked for in {Path.cwd()}"
+
+
+def read_source(path: Path, error: type[CompileError]) -> Source:
+    """The text of a file; ``error`` is raised when it is not UTF-8.
+
+    Raises `NotFound` for a file that does not exist, with the nearest name beside it, and
+    `InputError` for one that cannot be read.
+    """
+    from omnigraph.syntax.source import Source
+
+    try:
+        return Source.of(path, error)
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).lower()
+        hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
+        raise InputError(f"cannot read `{path}`: {reason}", hint=hint) from problem
+
+
+def compile_schema_file(path: Path, output: Output) -> CompiledSchema:
+    """Compile a schema file on its own; warnings go to stderr.
+
+    Raises `Rejected` with every problem of the text, in source order.
+    """
+    from omnigraph.schema.compile import compile_schema
+
+    source = read_schema(path)
+    with every_problem_of(source):
+        compiled = compile_schema(source)
+    show_warnings(compiled.warnings, output)
+    return compiled
+
+
+@contextmanager
+def every_problem_of(source: Source) -> Iterator[None]:
+    """Turn the first problem of a schema, which is what compiling raises, into all of them."""
+    try:
+        yield
+    except CompileError as first:
+        from omnigraph.schema.compile import lint_schema
+
+        # What depends on an accepted schema, such as a rename hint, the linter does not see.
+        found = tuple(finding.error for finding in lint_schema(source))
+        raise Rejected(found or (first,)) from first
+
+
+def read_schema(path: Path) -> Source:
+    """The text of a schema file."""
+    return read_source(path, SchemaParseError)
+
+
+def show_warnings(warnings: tuple[IdentityWarning, ...], output: Output) -> None:
+    """Write what compiling a schema warns about."""
+    for warning in warnings:
+        at = warning.position
+        output.warning(f"{at.path}:{at.line}:{at.column}: {warning.message}")
+
+
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="which query: one of several in the text, or a stored one of a server",
+    ),
+]
+QueryOption = Annotated[
+    Path | None, typer.Option("--query", metavar="FILE.gq", help="a file with the query")
+]
+TextOption = Annotated[
+    str | None, typer.Option("--query-string", "-e", metavar="TEXT", help="the query itself")
+]
+ParamsOption = Annotated[
+    str | None, typer.Option("--params", metavar="JSON", help="its parameters, as a JSON object")
+]
+ParamsFileOption = Annotated[
+    Path | None, typer.Option("--params-file", metavar="FILE", help="a file with that object")
+]
+
+
+def source_of(verb: str, name: str | None, query: Path | None, text: str | None) -> Source | None:
+    """The text a command is to run; None if it is to run the stored query of that name.
+
+    Raises `UsageError` if there is neither, or two texts.
+    """
+    from omnigraph.errors import QueryParseError
+    from omnigraph.syntax.source import Source
+
+    if query is not None and text is not None:
+        raise UsageError(
+            "`--query` and `--query-string` are mutually exclusive", hint="give one of them"
+        )
+    if query is not None:
+        return read_source(query, QueryParseError)
+    if text is not None:
+        if not text.strip():
+            raise UsageError("`--query-string` is empty", hint="write a query between the quotes")
+        return Source.of(text, QueryParseError)
+    if name is not None:
+        return None
+    raise UsageError(
+        f"`omnigraph {verb}` needs a query",
+        hint="give its text with `--query FILE.gq` or `-e TEXT`, or the name of a stored one",
+    )
+
+
+def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:
+    """The parameters a command was given; raises `UsageError` for anything but one object."""
+    from omnigraph.errors import CompileError
+
+    if text is not None and file is not None:
+        raise UsageError(
+            "`--params` and `--params-file` are mutually exclusive", hint="give one of them"
+        )
+    if file is not None:
+        return _json_object(read_source(file, CompileError).text, f"`{file}`")
+    return None if text is None else _json_object(text, "`--params`")
+
+
+def _json_object(text: str, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as problem:
+        raise UsageError(f"{where} is not JSON: {problem}", hint=_PARAMS_HINT) from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{where} is not a JSON object", hint=_PARAMS_HINT)
+    return document
+
+
+_PARAMS_HINT = 'write an object with a member for each parameter, such as {"handle": "ada"}'
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from omnigraph import __version__
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.global_flags import (
+from omnigraph.cli.options import (
     DESTRUCTIVE_FLAGS,
     DESTRUCTIVE_UPKEEP_FLAGS,
     DIRECT_WRITE_FLAGS,
@@ -116,7 +116,7 @@ class DestructiveCommand(Command):
 
 
 class DestructiveUpkeep(Command):
-    """A command that removes what nobody wrote, and has no author."""
+    """A command that removes old versions, and has no author."""
 
     takes = DESTRUCTIVE_UPKEEP_FLAGS
 

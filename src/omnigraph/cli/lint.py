@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.deprecated import warn_deprecated
-from omnigraph.cli.exit_codes import ExitCode
-from omnigraph.cli.failures import UsageError, error_lines
-from omnigraph.cli.global_flags import Given
+from omnigraph.cli.failures import ExitCode, UsageError, error_lines
 from omnigraph.cli.help import Capability, GraphCommand
-from omnigraph.cli.options import JsonFlag, SchemaFile, UriArgument
-from omnigraph.cli.output import Line, Styled, counted, output_of
+from omnigraph.cli.options import Given, JsonFlag, SchemaFile, UriArgument
+from omnigraph.cli.output import Line, Styled, counted, output_of, warn_deprecated
 
 if TYPE_CHECKING:
     from omnigraph.errors import CompileError
@@ -56,7 +53,7 @@ def lint(
     file, and no graph is needed, or it is the one of a graph. The exit code is 1 if anything does
     not compile, and 0 if there are only warnings.
     """
-    from omnigraph.cli.sources import read_source
+    from omnigraph.cli.files import read_source
     from omnigraph.errors import QueryParseError
     from omnigraph.query.lint import lint_queries
 
@@ -96,8 +93,8 @@ def _schema_of(
     ctx: typer.Context, schema: Path | None, uri: str | None
 ) -> tuple[Catalog, dict[str, str]]:
     """The types to check against, and where they came from."""
+    from omnigraph.cli.files import compile_schema_file
     from omnigraph.cli.opening import open_to_read
-    from omnigraph.cli.sources import compile_schema_file
     from omnigraph.schema.compile import compile_schema
 
     if schema is None:

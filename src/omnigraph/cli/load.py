@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import STANDARD_INPUT, require_file, standard_input
 from omnigraph.cli.help import Capability, DestructiveCommand
@@ -25,7 +24,7 @@ from omnigraph.cli.options import (
     UriArgument,
     branch_name,
 )
-from omnigraph.cli.output import Line, Output, Styled, counted, output_of
+from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
 from omnigraph.errors import InputError
 from omnigraph.model.receipts import LoadMode, LoadReceipt, checked_key
 from omnigraph.syntax.suggest import did_you_mean
@@ -338,7 +337,7 @@ class Request:
 
 
 def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
-    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write, writer_of
     from omnigraph.client import RemoteGraph
 
     output = output_of(ctx)
@@ -531,8 +530,6 @@ def _document(uri: str, receipt: LoadReceipt) -> dict[str, Any]:
 
 def _lines(receipt: LoadReceipt) -> Iterator[Line]:
     """What became of each type, then the sum and the commit."""
-    from omnigraph.cli.tables import table
-
     loaded = [
         *(("node", entry) for entry in receipt.nodes),
         *(("edge", entry) for entry in receipt.edges),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -13,68 +15,30 @@ from omnigraph import __version__
 from omnigraph.cli import (
     blob,
     branch,
-    changes_feed,
-    cleanup,
+    changes,
     commit,
-    doctor,
     export,
     graphs,
-    index,
-    init,
+    health,
     lint,
     load,
     login,
     mcp,
     mutate,
-    optimize,
     policy,
     query,
-    recover,
-    repair,
     schema,
     serve,
-    snapshot,
-    stats,
-    version,
+    upkeep,
 )
-from omnigraph.cli.exit_codes import ExitCode
-from omnigraph.cli.failures import UsageError, report
-from omnigraph.cli.help import HELP_FLAGS, Group, root_help
-from omnigraph.cli.interrupts import INTERRUPTS
-from omnigraph.cli.library_log import library_warnings
+from omnigraph.cli.failures import ExitCode, UsageError, report
+from omnigraph.cli.help import HELP_FLAGS, Capability, Command, Group, root_help
+from omnigraph.cli.opening import INTERRUPTS
+from omnigraph.cli.options import JsonFlag
 from omnigraph.cli.output import ColorMode, Output, output_of
 from omnigraph.errors import InputError
-from omnigraph.model.ids import check_declared_actor
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, check_declared_actor
 from omnigraph.syntax.suggest import did_you_mean
-
-COMMANDS = (
-    query,
-    mutate,
-    load,
-    branch,
-    snapshot,
-    export,
-    blob,
-    commit,
-    changes_feed,
-    schema,
-    mcp,
-    graphs,
-    init,
-    lint,
-    index,
-    optimize,
-    repair,
-    cleanup,
-    stats,
-    doctor,
-    recover,
-    policy,
-    serve,
-    login,
-    version,
-)
-"""In the order help lists them, within each capability."""
 
 EXAMPLES = """
 omnigraph init --schema schema.pg team.omni
@@ -127,7 +91,7 @@ def _run(arguments: list[str], output: Output) -> int:
 
 
 def _finish(code: int, output: Output) -> int:
-    """Flush while there is still somebody to tell: a full disk shows only now."""
+    """Flush while errors can still be reported: a full disk shows only now."""
     try:
         output.flush()
     except BrokenPipeError:
@@ -167,7 +131,7 @@ def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
 
 
 def _declared(ctx: typer.Context, param: Any, value: str | None) -> str | None:
-    """An actor that somebody may call themselves."""
+    """An actor, by a name that may be declared."""
     if _named(ctx, param, value) is not None:
         try:
             check_declared_actor(str(value), where="`--as`")
@@ -263,6 +227,63 @@ def root(
         output.lines(root_help(ctx.command, ctx))
 
 
+# --- `omnigraph version` --------------------------------------------------------------------------
+
+VERSION_EXAMPLES = """
+omnigraph version
+omnigraph version --json
+"""
+
+
+def add_version(app: typer.Typer) -> None:
+    """Register the command."""
+    panel = Capability.LOCAL.panel
+    app.command("version", cls=Command, rich_help_panel=panel, epilog=VERSION_EXAMPLES)(version)
+
+
+def version(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Print the version.
+
+    The second line is the newest storage layout this version reads and writes.
+    """
+    output = output_of(ctx)
+    if json:
+        output.json({"version": __version__, "internal_schema": INTERNAL_SCHEMA_VERSION})
+    else:
+        output.line(f"omnigraph {__version__}")
+        output.line(f"internal-schema {INTERNAL_SCHEMA_VERSION}")
+
+
+COMMANDS = (
+    query.add_to,
+    mutate.add_to,
+    load.add_to,
+    branch.add_to,
+    graphs.add_snapshot,
+    export.add_to,
+    blob.add_to,
+    commit.add_to,
+    changes.add_to,
+    schema.add_to,
+    mcp.add_to,
+    graphs.add_graphs,
+    graphs.add_init,
+    lint.add_to,
+    upkeep.add_index,
+    upkeep.add_optimize,
+    upkeep.add_repair,
+    upkeep.add_cleanup,
+    health.add_stats,
+    health.add_doctor,
+    health.add_recover,
+    policy.add_to,
+    serve.add_to,
+    login.add_to,
+    add_version,
+)
+"""What registers the commands, in the order help lists them within each capability."""
+
+
 def _new_app() -> typer.Typer:
     application = typer.Typer(
         cls=Group,
@@ -274,8 +295,8 @@ def _new_app() -> typer.Typer:
         epilog=EXAMPLES,
         context_settings={"help_option_names": HELP_FLAGS},
     )
-    for group in COMMANDS:
-        group.add_to(application)
+    for add_to in COMMANDS:
+        add_to(application)
     return application
 
 
@@ -318,3 +339,29 @@ def globals_first(root_command: Any, arguments: list[str]) -> list[str]:
 def _words(arguments: list[str]) -> list[str]:
     """The arguments in front of `--`."""
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+class NoteHandler(logging.Handler):
+    """Writes log records as warnings; their tracebacks only with `--debug`."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self._output.warning(record.getMessage())
+        if self._output.debug and record.exc_info:
+            self._output.note(logging.Formatter().formatException(record.exc_info))
+
+
+@contextmanager
+def library_warnings(output: Output) -> Iterator[None]:
+    """Show what the library logs while a command runs."""
+    logger = logging.getLogger("omnigraph")
+    handler = NoteHandler(output)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

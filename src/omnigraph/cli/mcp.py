@@ -70,7 +70,7 @@ def mcp(
 
 
 def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool]:
-    from omnigraph.cli.remote import graph_to_read, graph_to_write
+    from omnigraph.cli.opening import graph_to_read, graph_to_write
     from omnigraph.client import RemoteGraph
     from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
 

@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, WriteCommand
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, ExternalBlobsOption, JsonFlag
-from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.cli.query_input import (
+from omnigraph.cli.files import (
     NameArgument,
     ParamsFileOption,
     ParamsOption,
@@ -21,6 +17,9 @@ from omnigraph.cli.query_input import (
     parameters_of,
     source_of,
 )
+from omnigraph.cli.help import Capability, WriteCommand
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, ExternalBlobsOption, JsonFlag
+from omnigraph.cli.output import Line, Styled, counted, output_of, warn_deprecated
 from omnigraph.model.receipts import MutationReceipt
 
 EXAMPLES = """
@@ -76,7 +75,7 @@ def mutate(
     All of it becomes visible as one commit, or nothing does. With `--if-commit`, a branch that has
     moved on ends the command with exit code 4, and nothing is written.
     """
-    from omnigraph.cli.remote import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write, writer_of
     from omnigraph.client import RemoteGraph
 
     source = source_of("mutate", name, query, text)

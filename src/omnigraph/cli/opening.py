@@ -1,20 +1,61 @@
-"""From the arguments of a command to an open graph."""
+"""From the arguments of a command to an open graph: in storage, or behind a server.
+
+On the way the target of a write is printed, and a destructive one needs consent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
-from omnigraph.cli.addressing import resolve
-from omnigraph.cli.interrupts import INTERRUPTS
-from omnigraph.cli.output import output_of
-from omnigraph.cli.safety import announce, require_consent
+from omnigraph.cli.addressing import ServedTarget, Target, config_of, resolve, resolve_any
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.options import Given
+from omnigraph.cli.output import Output, Styled, output_of
+from omnigraph.errors import Denied, InputError, NotFound, Unauthenticated
 
 if TYPE_CHECKING:
+    from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph
     from omnigraph.graph.opening import OpenMode
+
+
+class Interrupts:
+    """Remembers Ctrl-C, also while libraries are loaded.
+
+    Compiled modules may lose the interrupt that comes while they are imported: they run Python code
+    as they start, and drop what it raised. A command that went on would then read its input to the
+    end. So the interrupt is remembered, and raised before anything is done.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def listen(self) -> None:
+        """Remember interrupts from here on, besides raising them as Python does."""
+        self._asked = False
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupted)
+
+    def heed(self) -> None:
+        """Raise the interrupt that was lost in an import, if there was one."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        signal.default_int_handler(number, frame)
+
+
+INTERRUPTS = Interrupts()
+"""Those of this process."""
 
 
 def open_to_read(ctx: typer.Context, uri: str | None = None) -> Graph:
@@ -51,9 +92,163 @@ def opened(
     settle: bool = True,
     external_blobs: Iterable[str] = (),
 ) -> Graph:
-    """An open graph, unless somebody wanted to stop while the libraries for it were loaded."""
+    """An open graph; raises the interrupt that came while its libraries were loaded."""
     from omnigraph.graph import open_graph
 
     graph = open_graph(uri, mode, settle=settle, external_blobs=external_blobs)
     INTERRUPTS.heed()
     return graph
+
+
+def announce(output: Output, verb: str, target: Target | ServedTarget) -> None:
+    """Note the target of a write, unless told to be quiet."""
+    if not output.quiet:
+        output.note(Styled(f"omnigraph {verb} → {target} ({_place(target)})", "dim"))
+
+
+def _place(target: Target | ServedTarget) -> str:
+    if isinstance(target, ServedTarget):
+        return "served"
+    return "direct, local" if target.is_local else "direct, remote"
+
+
+def require_consent(ctx: typer.Context, action: str, target: Target | ServedTarget) -> None:
+    """Let a destructive write to a shared place happen only with consent.
+
+    Raises `InputError` without consent; nothing has been read or written by then.
+    """
+    if target.is_local or Given.of(ctx).yes:
+        return
+    output = output_of(ctx)
+    if output.failures_as_json or not _is_interactive(output):
+        raise InputError(f"`{action}` on {target} needs consent", hint="pass `--yes` to give it")
+    output.ask(f"`{action}` on {target}. Continue? [y/N] ")
+    # Bytes, because data may follow on the same stream.
+    answer = sys.stdin.buffer.readline().decode(errors="replace").strip().lower()
+    if answer not in ("y", "yes"):
+        raise InputError("without consent, nothing was done")
+
+
+def _is_interactive(output: Output) -> bool:
+    # A process may be started with its streams closed.
+    return bool(sys.stdin and sys.stdin.isatty() and output.stderr.isatty())
+
+
+TIMEOUT_SECONDS = 600.0
+"""Of each wait: a large load or merge takes its time, and Ctrl-C ends it."""
+
+NO_FLAGS: Mapping[str, bool] = {}
+
+
+def graph_to_read(
+    ctx: typer.Context,
+    uri: str | None = None,
+    *,
+    only_stored: Mapping[str, bool] = NO_FLAGS,
+    stored_query: str | None = None,
+) -> Graph | RemoteGraph:
+    """The graph the command addresses; nothing is written to it.
+
+    ``only_stored`` are flags that no server understands, and whether they were given.
+    ``stored_query`` is the query a server is to run by its name, which only a server can.
+    """
+    target = resolve_any(ctx, uri)
+    if isinstance(target, ServedTarget):
+        _refuse(only_stored, target)
+        return connected(ctx, target)
+    _require_server(stored_query)
+    return opened(target.uri, "read_only")
+
+
+def graph_to_write(
+    ctx: typer.Context,
+    verb: str,
+    uri: str | None = None,
+    *,
+    destructive: str | None = None,
+    external_blobs: Iterable[str] = (),
+    only_stored: Mapping[str, bool] = NO_FLAGS,
+    stored_query: str | None = None,
+) -> Graph | RemoteGraph:
+    """The graph the command addresses, after saying so; ``destructive`` is asked about first."""
+    target = resolve_any(ctx, uri)
+    if isinstance(target, ServedTarget):
+        flags = {"--external-blobs": bool(tuple(external_blobs)), **only_stored}
+        _refuse(flags, target)
+        if Given.of(ctx).actor is not None:
+            raise UsageError(
+                "`--as` names the actor of a write to storage, and a server knows who writes",
+                hint="leave it out: the token decides",
+            )
+    else:
+        _require_server(stored_query)
+    announce(output_of(ctx), verb, target)
+    if destructive is not None:
+        require_consent(ctx, destructive, target)
+    if isinstance(target, ServedTarget):
+        return connected(ctx, target)
+    return opened(target.uri, external_blobs=external_blobs)
+
+
+def writer_of(ctx: typer.Context, graph: Graph | RemoteGraph) -> str | None:
+    """Who writes: said or configured for a graph in storage; by the token behind a server."""
+    from omnigraph.cli.addressing import actor_of
+    from omnigraph.client import RemoteGraph
+
+    return None if isinstance(graph, RemoteGraph) else actor_of(ctx)
+
+
+def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
+    """The graph behind a server; closed when the command ends."""
+    from omnigraph.client import connect
+    from omnigraph.client.exchange import Address
+    from omnigraph.client.patience import Patience
+
+    address = Address.parse(target.url, target.graph)
+    token = token_of(ctx, address.base)
+    if address.graph_id is None:
+        _require_graph(address.base, token)
+    patience = Patience(repeats_writes=False)
+    graph = connect(address.base, token, TIMEOUT_SECONDS, patience=patience)
+    ctx.call_on_close(graph.close)
+    return graph
+
+
+def token_of(ctx: typer.Context, url: str) -> str | None:
+    """The token for a URL, from the places where this user keeps tokens."""
+    from omnigraph.cli.login import token_for
+
+    return token_for(url, config_of(ctx), output_of(ctx).environment)
+
+
+def _require_graph(url: str, token: str | None) -> None:
+    """Ask which graph is meant, if the server tells which there are.
+
+    One that does not is taken as it is: it may serve a single graph below this very URL.
+    """
+    from omnigraph.client import list_graphs
+
+    try:
+        graphs = list_graphs(url, token)
+    except (Denied, NotFound, Unauthenticated):
+        return
+    if graphs:
+        ids = ", ".join(graph.graph_id for graph in graphs)
+        raise UsageError(f"{url} serves graphs, and none was picked", hint=f"pass `--graph`: {ids}")
+
+
+def _refuse(flags: Mapping[str, bool], target: ServedTarget) -> None:
+    for flag, is_given in flags.items():
+        if is_given:
+            raise UsageError(
+                f"`{flag}` needs the storage of a graph, and {target} is served",
+                hint="leave it out, or address the graph with `--store URI`",
+            )
+
+
+def _require_server(stored_query: str | None) -> None:
+    if stored_query is not None:
+        raise UsageError(
+            f"running the stored query `{stored_query}` needs a server",
+            hint="pass `--server URL`, or give its text with `--query FILE.gq` or `-e TEXT`",
+        )

@@ -25,7 +25,7 @@ CELL_LAYOUTS = ("truncate", "wrap")
 
 _ANY_NAME = "*"
 _FREE: dict[str, Any] = {}
-"""Below such a key, everything is left to whoever reads it."""
+"""Below such a key, the reader of the value checks everything."""
 _KEYS: dict[str, Any] = {
     "operator": {"actor": _FREE},
     "servers": {_ANY_NAME: {"url": _FREE}},

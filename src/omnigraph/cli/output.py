@@ -7,12 +7,13 @@ styles are Rich's; Rich is imported when the first part is painted.
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,7 +26,7 @@ WIDTH_MAX = 100
 """Running text is hard to read in longer lines."""
 
 # Control characters of the input are shown, not sent: a file must not be able to move the cursor or
-# repaint the terminal of whoever checks it. Newlines and tabs keep their meaning.
+# repaint the terminal of the reader. Newlines and tabs keep their meaning.
 _VISIBLE_CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 }
@@ -142,7 +143,7 @@ class Output:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody watches stderr and wants to."""
+        """Whether stderr is a terminal, and progress was not turned off."""
         is_dumb = self.environment.get("TERM") == "dumb"
         return self.stderr.isatty() and not (self.quiet or self.failures_as_json or is_dumb)
 
@@ -213,3 +214,37 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     ('1 query', '3 errors', '0 warnings')
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def moment(microseconds: int) -> str:
+    """A moment in UTC, to the second.
+
+    >>> moment(0)
+    '1970-01-01 00:00:00'
+    """
+    start = dt.datetime(1970, 1, 1)
+    return (start + dt.timedelta(microseconds=microseconds)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+Cell = str | int
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[Line]:
+    """Aligned columns under their headers, two spaces apart; columns of numbers to the right."""
+    numeric = [
+        bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(headers))
+    ]
+    texts = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in texts) for at in range(len(headers))]
+    for number, row in enumerate(texts):
+        cells = [
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(row, widths, numeric, strict=True)
+        ]
+        line = "  ".join(cells).rstrip()
+        yield (Styled(line, "bold"),) if number == 0 else (line,)
+
+
+def warn_deprecated(output: Output, old: str, new: str) -> None:
+    """Warn once that a spelling is on its way out."""
+    output.warning(f"`{old}` is deprecated; write `{new}`")

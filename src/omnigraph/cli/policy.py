@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.exit_codes import ExitCode
-from omnigraph.cli.failures import UsageError
+from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.files import require_file
 from omnigraph.cli.help import Capability, Command, Group, subcommand_missing
 from omnigraph.cli.options import JsonFlag, branch_name

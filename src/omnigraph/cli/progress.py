@@ -1,4 +1,4 @@
-"""Progress bars, for somebody who is looking."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def progress_of(
 
 @contextmanager
 def tables_of(output: Output, description: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar for work that goes table by table; None where nobody is looking."""
+    """A bar for work that goes table by table; None without a terminal."""
     if not output.shows_progress:
         yield None
         return

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.deprecated import warn_deprecated
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, ReadCommand
-from omnigraph.cli.operator_config import OUTPUT_FORMATS
-from omnigraph.cli.options import JsonFlag, branch_name
-from omnigraph.cli.output import output_of
-from omnigraph.cli.query_input import (
+from omnigraph.cli.files import (
     NameArgument,
     ParamsFileOption,
     ParamsOption,
@@ -21,10 +17,15 @@ from omnigraph.cli.query_input import (
     parameters_of,
     source_of,
 )
+from omnigraph.cli.help import Capability, ReadCommand
+from omnigraph.cli.operator_config import OUTPUT_FORMATS
+from omnigraph.cli.options import JsonFlag, branch_name
+from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
+from omnigraph.model.text_table import TextTable, one_line
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.model.text_table import TextTable
+    from omnigraph.model.result import Result
 
 EXAMPLES = """
 omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
@@ -140,8 +141,7 @@ def query(
     is written. With `--server` and no text, the stored query of that name is run. `csv`, `jsonl`
     and `json` are for programs; `--json` means the last, and errors as JSON too.
     """
-    from omnigraph.cli.formats import write_result
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
     from omnigraph.client import RemoteGraph
     from omnigraph.model.ids import normalize_commit_id
     from omnigraph.model.result import Result
@@ -219,8 +219,96 @@ def _format(ctx: typer.Context, said: str | None, *, json: bool) -> str:
 
 def _table_layout(ctx: typer.Context) -> TextTable:
     from omnigraph.cli.addressing import config_of
-    from omnigraph.model.text_table import TextTable
 
     config = config_of(ctx)
     width = config.table_max_column_width or TABLE_WIDTH_MAX
     return TextTable(width, "wrap" if config.table_cell_layout == "wrap" else "truncate")
+
+
+NO_ROWS = "(no rows)"
+
+_MUST_BE_QUOTED = frozenset(',"\r\n')
+
+
+def write_result(
+    output: Output, result: Result, format: str, layout: TextTable | None = None
+) -> None:
+    """Print a result, and its explanation where there is one.
+
+    ``layout`` is for tables. A CSV file has no place for an explanation, which goes to stderr then.
+    """
+    match format:
+        case "table":
+            output.lines(_table_lines(result, layout or TextTable()))
+        case "kv":
+            output.lines(_kv_lines(result))
+        case "csv":
+            output.verbatim(b"".join(_csv_lines(result)))
+        case "jsonl":
+            output.verbatim(b"".join(_jsonl_lines(result)))
+        case "json":
+            output.verbatim(_json_bytes(result.to_dict(), indented=True))
+        case _:
+            raise AssertionError(f"unknown format {format}")
+    if result.explain is not None:
+        lines: list[Line] = [(line,) for line in str(result.explain).split("\n")]
+        if format in ("table", "kv"):
+            output.lines([(), *lines])
+        elif format == "csv":
+            output.notes(lines)
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _heading(result: Result) -> Line:
+    caption = f"{result.row_count} rows from {result.target} via {result.query_name}"
+    return (Styled(caption, "bold"),)
+
+
+def _table_lines(result: Result, layout: TextTable) -> Iterator[Line]:
+    yield _heading(result)
+    if not result.row_count:
+        yield (NO_ROWS,)
+        return
+    rows = result.text_rows()
+    for number, line in enumerate(layout.lines(result.columns, rows, result.numeric_columns())):
+        yield (Styled(line, "cyan"),) if number == 0 else (line,)
+
+
+def _kv_lines(result: Result) -> Iterator[Line]:
+    yield _heading(result)
+    if not result.row_count:
+        yield (NO_ROWS,)
+    for number, row in enumerate(result.text_rows(), 1):
+        yield ()
+        yield (Styled(f"row {number}", "bold"),)
+        for name, cell in zip(result.columns, row, strict=True):
+            yield (Styled(f"{one_line(name)}:", "cyan"), f" {one_line(cell)}")
+
+
+# --- for programs ---------------------------------------------------------------------------------
+
+
+def _csv_lines(result: Result) -> Iterator[bytes]:
+    for row in (result.columns, *result.text_rows()):
+        yield (",".join(map(_csv_field, row)) + "\n").encode()
+
+
+def _csv_field(text: str) -> str:
+    if _MUST_BE_QUOTED.isdisjoint(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _jsonl_lines(result: Result) -> Iterator[bytes]:
+    yield _json_bytes({"kind": "metadata", **result.metadata()})
+    for row in result.to_dict()["rows"]:
+        yield _json_bytes(row)
+
+
+def _json_bytes(document: Any, *, indented: bool = False) -> bytes:
+    import orjson
+
+    options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indented else 0)
+    return orjson.dumps(document, option=options)

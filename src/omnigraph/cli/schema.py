@@ -102,8 +102,8 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
     which comments and order do not change. A schema that does not compile is shown with all its
     problems, and the exit code is 1.
     """
-    from omnigraph.cli.schema_summary import summary_document, summary_lines
-    from omnigraph.cli.sources import compile_schema_file
+    from omnigraph.cli.files import compile_schema_file
+    from omnigraph.cli.schema_output import summary_document, summary_lines
 
     output = output_of(ctx)
     compiled = compile_schema_file(file, output)
@@ -126,8 +126,8 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     Nothing is changed. Names are followed through `@rename_from`. A plan with unsupported changes
     is still a plan, so the exit code is 0 whenever both schemas compile.
     """
-    from omnigraph.cli.schema_plan import plan_document, plan_lines
-    from omnigraph.cli.sources import every_problem_of, read_schema, show_warnings
+    from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
+    from omnigraph.cli.schema_output import plan_document, plan_lines
     from omnigraph.schema.migration import plan_change
 
     output = output_of(ctx)
@@ -144,8 +144,8 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
 
 def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[SchemaIR, str]:
     """The schema to start from, and where it is."""
+    from omnigraph.cli.files import compile_schema_file
     from omnigraph.cli.opening import open_to_read
-    from omnigraph.cli.sources import compile_schema_file
 
     if old is None:
         graph = open_to_read(ctx, uri)
@@ -169,9 +169,9 @@ def apply(
     at older commits, unless `--allow-data-loss` says otherwise: then, on storage that others may
     share, `--yes` or an answer at the terminal is needed.
     """
-    from omnigraph.cli.remote import graph_to_write, writer_of
-    from omnigraph.cli.schema_plan import applied_lines, served_lines
-    from omnigraph.cli.sources import every_problem_of, read_schema, show_warnings
+    from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
+    from omnigraph.cli.opening import graph_to_write, writer_of
+    from omnigraph.cli.schema_output import applied_lines, served_lines
     from omnigraph.client import RemoteGraph
     from omnigraph.schema.compile import compile_schema
 
@@ -202,7 +202,7 @@ def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) ->
 
     `schema get` is another name for it.
     """
-    from omnigraph.cli.remote import graph_to_read
+    from omnigraph.cli.opening import graph_to_read
 
     source = graph_to_read(ctx, uri).schema_source
     output = output_of(ctx)

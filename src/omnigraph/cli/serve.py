@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.global_flags import Given, GlobalFlag
 from omnigraph.cli.help import Capability, Command
-from omnigraph.cli.options import JsonFlag, QueriesOption
+from omnigraph.cli.options import Given, GlobalFlag, JsonFlag, QueriesOption
 from omnigraph.cli.output import Output, output_of
 from omnigraph.errors import InputError
 
@@ -64,7 +63,7 @@ ExternalBlobsOption = Annotated[
 ]
 OpenFlag = Annotated[
     bool,
-    typer.Option("--unauthenticated", help="serve without tokens: whoever connects may do all"),
+    typer.Option("--unauthenticated", help="serve without tokens: every client may do everything"),
 ]
 AllGraphsFlag = Annotated[
     bool, typer.Option("--require-all-graphs", help="do not start if a graph cannot be served")

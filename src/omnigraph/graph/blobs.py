@@ -44,7 +44,7 @@ class Blob(KnownBlob):
         """The same bytes in pieces of at most ``chunk_bytes``, each read when it is asked for.
 
         What is wrong with the range is told at once, before the first piece. Until the last one,
-        nobody in this process removes what is being read.
+        cleanup in this process waits.
         """
         if not 1 <= chunk_bytes <= CHUNK_BYTES_MAX:
             raise InputError(f"a chunk has 1 to {CHUNK_BYTES_MAX} bytes, not {chunk_bytes}")

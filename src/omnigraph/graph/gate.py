@@ -1,7 +1,7 @@
 """The gate at the head of every write: may this handle write at all, and may this actor?
 
 It stands here, below every face, so that the command line, a server and a notebook obey the same
-rules, and a transport that forgot to ask is still asked. Reads are not gated: whoever can open the
+rules, even if a transport forgets to check. Reads are not gated: a process that can open the
 storage can read it.
 """
 
@@ -35,7 +35,7 @@ class WriteGate:
 
     There is one method for each kind of write, called before the write has done anything. Without
     a policy everybody may do everything. With one, `PolicyDenied` is raised when no rule allows it
-    or nobody is named, and `PolicyEvaluationFailed` when the policy has no answer.
+    or no actor is named, and `PolicyEvaluationFailed` when the policy has no answer.
     """
 
     def __init__(self, policy: Policy | None, *, read_only: bool) -> None:
@@ -76,7 +76,7 @@ class WriteGate:
         self._permit("branch merge", actor, Action.BRANCH_MERGE, source, target)
 
     def require_writable(self, verb: str) -> None:
-        """Before upkeep, which no policy decides: it is done by whoever runs the storage."""
+        """Before upkeep, which no policy decides: the operator of the storage does it."""
         if self._read_only:
             raise InputError(
                 f"`{verb}` needs a graph opened for writing", hint='open it with mode="read_write"'

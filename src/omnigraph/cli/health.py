@@ -1,0 +1,276 @@
+"""`omnigraph stats`, `doctor`, `recover` and `recovery list`: the state of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from omnigraph.cli.failures import ExitCode, UsageError
+from omnigraph.cli.help import Capability, GraphCommand, Group, subcommand_missing
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
+from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
+from omnigraph.model.upkeep import Diagnosis, GraphStats, IndexStats, TableStats, UpkeepFinding
+
+STATS_EXAMPLES = """
+omnigraph stats team.omni
+omnigraph stats team.omni --branch review --json
+"""
+
+
+def add_stats(app: typer.Typer) -> None:
+    """Register the command."""
+    panel = Capability.DIRECT.panel
+    app.command("stats", cls=GraphCommand, rich_help_panel=panel, epilog=STATS_EXAMPLES)(stats)
+
+
+def stats(
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    branch: BranchOption = DEFAULT_BRANCH,
+    json: JsonFlag = False,
+) -> None:
+    """Show what a graph is made of, and what needs attention.
+
+    Rows, fragments, bytes, versions and index coverage of every type, and the operations and
+    owners around them. Nothing is written. Every finding names the command that mends it.
+    """
+    from omnigraph.cli.opening import open_to_read
+
+    graph = open_to_read(ctx, uri)
+    found = graph.stats(branch)
+    output = output_of(ctx)
+    if json:
+        output.json({"uri": graph.uri, **found.to_dict()})
+    else:
+        output.lines(_stats_lines(found))
+
+
+def _stats_lines(found: GraphStats) -> Iterator[Line]:
+    headers = ("type", "rows", "deleted", "fragments", "bytes", "versions", "version", "indexed")
+    yield from table(headers, [_stats_row(each) for each in found.tables])
+    yield ()
+    branches = counted(len(found.branches), "branch", "branches")
+    yield (f"{found.branch} at commit {found.graph_commit_id}",)
+    commits = counted(found.commits, "commit")
+    yield (f"{commits}, {branches}, internal schema {found.internal_schema_version}",)
+    for operation in found.pending:
+        yield (f"operation {operation.operation_id} ({operation.writer_kind or 'unreadable'})",)
+    for holder in found.leases:
+        yield (f"{holder.scope} is owned by {holder.owner_id}",)
+    yield from finding_lines(found.findings)
+    if not found.findings:
+        yield (Styled("nothing needs attention", "bold green"),)
+
+
+def finding_lines(findings: Iterable[UpkeepFinding]) -> Iterator[Line]:
+    """What needs attention, each with the command that mends it."""
+    for finding in findings:
+        style = "bold red" if finding.severity == "problem" else "yellow"
+        yield ()
+        yield (Styled(f"{finding.severity}:", style), f" {finding.subject}: {finding.message}")
+        yield (f"  {finding.command}",)
+
+
+def _stats_row(each: TableStats) -> tuple[str | int, ...]:
+    version = str(each.published_dataset_version)
+    if each.lance_head_version != each.published_dataset_version:
+        version += f" (newest {each.lance_head_version})"
+    return (
+        each.type_key.replace(":", " "),
+        each.rows,
+        each.deleted_rows,
+        each.fragments,
+        each.bytes,
+        each.versions,
+        version,
+        _coverage(each.indexes),
+    )
+
+
+def _coverage(indexes: Iterable[IndexStats]) -> str:
+    """The least that any index covers: a query is as fast as its slowest lookup."""
+    shares = [
+        index.rows_covered * 100 // max(1, index.rows_covered + index.rows_uncovered)
+        for index in indexes
+    ]
+    return f"{min(shares)}%" if shares else "-"
+
+
+DOCTOR_EXAMPLES = """
+omnigraph doctor team.omni
+omnigraph doctor team.omni --json
+"""
+
+
+def add_doctor(app: typer.Typer) -> None:
+    """Register the command."""
+    panel = Capability.DIRECT.panel
+    app.command("doctor", cls=GraphCommand, rich_help_panel=panel, epilog=DOCTOR_EXAMPLES)(doctor)
+
+
+def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+    """Try every way a graph is read, and say how to mend what is wrong.
+
+    Every branch and every table is read: rows, keys, edges, words and vectors; also interrupted
+    operations, leases, leftovers and Java are looked at. Nothing is written. Every finding names
+    the command that mends it. The exit code is 1 if something is wrong, not for mere advice.
+    """
+    from omnigraph.cli.addressing import resolve
+    from omnigraph.graph import doctor as examine
+
+    found = examine(resolve(ctx, uri).uri)
+    output = output_of(ctx)
+    if json:
+        output.json(found.to_dict())
+    else:
+        output.lines(_doctor_lines(found))
+    if not found.is_healthy:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _doctor_lines(found: Diagnosis) -> Iterator[Line]:
+    for check in found.checks:
+        sign = Styled("ok    ", "green") if check.is_fine else Styled("wrong ", "bold red")
+        yield (sign, check.name)
+    yield from finding_lines(found.findings)
+    yield ()
+    problems = sum(finding.severity == "problem" for finding in found.findings)
+    advice = len(found.findings) - problems
+    if problems:
+        yield (Styled(f"{counted(problems, 'problem')}, {advice} to improve", "bold red"),)
+    elif advice:
+        yield (Styled(f"healthy, with {advice} to improve", "bold green"),)
+    else:
+        yield (Styled("healthy", "bold green"),)
+
+
+RECOVER_EXAMPLES = """
+omnigraph recover team.omni
+omnigraph recover team.omni --force --confirm
+"""
+RECOVERY_EXAMPLES = """
+omnigraph recovery list team.omni
+"""
+RECOVERIES_EXAMPLES = """
+omnigraph recovery list team.omni
+omnigraph recovery list team.omni --json
+"""
+
+RecoverForceFlag = Annotated[
+    bool, typer.Option("--force", help="roll back through commits of others as well")
+]
+RecoverConfirmFlag = Annotated[
+    bool, typer.Option("--confirm", help="mean it; `--force` needs this")
+]
+
+
+def add_recover(app: typer.Typer) -> None:
+    """Register the command and the group."""
+    panel = Capability.DIRECT.panel
+    app.command("recover", cls=GraphCommand, rich_help_panel=panel, epilog=RECOVER_EXAMPLES)(
+        recover
+    )
+    group = typer.Typer(rich_markup_mode=None)
+    group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=RECOVERIES_EXAMPLES)(
+        recovery_list
+    )
+    app.add_typer(
+        group,
+        name="recovery",
+        cls=Group,
+        callback=recovery,
+        invoke_without_command=True,
+        epilog=RECOVERY_EXAMPLES,
+    )
+
+
+def recover(
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    force: RecoverForceFlag = False,
+    confirm: RecoverConfirmFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Finish or undo what interrupted writes left behind.
+
+    Every write does this first for what stands in its way, so it is rarely needed. The exit code
+    is 1 if anything is left unsettled: its writer may still be running, or an external writer
+    changed a table (drift), which only `--force --confirm` rolls back through.
+    """
+    from omnigraph.cli.opening import open_to_write
+
+    if force != confirm:
+        given, other = ("--force", "--confirm") if force else ("--confirm", "--force")
+        raise UsageError(f"`{given}` needs `{other}`", hint="give both, or neither")
+    graph = open_to_write(ctx, "recover", uri, settle=False)
+    operations = [
+        {
+            "operation_id": found.operation_id,
+            "outcome": found.outcome,
+            "settled": found.is_settled,
+            "reason": found.reason or None,
+        }
+        for found in graph.recover(force=force)
+    ]
+    output = output_of(ctx)
+    if json:
+        output.json({"uri": graph.uri, "force": force, "operations": operations})
+    else:
+        output.lines(_operation_lines(operations))
+    if not all(found["settled"] for found in operations):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def recovery(ctx: typer.Context) -> None:
+    """Look at recoveries of the past."""
+    if ctx.invoked_subcommand is None:
+        raise subcommand_missing(ctx)
+
+
+def recovery_list(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+    """List every recovery so far, oldest first."""
+    from omnigraph.cli.opening import open_to_read
+
+    recoveries = [row.to_dict() for row in open_to_read(ctx, uri).list_recoveries()]
+    output = output_of(ctx)
+    if json:
+        output.json({"recoveries": recoveries})
+    else:
+        output.lines(_recovery_lines(recoveries))
+
+
+def _operation_lines(operations: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    for found in operations:
+        outcome = found["outcome"].replace("_", " ")
+        reason = f": {found['reason']}" if found["reason"] else ""
+        yield (f"{found['operation_id']}  {outcome}{reason}",)
+    unsettled = sum(not found["settled"] for found in operations)
+    total = counted(len(operations), "operation")
+    if not operations:
+        yield (Styled("nothing to recover", "bold green"),)
+    elif unsettled:
+        yield (Styled(f"{unsettled} of {total} not settled", "bold red"),)
+    else:
+        yield (Styled(f"{total} settled", "bold green"),)
+
+
+def _recovery_lines(recoveries: Sequence[dict[str, Any]]) -> Iterator[Line]:
+    if not recoveries:
+        yield ("no recovery was ever needed",)
+        return
+    yield from table(
+        ("operation", "of", "ended", "commit", "actor", "time (UTC)"),
+        [
+            (
+                found["operation_id"],
+                found["sidecar_writer_kind"],
+                found["recovery_kind"],
+                found["graph_commit_id"] or "-",
+                found["recovery_for_actor"] or "-",
+                moment(found["created_at"]),
+            )
+            for found in recoveries
+        ],
+    )

@@ -196,4 +196,4 @@ class AutoOptimizer:
         try:
             Recoverer(self._kernel).run("full")
         except Exception:
-            log.warning("what it left behind is settled by the next open", exc_info=True)
+            log.warning("the interrupted run is recovered by the next open", exc_info=True)

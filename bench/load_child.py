@@ -161,7 +161,7 @@ def _warm(engine: str) -> Iterator[None]:
 
     What a load imports is there before the clock starts in any case, as it is for its peers.
     """
-    import omnigraph.loading.run  # noqa: F401
+    import omnigraph.loading.task_load  # noqa: F401
 
     if engine != "spark":
         yield

@@ -17,7 +17,7 @@ from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config
 from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
-from omnigraph.loading import engine
+from omnigraph.loading import inputs
 from omnigraph.pipeline.spark import session
 from omnigraph.server import admission, auth
 from omnigraph.storage import publisher
@@ -227,12 +227,12 @@ SECTIONS = (
         "Spark",
         "[Loading on a cluster](../guide/spark-cluster.md) says what to set when.",
         (
-            Setting(engine.ENGINE_VARIABLE, "who loads: `auto`, `local` or `spark`", code("auto")),
+            Setting(inputs.ENGINE_VARIABLE, "who loads: `auto`, `local` or `spark`", code("auto")),
             Setting(
-                engine.THRESHOLD_VARIABLE,
+                inputs.THRESHOLD_VARIABLE,
                 "bytes of JSON lines from which `auto` takes Spark, and from which a load on Spark "
                 "is spread over executors; tables in columns count a quarter on a local master",
-                size(engine.THRESHOLD_BYTES),
+                size(inputs.THRESHOLD_BYTES),
             ),
             Setting(
                 session.MASTER_VARIABLE,

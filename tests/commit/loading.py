@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.change_set import ChangeSet, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.loading.record_input import LoadInput, read_input
-from omnigraph.loading.record_plan import LoadPlan, plan_load
-from omnigraph.loading.record_problems import checked_plan
+from omnigraph.loading.in_process import LoadPlan, ReadRecords, checked_plan, plan_load, read_input
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import Findings, Grammar, ProblemLog
@@ -135,7 +133,7 @@ def read(
     limits: WriteLimits | None = None,
     problems: ProblemLog | None = None,
     chunk_bytes: int = CHUNK_BYTES,
-) -> LoadInput:
+) -> ReadRecords:
     return read_input(
         [each if isinstance(each, RecordSource) else RecordSource.of(each) for each in sources],
         catalog=catalog(schema),
@@ -163,7 +161,7 @@ def checked(*sources: bytes | RecordSource, view: Rows | None = None, **options:
     return checked_plan(read(*sources, **options), view or Rows(), (), (), Findings.of(100))
 
 
-def rows(plan: LoadPlan | LoadInput, table_key: str) -> list[dict[str, Any]]:
+def rows(plan: LoadPlan | ReadRecords, table_key: str) -> list[dict[str, Any]]:
     """The rows of one table, as Python values."""
     tables = plan.changes.tables if isinstance(plan, LoadPlan) else plan.tables
     found: list[dict[str, Any]] = tables[table_key].rows.to_pylist()

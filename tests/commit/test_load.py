@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omnigraph.commit.change_set import WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, LimitExceeded
-from omnigraph.loading.record_plan import LoadPlan, plan_load
+from omnigraph.loading.in_process import LoadPlan, plan_load
 from omnigraph.loading.records.framing import RecordSource
 from omnigraph.model.receipts import LoadedType, LoadMode
 from omnigraph.schema.catalog import table_schema

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.commit import change_set, leases
-from omnigraph.loading import checks, engine, pieces, staging
+from omnigraph.loading import checks, inputs, pieces, staging
 from omnigraph.pipeline.spark import java, session
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
@@ -36,7 +36,7 @@ MIB, GIB = 1 << 20, 1 << 30
         ("spark-cluster", "16 million keys a rule", checks.KEYS_MAX == 16_000_000),
         ("spark-cluster", "524,288 rows", staging.PART_ROWS_MAX == 524_288),
         ("spark-cluster", "Java 17 or newer", java.VERSION_MIN == 17),
-        ("spark-cluster", "Spark from 64 MiB on", engine.THRESHOLD_BYTES == 64 * MIB),
+        ("spark-cluster", "Spark from 64 MiB on", inputs.THRESHOLD_BYTES == 64 * MIB),
         (
             "spark-cluster",
             "`1g`, which is the default",

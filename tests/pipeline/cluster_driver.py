@@ -14,7 +14,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import InputError
-from omnigraph.loading import load, pieces
+from omnigraph.loading import pieces, task_load
 from omnigraph.loading.staging import stage_files
 from omnigraph.pipeline.spark.session import SessionSettings, spark_session
 
@@ -111,7 +111,7 @@ def hinder_files(hinder: Any, marker: str) -> None:
 
         return run
 
-    vars(load).update(stage_files=hindered)
+    vars(task_load).update(stage_files=hindered)
     pieces.TASK_BYTES_MIN = 1
 
 

@@ -15,7 +15,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, SourceChanged, StorageError
 from omnigraph.graph import Graph, LoadObserver, SparkOptions
-from omnigraph.loading.load import _BulkLoad
+from omnigraph.loading.task_load import TaskLoad
 from tests.commit.loading import lines, node
 from tests.crash.test_storage_faults import small_disk  # noqa: F401 - a fixture
 from tests.pipeline import crash_load
@@ -86,7 +86,7 @@ def test_a_file_that_is_lost_during_the_job_is_named_and_nothing_is_written(
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
     for path in paths:
         path.write_bytes(lines(node("Person", slug=path.stem)))
-    real = _BulkLoad._stage
+    real = TaskLoad._stage
 
     def stage(self: Any, capture: Any) -> Any:
         if error is NotFound:
@@ -95,7 +95,7 @@ def test_a_file_that_is_lost_during_the_job_is_named_and_nothing_is_written(
             paths[1].write_bytes(lines(node("Person", slug="c"), node("Person", slug="d")))
         return real(self, capture)
 
-    monkeypatch.setattr(_BulkLoad, "_stage", stage)
+    monkeypatch.setattr(TaskLoad, "_stage", stage)
     with pytest.raises(error, match=rf"b\.jsonl {words}"):
         graph.load(*paths, mode="append", engine="spark", spark=SparkOptions(spark))
     assert len(graph.list_commits()) == 1

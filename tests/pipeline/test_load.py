@@ -19,7 +19,7 @@ from omnigraph.errors import (
     NotFound,
 )
 from omnigraph.graph import ErrorOptions, Graph, SparkOptions
-from omnigraph.loading.load import _BulkLoad
+from omnigraph.loading.task_load import TaskLoad
 from tests.commit.loading import edge, lines, node
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -319,7 +319,7 @@ def test_c_pip_015_the_same_key_returns_the_first_receipt(graph, load, tmp_path)
 def moved_once(monkeypatch: pytest.MonkeyPatch, move: Any) -> list[int]:
     """Have ``move`` run after the first check of a load; the list counts the checks."""
     checks: list[int] = []
-    real = _BulkLoad._check
+    real = TaskLoad._check
 
     def check(self: Any, job: Any, staged: Any) -> None:
         real(self, job, staged)
@@ -327,7 +327,7 @@ def moved_once(monkeypatch: pytest.MonkeyPatch, move: Any) -> list[int]:
         if len(checks) == 1:
             move()
 
-    monkeypatch.setattr(_BulkLoad, "_check", check)
+    monkeypatch.setattr(TaskLoad, "_check", check)
     return checks
 
 

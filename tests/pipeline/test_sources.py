@@ -20,8 +20,7 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph, SparkOptions
-from omnigraph.loading.engine import choose_engine
-from omnigraph.loading.inputs import Frame, file_sources
+from omnigraph.loading.inputs import Frame, choose_engine, file_sources
 from omnigraph.loading.pieces import Piece, plan_sources
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.sources import FileSource, find_files

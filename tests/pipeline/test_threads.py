@@ -18,9 +18,9 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import ErrorOptions, Graph
-from omnigraph.loading.engine import EngineChoice, choose_engine
-from omnigraph.loading.load import _BulkLoad
+from omnigraph.loading.inputs import EngineChoice, choose_engine
 from omnigraph.loading.staging import BufferedRows
+from omnigraph.loading.task_load import TaskLoad
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_parity import BAD, GOOD, SEED, both, counts, exported, problems
@@ -38,7 +38,7 @@ def by_threads(on_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
         choice = choose_engine(asked, *inputs, **options)
         return replace(choice, engine="local")
 
-    monkeypatch.setattr("omnigraph.loading.engine.choose_engine", choose)
+    monkeypatch.setattr("omnigraph.loading.inputs.choose_engine", choose)
     monkeypatch.setattr("omnigraph.pipeline.spark.session._active", lambda: None)
     monkeypatch.setattr("omnigraph.pipeline.spark.session.build_session", build)
     monkeypatch.delenv("OMNIGRAPH_SPARK_THRESHOLD_BYTES")
@@ -187,15 +187,15 @@ def test_an_upsert_meets_what_came_meanwhile(tmp_path, monkeypatch):
 
 def after_first_check(monkeypatch: pytest.MonkeyPatch, move: Callable[[], Any]) -> list[int]:
     checks: list[int] = []
-    real = _BulkLoad._check
+    real = TaskLoad._check
 
-    def check(self: _BulkLoad, *arguments: Any) -> None:
+    def check(self: TaskLoad, *arguments: Any) -> None:
         real(self, *arguments)
         checks.append(1)
         if len(checks) == 1:
             move()
 
-    monkeypatch.setattr(_BulkLoad, "_check", check)
+    monkeypatch.setattr(TaskLoad, "_check", check)
     return checks
 
 

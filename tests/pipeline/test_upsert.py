@@ -16,7 +16,7 @@ from omnigraph.errors import ConstraintViolation, OmnigraphError
 from omnigraph.graph import Graph, SparkOptions
 from omnigraph.loading import upsert as upsert_stage
 from omnigraph.loading.executors import TaskRunner
-from omnigraph.loading.load import _BulkLoad
+from omnigraph.loading.task_load import TaskLoad
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_parity import (
@@ -294,7 +294,7 @@ def test_a_dry_run_of_an_upsert_on_executors_writes_nothing(graph, spark, tmp_pa
 def moved_once(monkeypatch: pytest.MonkeyPatch, move: Any) -> list[int]:
     """Have ``move`` run after the first check of a load; the list counts the checks."""
     checks: list[int] = []
-    real = _BulkLoad._check
+    real = TaskLoad._check
 
     def check(self: Any, job: Any, staged: Any) -> None:
         real(self, job, staged)
@@ -304,7 +304,7 @@ def moved_once(monkeypatch: pytest.MonkeyPatch, move: Any) -> list[int]:
             thread.start()
             thread.join()
 
-    monkeypatch.setattr(_BulkLoad, "_check", check)
+    monkeypatch.setattr(TaskLoad, "_check", check)
     return checks
 
 

@@ -32,8 +32,8 @@ from omnigraph.syntax.suggest import did_you_mean
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
     from omnigraph.graph import Graph, LoadObserver
-    from omnigraph.loading.engine import EngineChoice
     from omnigraph.loading.executors import StageProgress, Watch
+    from omnigraph.loading.inputs import EngineChoice
 
 EXAMPLES = """
 omnigraph load team.omni --data people.jsonl --mode merge

@@ -107,8 +107,7 @@ from omnigraph.upkeep.repair import repair
 from omnigraph.upkeep.stats import examine, graph_stats
 
 if TYPE_CHECKING:
-    from omnigraph.loading.engine import LoadEngine
-    from omnigraph.loading.inputs import Paths
+    from omnigraph.loading.inputs import LoadEngine, Paths
 
 
 class Graph:

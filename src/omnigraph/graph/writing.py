@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +14,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.opened import OpenGraph
-from omnigraph.loading.record_load import load_records
-from omnigraph.loading.records.framing import RecordSource
+from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
 from omnigraph.model.receipts import LoadReceipt
@@ -27,9 +25,7 @@ from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.loading.engine import LoadEngine
-    from omnigraph.loading.inputs import Frame, Paths
-    from omnigraph.loading.sources import FileSource
+    from omnigraph.loading.inputs import Frame, LoadEngine, Paths
 
 Data = bytes | str | Iterable[bytes]
 Written = TypeVar("Written")
@@ -101,14 +97,13 @@ def run_load(
     Names of branches, types and files are checked before any input is read.
     """
     from omnigraph.loading import inputs
-    from omnigraph.loading.engine import choose_engine
 
     files = inputs.file_sources(given.paths, given.nodes, given.edges)
     held: Sequence[Frame] = ()
     if given.frames is not None:
         catalog = opened.accepted().catalog
         held = inputs.named_frames(given.frames, catalog, ignore_unknown=errors.ignore_unknown)
-    choice = choose_engine(
+    choice = inputs.choose_engine(
         engine,
         files,
         held,
@@ -138,23 +133,22 @@ def run_load(
         # The branch is kept if another writer has committed to it meanwhile.
         lambda start: delete_branch(opened.kernel, request.branch, expected_head=start),
     )
-    if not choice.is_bulk:
-        return _load_records(opened, files, given, request, branch, progress=progress)
-    from omnigraph.loading.run import run_bulk_load
-
-    receipt = run_bulk_load(
+    work = partial(
+        load_with_engine,
         opened.kernel,
         opened.path,
         files,
         request,
         branch,
+        choice=choice,
+        limits=opened.limits,
+        data=given.data,
         frames=held,
-        engine=choice.engine,
+        progress=progress,
         spark=spark,
         watch=observer.on_stage,
     )
-    opened.notify_auto_optimizer()
-    return receipt
+    return with_newest_schema(opened, "load", work, repeatable=not given.is_stream)
 
 
 def ensure_branch(opened: OpenGraph, name: str, from_: str | None, actor: str | None) -> str | None:
@@ -180,47 +174,3 @@ def _start_of(opened: OpenGraph, name: str, from_: str | None) -> str | None:
         )
     opened.kernel.manifest.branch(from_)
     return from_
-
-
-def _load_records(
-    opened: OpenGraph,
-    files: Sequence[FileSource],
-    given: LoadInput,
-    request: LoadRequest,
-    branch: LoadBranch,
-    *,
-    progress: Callable[[int], None] | None,
-) -> LoadReceipt:
-    """Load graph records in this process."""
-    from omnigraph.loading.sources import find_all, input_digest, record_source
-
-    found = find_all(files)
-    sources = [record_source(each) for each in found]
-    data = given.data
-    if isinstance(data, bytes | str):
-        sources.append(RecordSource.of(data))
-    elif data is not None:
-        sources.append(RecordSource.stream(data))
-    if progress is not None:
-        sources = [_watched(source, progress) for source in sources]
-    if request.operation_id is not None and not given.is_stream:
-        digest = input_digest(found)
-        if isinstance(data, bytes | str):
-            digest += sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-        request = replace(request, input_digest=digest)
-    request.forget_problems()
-    work = partial(
-        load_records, opened.kernel, opened.path, sources, request, branch, limits=opened.limits
-    )
-    return with_newest_schema(opened, "load", work, repeatable=not given.is_stream)
-
-
-def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:
-    """The same source; ``progress`` gets the bytes of every block."""
-
-    def blocks() -> Iterator[bytes]:
-        for block in source.blocks():
-            progress(len(block))
-            yield block
-
-    return RecordSource(source.name, blocks)

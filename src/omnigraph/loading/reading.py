@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
+from omnigraph.commit.validation.evaluation import broken_values
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_rows import csv_header, csv_rows
@@ -27,7 +28,6 @@ from omnigraph.loading.formats.table_batches import (
 )
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type, mapped_columns
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
-from omnigraph.loading.record_problems import value_problems
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
 from omnigraph.loading.records.ids import Minting
@@ -266,6 +266,22 @@ class PieceReader:
                 folder_values=dict(piece.folder_values),
             )
         return known
+
+
+def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
+    """The values of some rows that their properties may not hold."""
+    broken = broken_values(rows.type, rows.rows)
+    return [
+        Problem(
+            "constraint",
+            each.message,
+            Place(rows.source, rows.numbers[each.row].as_py(), unit),
+            rows.type.name,
+            each.property,
+            entity_id=rows.rows[ID][each.row].as_py(),
+        )
+        for each in broken
+    ]
 
 
 def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:

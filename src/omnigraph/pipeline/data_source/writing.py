@@ -25,9 +25,10 @@ from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.table_columns import mapped_columns
-from omnigraph.loading.load import bulk_load
+from omnigraph.loading.load import load
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.loading.sources import FileSource, type_of
+from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.storage.layout import load_scratch_name
@@ -111,7 +112,7 @@ class FrameWriter(DataSourceArrowWriter):
             if each.path
         ]
         try:
-            bulk_load(kernel, WritePath(kernel), sources, request, _NOTHING_TO_MAKE, session=None)
+            load(WritePath(kernel), _NOTHING_TO_MAKE, TaskLoad(kernel, request, sources, None))
         finally:
             kernel.store.delete_prefix(self._scratch)
 

@@ -1,0 +1,532 @@
+"""A load in this process: records stay in memory, and committed rows are looked up.
+
+What can be decided without committed rows is decided while records are read: values, ids, endpoints
+in older spellings. So a load whose branch moves before it has had any effect is planned again
+without reading its sources again, and keeps the ids it minted.
+
+=========  =======================================================================================
+append     every record is a new entity; an id that exists is a conflict
+merge      a record replaces the whole entity of its id, or adds it
+overwrite  the records of a type become all there is of it; types without records stay as they are
+=========  =======================================================================================
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from time import perf_counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.change_set import (
+    BYTES_MAX_VARIABLE,
+    ROWS_MAX_VARIABLE,
+    Budget,
+    ChangeKind,
+    ChangeSet,
+    GraphView,
+    TableChange,
+    WriteLimits,
+)
+from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
+from omnigraph.commit.unchanged import unchanged_rows
+from omnigraph.commit.validation import InputRows, validate
+from omnigraph.commit.validation.constraints import Holder
+from omnigraph.commit.validation.result_graph import NO_IDS
+from omnigraph.errors import InputError, LimitExceeded
+from omnigraph.loading.load import LoadChanges, LoadExecutor
+from omnigraph.loading.reading import value_problems
+from omnigraph.loading.records.envelope import EnvelopeReader, TableType
+from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks
+from omnigraph.loading.records.ids import MintIds, minted_by
+from omnigraph.loading.records.problems import (
+    Findings,
+    Grammar,
+    Place,
+    Problem,
+    ProblemLog,
+    Unit,
+    name_hint,
+    problems_of,
+    unit_of,
+)
+from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
+from omnigraph.loading.request import LoadRequest
+from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import TableKey
+from omnigraph.model.receipts import LoadedType, LoadMode
+from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
+
+
+class InProcessLoad(LoadExecutor):
+    """Loads graph records from files, and from bytes or blocks of them."""
+
+    engine = "local"
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        request: LoadRequest,
+        files: Sequence[FileSource],
+        data: bytes | str | Iterable[bytes] | None,
+        *,
+        limits: WriteLimits,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """``data`` are records that come after those of the files."""
+        super().__init__(kernel, request)
+        self._files = files
+        self._data = data
+        self._limits = limits
+        self._progress = progress
+        self._sources: list[RecordSource] = []
+        self._input: ReadRecords | None = None
+        self._log = ProblemLog(keep=sys.maxsize)
+
+    @property
+    def rows(self) -> int:
+        """How many records were read."""
+        tables = {} if self._input is None else self._input.tables
+        return sum(table.records_read for table in tables.values())
+
+    def plan(self) -> None:
+        """Find the files; records that arrive in blocks have no digest."""
+        found, data = find_all(self._files), self._data
+        self._sources = [record_source(each) for each in found]
+        is_stream = data is not None and not isinstance(data, bytes | str)
+        if isinstance(data, bytes | str):
+            self._sources.append(RecordSource.of(data))
+        elif data is not None:
+            self._sources.append(RecordSource.stream(data))
+        if self.request.operation_id is not None and not is_stream:
+            digest = input_digest(found)
+            if isinstance(data, bytes | str):
+                digest += sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+            self.request = replace(self.request, input_digest=digest)
+        self.request.forget_problems()
+
+    def start(self) -> None:
+        """Read all records, once: a second attempt uses them again, with the ids minted before."""
+        started = perf_counter()
+        sources = self._sources
+        if self._progress is not None:
+            sources = [_watched(source, self._progress) for source in sources]
+        self._input = read_input(
+            sources,
+            catalog=self.catalog,
+            mode=self.request.mode,
+            grammar=self.request.grammar,
+            mint=minted_by(self.kernel.ids.ulid),
+            external=self.request.external,
+            limits=self._limits,
+            problems=self._log,
+            fail_fast=False,
+        )
+        if self._log.first and self.kernel.store.exists(LAST_STAGED_OBJECT):
+            # An apply that was interrupted late may bring what is missing: the caller completes it.
+            self._log.raise_if_any()
+        self.note("read", perf_counter() - started)
+
+    def close(self) -> None:
+        """Nothing was written aside."""
+
+    def changes(self, capture: Capture) -> LoadChanges:
+        """The records as a change set, checked together with the captured head."""
+        assert self._input is not None
+        findings = self.request.findings([source.name for source in self._sources])
+        started, replace_types = perf_counter(), self.request.replace_types
+        plan = checked_plan(self._input, capture.reader, replace_types, self._log.first, findings)
+        self.note("check", perf_counter() - started)
+        return LoadChanges(plan.changes, plan.nodes, plan.edges)
+
+
+def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:
+    """The same source, telling ``progress`` of every block."""
+
+    def blocks() -> Iterator[bytes]:
+        for block in source.blocks():
+            progress(len(block))
+            yield block
+
+    return RecordSource(source.name, blocks)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InputTable:
+    """The records of one type."""
+
+    type: TableType
+    raw_rows: pa.Table
+    """One row per record, in input order."""
+    rows: pa.Table
+    """``raw_rows`` with one row per id: of records with the same id the last one."""
+    given_ids: pa.StringArray
+    """Ids that another entity may have too: those of ``rows`` that were not minted for them."""
+    places: Places
+
+    @property
+    def records_read(self) -> int:
+        """How many records there were of this type."""
+        return int(self.raw_rows.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each row of an `InputTable` was read."""
+
+    parts: tuple[TypedRows, ...]
+    unit: Unit
+
+    def of(self, row: int) -> Place:
+        """The place of ``raw_rows[row]``."""
+        for part in self.parts:
+            if row < len(part.numbers):
+                return Place(part.source, part.numbers[row].as_py(), self.unit)
+            row -= len(part.numbers)
+        raise IndexError(row)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """Everything a load read, ready to be planned against a graph of the same schema."""
+
+    mode: LoadMode
+    catalog: Catalog
+    tables: Mapping[str, InputTable]
+    """By type key."""
+    refused_ids: Mapping[str, pa.Array] = field(default_factory=dict)
+    """By type key, ids of records that have problems of their own and are not in ``tables``."""
+
+
+def read_input(
+    sources: Iterable[RecordSource],
+    *,
+    catalog: Catalog,
+    mode: LoadMode,
+    grammar: Grammar,
+    mint: MintIds,
+    external: ExternalBlobs | None = None,
+    limits: WriteLimits | None = None,
+    problems: ProblemLog | None = None,
+    fail_fast: bool = True,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> ReadRecords:
+    """Read all records of ``sources``, in order.
+
+    Without ``problems`` the first bad record raises `InputError`; with it the whole input is read
+    and every problem noted before it fails. Without ``fail_fast`` it does not fail even then: the
+    caller looks for more problems among the records that are good so far. ``limits`` raises
+    `LimitExceeded` as soon as a table is over them.
+    """
+    log = problems if problems is not None else _FirstProblem()
+    reader = _InputReader(
+        catalog,
+        mode=mode,
+        grammar=grammar,
+        mint=mint,
+        external=external or ExternalBlobs(),
+        limits=limits,
+        log=log,
+        chunk_bytes=chunk_bytes,
+    )
+    for source in sources:
+        reader.read(source)
+    return reader.finish(fails=fail_fast)
+
+
+class _FirstProblem(ProblemLog):
+    """Fails at once, for a caller that wants no list."""
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            raise problem.to_error()
+
+
+class _InputReader:
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        mode: LoadMode,
+        grammar: Grammar,
+        mint: MintIds,
+        external: ExternalBlobs,
+        limits: WriteLimits | None,
+        log: ProblemLog,
+        chunk_bytes: int,
+    ) -> None:
+        self._catalog = catalog
+        self._mode = mode
+        self._grammar = grammar
+        self._mint = mint
+        self._external = external
+        self._limits = limits
+        self._log = log
+        self._chunk_bytes = chunk_bytes
+        self._envelopes = EnvelopeReader(catalog, grammar)
+        self._builders: dict[str, RowBuilder] = {}
+        self._parts: dict[str, list[TypedRows]] = {}
+        self._budgets: dict[str, Budget] = {}
+
+    def read(self, source: RecordSource) -> None:
+        """Take the records of one source."""
+        for chunk in read_chunks(source, self._grammar, chunk_bytes=self._chunk_bytes):
+            groups, problems = self._envelopes.sort(chunk, source.name)
+            problems.extend(chunk.problems)
+            for records in groups:
+                table_key = records.type.table_key
+                rows, found = self._builder(table_key, records.type).build(records, source.name)
+                problems.extend(found)
+                self._parts.setdefault(table_key, []).append(rows)
+                self._charge(table_key, rows.rows)
+            # By record, so that the first problem does not depend on how the input was cut.
+            self._log.extend(sorted(problems, key=_number))
+
+    def finish(self, *, fails: bool = True) -> ReadRecords:
+        """Settle what concerns several records."""
+        renames = {
+            key: self._renames(parts)
+            for key, parts in self._parts.items()
+            if any(part.renamed for part in parts)
+        }
+        tables = {key: self._table(key, renames) for key in sorted(self._parts)}
+        if fails:
+            self._log.raise_if_any()
+        refused = {
+            key: pa.chunked_array([part.refused_ids for part in parts], pa.string())
+            for key, parts in self._parts.items()
+        }
+        return ReadRecords(self._mode, self._catalog, tables, refused)
+
+    def _builder(self, table_key: str, type: TableType) -> RowBuilder:
+        builder = self._builders.get(table_key)
+        if builder is None:
+            # A replaced table keeps references to external objects; other writes copy the bytes.
+            copy_external = self._mode != "overwrite"
+            builder = self._builders[table_key] = RowBuilder(
+                type, self._grammar, self._mint, self._external, copy_external=copy_external
+            )
+        return builder
+
+    def _charge(self, table_key: str, added: pa.RecordBatch) -> None:
+        if self._limits is None:
+            return
+        budget = self._budgets.setdefault(table_key, Budget(self._limits, table_key))
+        try:
+            budget.charge(rows=added.num_rows, bytes=added.nbytes)
+        except LimitExceeded as error:
+            error.hint = f"load it in parts, or raise {ROWS_MAX_VARIABLE} or {BYTES_MAX_VARIABLE}"
+            raise
+
+    # --- older ids ---
+
+    def _renames(self, parts: list[TypedRows]) -> dict[str, str]:
+        """The canonical id of each id that was given in an older spelling."""
+        canonical: dict[str, str] = {}
+        for part in parts:
+            for old, (new, number) in part.renamed.items():
+                known = canonical.setdefault(old, new)
+                if known != new:
+                    self._ambiguous(part, number, ambiguous_rename(old, known, new))
+        olds = pa.array(list(canonical), pa.string())
+        for part in parts:
+            # An older spelling of one node can be the canonical id of another.
+            for i in pc.indices_nonzero(pc.is_in(part.rows[ID], value_set=olds)).to_pylist():
+                taken = part.rows[ID][i].as_py()
+                message = ambiguous_rename(taken, canonical[taken], taken)
+                self._ambiguous(part, part.numbers[i].as_py(), message)
+        return canonical
+
+    def _ambiguous(self, part: TypedRows, number: int, message: str) -> None:
+        place = Place(part.source, number, unit_of(self._grammar))
+        hint = "give these nodes their canonical ids"
+        self._log.extend([Problem("bad_id", message, place, part.type.name, ID, hint)])
+
+    # --- tables ---
+
+    def _table(self, table_key: str, renames: Mapping[str, Mapping[str, str]]) -> InputTable:
+        parts = self._parts[table_key]
+        type = parts[0].type
+        raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
+        if isinstance(type, EdgeType):
+            raw = _renamed_ends(raw, SRC, renames.get(TableKey.node(type.source)))
+            raw = _renamed_ends(raw, DST, renames.get(TableKey.node(type.target)))
+        minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
+        places = Places(tuple(parts), unit_of(self._grammar))
+        given = raw[ID].filter(pc.invert(minted)).combine_chunks()
+        rows = raw
+        if pc.count_distinct(given).as_py() < len(given):
+            rows, given = raw.take(_last_of_each(raw)), pc.unique(given)
+        return InputTable(type, raw, rows, given, places)
+
+
+def _number(problem: Problem) -> int:
+    return 0 if problem.place is None else problem.place.number
+
+
+def _last_of_each(raw: pa.Table) -> pa.Array:
+    """Positions of the last record of each id."""
+    positions = pa.table({ID: raw[ID], "row": pa.array(range(raw.num_rows), pa.int64())})
+    last = positions.group_by(ID).aggregate([("row", "max")])["row_max"]
+    return last.combine_chunks().sort()
+
+
+def _renamed_ends(rows: pa.Table, column: str, renames: Mapping[str, str] | None) -> pa.Table:
+    if not renames:
+        return rows
+    olds = pa.array(list(renames), pa.string())
+    news = pa.array(list(renames.values()), pa.string())
+    found = pc.take(news, pc.index_in(rows[column], value_set=olds))
+    index = rows.schema.get_field_index(column)
+    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What a load will write, and what its receipt will say about it."""
+
+    changes: ChangeSet
+    given: Mapping[str, InputRows]
+    """By type key, what the validator has to know about the input."""
+    nodes: tuple[LoadedType, ...]
+    edges: tuple[LoadedType, ...]
+
+
+def plan_load(
+    loaded: ReadRecords,
+    view: GraphView,
+    *,
+    replace_types: Iterable[str] = (),
+) -> LoadPlan:
+    """The change set of a load against the committed rows of ``view``.
+
+    ``replace_types`` are type keys that an overwrite empties if it has no records of them, which
+    records alone cannot say.
+    """
+    plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
+    for key in replace_types:
+        if loaded.mode != "overwrite":
+            raise InputError(
+                f"mode {loaded.mode} cannot empty {key}", hint="only mode overwrite replaces types"
+            )
+        if key not in plans:
+            plans[key] = _emptied(key, loaded.catalog)
+    counts = {key: count for key, (_, count) in sorted(plans.items())}
+    return LoadPlan(
+        ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change}),
+        given={
+            key: InputRows(
+                table.raw_rows if table.rows is not table.raw_rows else None,
+                table.given_ids if loaded.mode == "append" else NO_IDS,
+                loaded.refused_ids[key],
+            )
+            for key, table in loaded.tables.items()
+        },
+        nodes=tuple(count for key, count in counts.items() if TableKey(key).kind == "node"),
+        edges=tuple(count for key, count in counts.items() if TableKey(key).kind == "edge"),
+    )
+
+
+_Planned = tuple[TableChange | None, LoadedType]
+
+
+def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: GraphView) -> _Planned:
+    if loaded.mode == "merge":
+        return _merged(key, table, view)
+    kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
+    change = TableChange(key, kind, table.rows)
+    return change, _count(table, inserted=table.rows.num_rows)
+
+
+def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
+    # Bytes of blobs are not read to compare them: a type that has some is always written.
+    has_blobs = any(prop.type.is_blob for prop in table.type.properties.values())
+    existing = _existing(key, table, view, [ID] if has_blobs else table.rows.schema.names)
+    rows = table.rows
+    if existing.num_rows and not has_blobs:
+        rows = rows.filter(pc.invert(unchanged_rows(rows, existing)))
+    unchanged = table.rows.num_rows - rows.num_rows
+    count = _count(
+        table,
+        inserted=table.rows.num_rows - existing.num_rows,
+        updated=existing.num_rows - unchanged,
+        unchanged=unchanged,
+    )
+    return (TableChange(key, "upsert", rows) if rows.num_rows else None), count
+
+
+def _existing(key: str, table: InputTable, view: GraphView, columns: Sequence[str]) -> pa.Table:
+    """The committed rows of ids in the input; ids minted for it need no look."""
+    if not len(table.given_ids) or view.is_empty(key):
+        return table.rows.schema.empty_table().select(list(columns))
+    return view.rows_where_in(key, ID, table.given_ids, columns)
+
+
+def _emptied(key: str, catalog: Catalog) -> _Planned:
+    type = _type_of(key, catalog)
+    change = TableChange(key, "replace", table_schema(type).empty_table())
+    return change, LoadedType(type.name, records_read=0, inserted=0, updated=0, unchanged=0)
+
+
+def _type_of(key: str, catalog: Catalog) -> TableType:
+    where = TableKey.parse(key)
+    types: Mapping[str, TableType] = catalog.nodes if where.kind == "node" else catalog.edges
+    found = types.get(where.type_name)
+    if found is None:
+        raise InputError(
+            f"unknown {where.kind} type '{where.type_name}'",
+            hint=name_hint(where.type_name, types, f"{where.kind} types"),
+        )
+    return found
+
+
+def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int = 0) -> LoadedType:
+    return LoadedType(table.type.name, table.records_read, inserted, updated, unchanged)
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+def checked_plan(
+    loaded: ReadRecords,
+    view: GraphView,
+    replace_types: Iterable[str],
+    found: Sequence[Problem],
+    findings: Findings,
+) -> LoadPlan:
+    """`plan_load`, or a failure with every problem; ``found`` are those of single records."""
+    plan = plan_load(loaded, view, replace_types=replace_types)
+    for problem in found:
+        findings.note(problem)
+    for table in loaded.tables.values():
+        for part in table.places.parts:
+            for problem in value_problems(part, table.places.unit):
+                findings.note(problem)
+
+    def place_of(table_key: str, holder: Holder, *, own: bool) -> Place | None:
+        table = loaded.tables.get(table_key)
+        if table is None or holder.is_kept:
+            return None
+        row = holder.record[1] if own else pc.index(table.raw_rows[ID], holder.entity_id).as_py()
+        return table.places.of(row) if row >= 0 else None
+
+    violations = validate(
+        plan.changes, loaded.catalog, view, given=plan.given, collect=True, values=False
+    )
+    for problem in problems_of(violations, place_of):
+        findings.note(problem)
+    findings.raise_if_any()
+    return plan

@@ -1,0 +1,390 @@
+"""A bulk load: its rows are read, written, matched and checked by tasks, and no process holds them.
+
+Threads of this process run the tasks, or Spark workers (`executors`). The driver keeps descriptions
+of what they wrote, which stays good if the branch moves before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange, WrittenRows
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.errors import InputError
+from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.loading.checks import count_broken
+from omnigraph.loading.executors import (
+    RESULTS_SCHEMA,
+    TaskResult,
+    TaskRunner,
+    Watch,
+    decode_results,
+)
+from omnigraph.loading.files import Files
+from omnigraph.loading.load import LoadChanges, LoadExecutor
+from omnigraph.loading.locate import RecordPlaces, Report
+from omnigraph.loading.pieces import InputPlan, Task, plan_sources
+from omnigraph.loading.reading import Reading, check_headers
+from omnigraph.loading.records.ids import Minting
+from omnigraph.loading.request import LoadRequest
+from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
+from omnigraph.loading.staging import (
+    BufferedRows,
+    Staged,
+    StageJob,
+    collect_results,
+    renames_of,
+    stage_files,
+    stage_frame,
+)
+from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
+from omnigraph.model.receipts import LoadedType
+from omnigraph.schema.catalog import NodeType, table_schema
+from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.layout import load_scratch_name
+from omnigraph.storage.written import TablePlace, data_files, fragment_rows
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.spark.session import SparkWhenNeeded
+
+
+class TaskLoad(LoadExecutor):
+    """Has tasks load files and frames: on Spark, or without a session by threads."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        request: LoadRequest,
+        sources: Sequence[Source],
+        session: SparkWhenNeeded | None,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(kernel, request)
+        self.engine = "local" if session is None else "spark"
+        self._sources = sources
+        self._attempt = kernel.ids.attempt_id()
+        self._runner = TaskRunner(session, self._attempt, watch)
+        self._reading = Reading(
+            self.accepted.contract,
+            request.grammar,
+            request.mode,
+            Minting(self._attempt),
+            request.ignore_unknown,
+            Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
+            external=request.external,
+        )
+        self._plan = InputPlan((), ())
+        self._places: dict[str, TablePlace] = {}
+        self._staged: Staged | None = None
+        self._buffered = BufferedRows()
+        self._records = RecordPlaces.of(self._plan, request.grammar, {})
+        self._upsert: Upsert | None = None
+        self._id_prefetch = IdPrefetch(self._storage_options or None)
+
+    def plan(self) -> None:
+        """Find files and cut them into tasks; refuse a wrong column before any row is read."""
+        started = perf_counter()
+        request = self.request
+        self._plan = plan_sources(
+            self._sources,
+            self.catalog,
+            slots=self._runner.slots,
+            lines_only=request.grammar == "strict",
+        )
+        check_headers(
+            self._plan,
+            self.catalog,
+            self._reading.files,
+            ignore_unknown=request.ignore_unknown,
+        )
+        if request.operation_id is not None:
+            if self._plan.frames:
+                raise InputError(
+                    "an idempotency key needs an input that can be read twice, and frames cannot",
+                    hint="write the frame to files, or leave out the key",
+                )
+            digest = request.input_digest or input_digest(self._plan.files)
+            self.request = replace(request, input_digest=digest)
+        request.forget_problems()
+        self.note("plan", perf_counter() - started, files=len(self._plan.files))
+
+    def start(self) -> None:
+        """Start Spark, if it runs the tasks."""
+        self._runner.began()
+
+    def close(self) -> None:
+        """Remove what was written aside."""
+        self.kernel.store.delete_prefix(self._scratch)
+
+    def note(self, stage: str, seconds: float, *, files: int | None = None) -> None:
+        """Add to the seconds of a stage, and tell who watches that it is over."""
+        super().note(stage, seconds, files=files)
+        noted = self.stages[stage]
+        self._runner.finished(stage, noted.rows, noted.seconds, files)
+
+    # --- preparing, once per attempt ---
+
+    def changes(self, capture: Capture) -> LoadChanges:
+        """What tasks wrote; the input is read on the first attempt only."""
+        staged = self._stage(capture)
+        try:
+            if self.request.mode == "merge":
+                return self._upserted(capture, staged)
+            self._check(self._check_job(capture, staged), staged)
+            return self._changes(staged)
+        except KeyboardInterrupt:
+            self._discard(staged)
+            raise
+
+    def _changes(self, staged: Staged) -> LoadChanges:
+        kind: ChangeKind = "append" if self.request.mode == "append" else "replace"
+        counts: dict[str, LoadedType] = {}
+        changes: dict[str, TableChange] = {}
+        for key in sorted({*staged.fragments, *self._replaced_by_name}):
+            type = type_of(key, self.catalog)
+            fragments = tuple(staged.fragments.get(key, ()))
+            rows = staged.rows(key)
+            nothing = table_schema(type).empty_table()
+            changes[key] = TableChange(key, kind, nothing, written=WrittenRows(fragments))
+            counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
+        return LoadChanges.of(ChangeSet(changes), counts)
+
+    def _upserted(self, capture: Capture, staged: Staged) -> LoadChanges:
+        """An upsert is matched with committed rows before it is checked: not all rows change."""
+        started = perf_counter()
+        upsert = self._upsert = self._upsert or Upsert(
+            self._runner,
+            self._reading,
+            staged,
+            self._buffered,
+            self._places,
+            self._final_place,
+            self._delete,
+            self._id_prefetch,
+            self.kernel.root.join(self._scratch),
+            self._storage_options,
+        )
+        upsert.meet(capture)
+        self.note("match", perf_counter() - started)
+        self._check(upsert.check_job(capture), staged)
+        changes = ChangeSet() if self.request.dry_run else upsert.changes()
+        return LoadChanges.of(changes, upsert.counts())
+
+    # --- read ---
+
+    def _stage(self, capture: Capture) -> Staged:
+        if self._staged is not None:
+            return self._staged
+        started = perf_counter()
+        self._places = {key: self._place(capture, key) for key in self._type_keys()}
+        if self.request.mode == "merge" and self._runner.uses_threads:
+            self._id_prefetch.start(self._sought_parts(capture))
+        staged = self._read()
+        if staged.renamed:
+            # Edges may name nodes by their older ids, and may have been read before the nodes.
+            self._reading = replace(self._reading, renames=renames_of(staged.renamed))
+            staged = self._read()
+        self._staged = staged
+        self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
+        self.note("read", perf_counter() - started)
+        return staged
+
+    def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
+        """The committed rows of types whose records have ids for certain: those of their keys."""
+        for key in sorted(self._named_types):
+            type = type_of(key, self.catalog)
+            if isinstance(type, NodeType) and type.key and not capture.reader.is_empty(key):
+                yield from committed_parts(capture, key)
+
+    def _read(self) -> Staged:
+        self._buffered = BufferedRows()
+        job = self._stage_job(self._plan.tasks)
+        return self._read_frames(self._sorted(self._read_files(job), job))
+
+    def _type_keys(self) -> list[str]:
+        """The types that records may be of."""
+        if any(found.table_key is None for found in self._plan.files):
+            return [
+                *(node.table_key for node in self.catalog.nodes.values()),
+                *(edge.table_key for edge in self.catalog.edges.values()),
+            ]
+        return sorted(self._named_types)
+
+    @property
+    def _named_types(self) -> set[str]:
+        """The types that files and frames were named for."""
+        keys = {found.table_key for found in self._plan.files if found.table_key is not None}
+        keys |= {frame.table_key for frame in self._plan.frames}
+        return {type_of(key, self.catalog).table_key for key in keys}
+
+    @property
+    def _replaced_by_name(self) -> set[str]:
+        """The types that an overwrite replaces even if it has no rows of them."""
+        named = self._named_types if self.request.mode == "overwrite" else set()
+        return {*self.request.replace_types, *named}
+
+    def _place(self, capture: Capture, key: str) -> TablePlace:
+        if self._uses_scratch:
+            return self._aside(capture, key, "read")
+        return self._final_place(capture, key)
+
+    def _final_place(self, capture: Capture, key: str) -> TablePlace:
+        """Where rows are written that are to stay; those of a dry run are not."""
+        if self.request.dry_run:
+            return self._aside(capture, key, "written")
+        entry = capture.snapshot.table(key)
+        ref = capture.branch.where.ref
+        address = DatasetRef(self.kernel.table_uri(entry.location), ref).address
+        replaces = self.request.mode == "overwrite"
+        return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
+
+    def _aside(self, capture: Capture, key: str, folder: str) -> TablePlace:
+        name = capture.snapshot.table(key).location.replace("/", "-")
+        return TablePlace(self.kernel.root.join(self._scratch, folder, name))
+
+    @property
+    def _scratch(self) -> str:
+        return load_scratch_name(self._attempt)
+
+    @property
+    def _uses_scratch(self) -> bool:
+        """Whether rows are written aside: those of a dry run, and of an upsert."""
+        return self.request.dry_run or self.request.mode == "merge"
+
+    def _stage_job(self, tasks: tuple[Task, ...]) -> StageJob:
+        return StageJob(
+            self._reading,
+            self._places,
+            tasks,
+            self.request.max_errors,
+            self._storage_options,
+            with_places=self._uses_scratch,
+            held=self._buffered if self._runner.uses_threads and self._uses_scratch else None,
+            tally=self._runner.tally if self._runner.uses_threads else None,
+            stopped=self._runner.stopped if self._runner.uses_threads else None,
+        )
+
+    @property
+    def _storage_options(self) -> dict[str, str]:
+        return self.kernel.root.storage_options()
+
+    def _read_files(self, job: StageJob) -> list[TaskResult]:
+        count = len(job.tasks)
+        if not count:
+            return []
+        label = f"{len(self._plan.files)} files"
+        return self._runner.answers("read", label, count, stage_files(job))
+
+    def _sorted(self, answers: Sequence[TaskResult], job: StageJob) -> Staged:
+        """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
+        not_on_lines = {said.payload["path"] for said in answers if said.kind == "not_on_lines"}
+        if not not_on_lines:
+            return collect_results(answers, Staged())
+        again = [
+            task for task in job.tasks if any(piece.path in not_on_lines for piece in task.pieces)
+        ]
+        kept = [task for task in job.tasks if task not in again]
+        kept_numbers = {task.index for task in kept}
+        whole: dict[str, Task] = {}
+        for task in again:
+            piece = task.pieces[0]
+            whole.setdefault(
+                piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
+            )
+        second = [replace(task, index=i) for i, task in enumerate(whole.values())]
+        staged = collect_results([said for said in answers if said.task in kept_numbers], Staged())
+        staged = collect_results(self._read_files(self._stage_job(tuple(second))), staged)
+        tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
+        self._plan = replace(self._plan, tasks=tuple(tasks))
+        return staged
+
+    def _read_frames(self, staged: Staged) -> Staged:
+        first = self._plan.first_frame
+        job = self._stage_job(())
+        for source in self._plan.frames:
+            function = stage_frame(job, source.table_key, source.name, first)
+            frame = source.frame
+
+            def collect(frame: Any = frame, function: Any = function) -> list[Any]:
+                rows: list[Any] = frame.mapInArrow(function, RESULTS_SCHEMA).collect()
+                return rows
+
+            answers = decode_results(self._runner.run("read", source.name, collect))
+            staged = collect_results(answers, staged)
+            first += frame.rdd.getNumPartitions()
+        return staged
+
+    @property
+    def rows(self) -> int:
+        """How many rows tasks wrote."""
+        staged = self._staged
+        return 0 if staged is None else sum(map(staged.rows, staged.fragments))
+
+    # --- check ---
+
+    def _check(self, job: CheckJob | None, staged: Staged) -> None:
+        """Stop here if anything is wrong with the input, alone or together with the graph."""
+        started = perf_counter()
+        findings = self.request.findings()
+        broken = 0 if job is None else count_broken(self._runner, job)
+        self.note("check", perf_counter() - started)
+        if not broken and not staged.counts:
+            return
+        report = Report(self._runner, self._reading, self._plan, self._records, findings)
+        report.add_records(staged)
+        if broken and job is not None:
+            report.add_violations(job)
+        self._discard(staged)
+        findings.raise_if_any()
+
+    def _discard(self, staged: Staged) -> None:
+        """Remove rows that will not be committed: no transaction names them, or ever will."""
+        if self._upsert is not None:
+            self._upsert.forget_all()
+        if not self._uses_scratch:
+            for key, fragments in staged.fragments.items():
+                self._delete(self._places[key], fragments)
+
+    def _delete(self, place: TablePlace, fragments: Sequence[str]) -> None:
+        root = f"{self.kernel.root.uri}/"
+        for file in data_files(place, fragments):
+            name = file.removeprefix(root)
+            self.kernel.store.delete(name)
+            # Blobs too large for the file lie in a directory of its name.
+            self.kernel.store.delete_prefix(name.removesuffix(".lance"))
+
+    def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
+        mode = self.request.mode
+        written = sorted({*staged.fragments, *staged.refused})
+        replaced = sorted({*written, *self._replaced_by_name}) if mode == "overwrite" else []
+        plan = plan_checks(
+            self.catalog,
+            mode,
+            written,
+            replaced,
+            capture.reader.is_empty,
+            named=staged.named,
+        )
+        if not plan.rules:
+            return None
+        parts: list[Part] = [
+            WrittenPart(
+                key,
+                self._places[key],
+                fragment,
+                fragment_rows(fragment),
+                buffered=self._buffered.get(fragment),
+            )
+            for key, fragments in sorted(staged.fragments.items())
+            if plan.written.get(key)
+            for fragment in fragments
+        ]
+        for key in sorted(plan.committed):
+            parts.extend(committed_parts(capture, key))
+        refused = {key: tuple(ids) for key, ids in staged.refused.items()}
+        return CheckJob(
+            plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
+        )

@@ -79,8 +79,8 @@ def _run_lines(run: ExplainedRun) -> Iterator[str]:
         for verb, number in verbs.items()
     ]
     requests, round_trips = run.storage["requests"], run.storage["round_trips"]
-    said = f"storage: {requests} requests in {round_trips} round trips"
-    yield f"{said} ({', '.join(calls)})" if calls else said
+    summary = f"storage: {requests} requests in {round_trips} round trips"
+    yield f"{summary} ({', '.join(calls)})" if calls else summary
 
 
 def _duration(seconds: float) -> str:

@@ -216,7 +216,7 @@ def test_c_srv_010_tokens_without_a_policy_may_read_and_nothing_else(spec: Graph
             ana.post("/changes/baseline", json={}),
         ]
         assert [answer.status_code for answer in refused] == [403] * len(refused)
-        # Without a policy nobody holds `invoke_query`, so no stored query can be called.
+        # Without a policy no actor holds `invoke_query`, so no stored query can be called.
         assert ana.post("/queries/everybody").status_code == 404
         assert ana.get("/branches").json() == {"branches": ["main"]}
 

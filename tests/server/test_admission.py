@@ -50,7 +50,7 @@ def test_c_srv_040_of_32_racers_16_are_admitted_and_the_others_told_when_to_retu
     admission = open_server.server.services.admission
     graph = open_server.graph()
     with ThreadPoolExecutor(32) as racers:
-        # Whoever is admitted waits here, so that nobody makes room for another.
+        # An admitted write waits here, so that none makes room for another.
         with graph._kernel.gates.write(["main"]):
             racing = [racers.submit(write, open_server, f"p{i}") for i in range(32)]
             until(lambda: sum(each.done() for each in racing) == 16)

@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     # Only an overwrite keeps a URI; other writes copy what it leads to.
     graph.load(data="\n".join(lines), mode="overwrite", engine="local")
-    (elsewhere / "cat.png").unlink()  # whoever looks for it fails
+    (elsewhere / "cat.png").unlink()  # a read of it would fail
     return root
 
 
@@ -196,7 +196,7 @@ def test_c_srv_038_an_external_blob_redirects_without_looking(graph: httpx.Clien
     for method, headers in (("GET", {}), ("HEAD", {}), ("GET", {"Range": "bytes=0-1"})):
         answer = graph.request(method, "/blob", params=there, headers=headers)
         assert answer.status_code == 302
-        # The object is gone, and nobody noticed: where it lies is all that is looked up.
+        # The object is gone: the server looks up only where it lies.
         assert answer.headers["location"] == (root.parent / "elsewhere" / "cat.png").as_uri()
         assert answer.headers["cache-control"] == "no-store"
         assert "etag" not in answer.headers and answer.headers["omnigraph-snapshot-id"]

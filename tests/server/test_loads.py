@@ -86,7 +86,7 @@ def test_a_missing_branch_is_created_from_another(graph: httpx.Client):
 def test_c_pol_038_a_load_that_forks_needs_branch_create_and_an_existing_branch_does_not(
     guarded: Live,
 ):
-    # Everybody of the team may edit and create unprotected branches; nobody may create `main`.
+    # The team may edit and create unprotected branches; no actor may create `main`.
     bo, cy = guarded.client("act-bo"), guarded.client("act-cy")
     body = {"data": BATCH.decode(), "branch": "side", "from": "main"}
     assert cy.post("/load", json=body).status_code == 403

@@ -144,11 +144,28 @@ class Live:
         return asyncio.run_coroutine_threadsafe(work(), self.loop).result(PATIENCE_SECONDS)
 
 
+_ending: list[threading.Thread] = []
+
+
+def require_ended() -> None:
+    """Wait until every server that was told to stop has done so."""
+    while _ending:
+        thread = _ending.pop()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
 @contextmanager
 def serving(
-    *graphs: GraphSpec, environment: Mapping[str, str] | None = None, **options: Any
+    *graphs: GraphSpec,
+    environment: Mapping[str, str] | None = None,
+    waits: bool = True,
+    **options: Any,
 ) -> Iterator[Live]:
-    """Serve graphs on a free port; without an environment, to everybody."""
+    """Serve graphs on a free port; without an environment, to everybody.
+
+    Without ``waits`` the server ends beside the next test, and `require_ended` waits for it.
+    """
     config = ServerConfig(
         graphs,
         bind="127.0.0.1:0",
@@ -175,5 +192,6 @@ def serving(
         for client in live.clients:
             client.close()
         live.loop.call_soon_threadsafe(server.stop)
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
+        _ending.append(thread)
+        if waits:
+            require_ended()

@@ -41,7 +41,6 @@ from omnigraph.commit.validation.constraints import Holder
 from omnigraph.commit.validation.result_graph import NO_IDS
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
-from omnigraph.loading.reading import value_problems
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
@@ -56,7 +55,13 @@ from omnigraph.loading.records.problems import (
     problems_of,
     unit_of,
 )
-from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
+from omnigraph.loading.records.rows import (
+    RowBuilder,
+    TypedRows,
+    ambiguous_rename,
+    renamed_ends,
+    value_problems,
+)
 from omnigraph.loading.request import LoadRequest
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source
 from omnigraph.model.arrow import DST, ID, SRC
@@ -359,8 +364,8 @@ class _InputReader:
         type = parts[0].type
         raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
         if isinstance(type, EdgeType):
-            raw = _renamed_ends(raw, SRC, renames.get(TableKey.node(type.source)))
-            raw = _renamed_ends(raw, DST, renames.get(TableKey.node(type.target)))
+            raw = renamed_ends(raw, SRC, renames.get(TableKey.node(type.source)))
+            raw = renamed_ends(raw, DST, renames.get(TableKey.node(type.target)))
         minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
         places = Places(tuple(parts), unit_of(self._grammar))
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()
@@ -379,16 +384,6 @@ def _last_of_each(raw: pa.Table) -> pa.Array:
     positions = pa.table({ID: raw[ID], "row": pa.array(range(raw.num_rows), pa.int64())})
     last = positions.group_by(ID).aggregate([("row", "max")])["row_max"]
     return last.combine_chunks().sort()
-
-
-def _renamed_ends(rows: pa.Table, column: str, renames: Mapping[str, str] | None) -> pa.Table:
-    if not renames:
-        return rows
-    olds = pa.array(list(renames), pa.string())
-    news = pa.array(list(renames.values()), pa.string())
-    found = pc.take(news, pc.index_in(rows[column], value_set=olds))
-    index = rows.schema.get_field_index(column)
-    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
 
 
 # --- planning -------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
-from omnigraph.commit.validation.evaluation import broken_values
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_rows import csv_header, csv_rows
@@ -40,7 +39,13 @@ from omnigraph.loading.records.problems import (
     unit_of,
     value_hint,
 )
-from omnigraph.loading.records.rows import RowBuilder, TypedRows, ambiguous_rename
+from omnigraph.loading.records.rows import (
+    RowBuilder,
+    TypedRows,
+    ambiguous_rename,
+    renamed_ends,
+    value_problems,
+)
 from omnigraph.loading.sources import FoundFile, corrupt, type_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import values_from_text
@@ -155,7 +160,7 @@ class PieceReader:
         if isinstance(rows.type, EdgeType):
             batch = rows.rows
             for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
-                batch = _with_ends(batch, column, renames.get(node, {}))
+                batch = renamed_ends(batch, column, renames.get(node, {}))
             return replace(rows, rows=batch)
         canonical = renames.get(rows.type.name, {})
         taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
@@ -268,38 +273,12 @@ class PieceReader:
         return known
 
 
-def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
-    """The values of some rows that their properties may not hold."""
-    broken = broken_values(rows.type, rows.rows)
-    return [
-        Problem(
-            "constraint",
-            each.message,
-            Place(rows.source, rows.numbers[each.row].as_py(), unit),
-            rows.type.name,
-            each.property,
-            entity_id=rows.rows[ID][each.row].as_py(),
-        )
-        for each in broken
-    ]
-
-
 def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
     """Rows with the problems of values that their properties may not hold.
 
     Such rows stay among the others: whatever else is wrong with them is to be found as well.
     """
     return rows, [*problems, *value_problems(rows, unit)]
-
-
-def _with_ends(rows: pa.RecordBatch, column: str, renames: Mapping[str, str]) -> pa.RecordBatch:
-    if not renames:
-        return rows
-    olds = pa.array(list(renames), pa.string())
-    news = pa.array(list(renames.values()), pa.string())
-    found = news.take(pc.index_in(rows[column], value_set=olds))
-    index = rows.schema.get_field_index(column)
-    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
 
 
 def _no_rows(catalog: Catalog, source: str) -> TypedRows:

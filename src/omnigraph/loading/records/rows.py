@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs, denial
+from omnigraph.commit.validation.evaluation import broken_values
 from omnigraph.errors import ValueConversionError
 from omnigraph.loading.records.envelope import TableType, TypeRecords
 from omnigraph.loading.records.ids import MintIds, names_key
@@ -464,3 +465,33 @@ class _Batch:
 def ambiguous_rename(old: str, first: str, second: str) -> str:
     """What is said about an id that means two nodes."""
     return f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
+
+
+_Columns = TypeVar("_Columns", pa.RecordBatch, pa.Table)
+
+
+def renamed_ends(rows: _Columns, column: str, renames: Mapping[str, str] | None) -> _Columns:
+    """Rows of edges, whose ends name nodes by their canonical ids."""
+    if not renames:
+        return rows
+    olds = pa.array(list(renames), pa.string())
+    news = pa.array(list(renames.values()), pa.string())
+    found = news.take(pc.index_in(rows[column], value_set=olds))
+    index = rows.schema.get_field_index(column)
+    return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
+
+
+def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
+    """The values of some rows that their properties may not hold."""
+    broken = broken_values(rows.type, rows.rows)
+    return [
+        Problem(
+            "constraint",
+            each.message,
+            Place(rows.source, rows.numbers[each.row].as_py(), unit),
+            rows.type.name,
+            each.property,
+            entity_id=rows.rows[ID][each.row].as_py(),
+        )
+        for each in broken
+    ]

@@ -19,6 +19,7 @@ from tests.server.live import (
     TOKENS,
     Live,
     new_graph,
+    require_ended,
     serving,
     with_tokens,
 )
@@ -34,10 +35,17 @@ def spec(tmp_path: Path) -> GraphSpec:
     return GraphSpec("default", str(root), (queries,))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def servers_end() -> Iterator[None]:
+    """Servers end beside the next test; the last one is waited for."""
+    yield
+    require_ended()
+
+
 @pytest.fixture
 def live(spec: GraphSpec) -> Iterator[Live]:
     """A server that lets everybody do everything."""
-    with serving(spec) as live:
+    with serving(spec, waits=False) as live:
         yield live
 
 
@@ -75,5 +83,7 @@ def guarded(spec: GraphSpec, tmp_path: Path) -> Iterator[Guarded]:
     server_policy = tmp_path / "server.yaml"
     server_policy.write_text(SERVER_POLICY)
     ruled = GraphSpec(spec.graph_id, spec.uri, spec.queries, policy)
-    with serving(ruled, environment=with_tokens(), server_policy=server_policy) as live:
+    with serving(
+        ruled, environment=with_tokens(), waits=False, server_policy=server_policy
+    ) as live:
         yield Guarded(live)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
-
-
-import json
-from collections.abc import Sequence
-from dataclasses import astuple
 
 RESULTS_SCHEMA = "task int, kind string, payload string"
 """The Spark schema of what a task says."""

@@ -1,4 +1,4 @@
-"""Files of an input, on local disk or on S3: the same few questions for both.
+"""Files of an input, on local disk or on S3.
 
 Credentials are read from the environment of the driver and travel to workers with the functions
 they run, never as part of a path or a plan.
@@ -21,16 +21,16 @@ from omnigraph.effects.environment import s3_options
 
 S3 = "s3://"
 DATASET_FOLDER = "_versions"
-"""What every Lance dataset has, whatever it is called."""
+"""Marks a directory as a Lance dataset."""
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 Stamp = tuple[int, int]
-"""Size and time of last change in nanoseconds: another stamp means another content."""
+"""Size and mtime in nanoseconds: a different stamp means that the file was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file below a directory, or a dataset, which is a directory and one thing nevertheless."""
+    """A file below a directory, or a Lance dataset (a directory that counts as one file)."""
 
     path: str
     below: str
@@ -40,14 +40,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The way to files, wherever they are."""
+    """Access to files, local or on S3."""
 
     s3: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What is needed to reach S3; holds credentials."""
+    """S3 options, with credentials."""
 
     @classmethod
     def of_environment(cls, paths: list[str]) -> Files:
-        """The way to files at ``paths``."""
+        """Access to ``paths``, with S3 options from the environment if one of them is on S3."""
         remote = [path for path in paths if path.startswith(S3)]
         if not remote:
             return cls()
@@ -89,7 +89,7 @@ class Files:
                 yield S3 + info.path, info.path.removeprefix(f"{inside}/")
 
     def entries(self, path: str) -> Iterator[Entry]:
-        """Every file below a directory, and in place of the files of a dataset the dataset."""
+        """Every file below a directory; a Lance dataset is one entry instead of its files."""
         listing = list(self.below(path))
         inner = f"/{DATASET_FOLDER}/"
         datasets = {below.partition(inner)[0] for _, below in listing if inner in below}
@@ -104,7 +104,7 @@ class Files:
                 yield Entry(child.removesuffix(below) + dataset, dataset, is_dataset=True)
 
     def is_pattern(self, path: str) -> bool:
-        """Whether a path stands for others; a file may be called like a pattern."""
+        """Whether a path is a pattern; False if a file of that very name exists."""
         if not has_magic(path):
             return False
         if not path.startswith(S3):
@@ -112,7 +112,7 @@ class Files:
         return self.stat(path) is None and not self.is_directory(path)
 
     def matching(self, pattern: str) -> list[str]:
-        """What a pattern stands for, sorted: files, datasets, and directories if it ends there."""
+        """The files, datasets and directories that match a pattern, sorted."""
         if not pattern.startswith(S3) and "**" not in pattern:
             return sorted(_expanded(pattern))
         base = pattern_base(pattern)
@@ -124,7 +124,7 @@ class Files:
         ]
 
     def open(self, path: str) -> Any:
-        """The bytes of a file, at any place."""
+        """A seekable stream of a file."""
         if not path.startswith(S3):
             return pa.OSFile(path, "rb")
         return self._s3().open_input_file(path.removeprefix(S3))
@@ -135,13 +135,13 @@ class Files:
             Path(path).mkdir(parents=True)
 
     def create(self, path: str) -> Any:
-        """A new file to write to, in a folder that is there."""
+        """A new file to write to, in an existing folder."""
         if not path.startswith(S3):
             return pa.OSFile(path, "wb")
         return self._s3().open_output_stream(path.removeprefix(S3))
 
     def stream(self, path: str) -> Any:
-        """The bytes of a file from its beginning, unpacked if its name says so."""
+        """A sequential stream of a file, decompressed according to its suffix."""
         compression = COMPRESSED.get(Path(path).suffix.lower())
         if not path.startswith(S3):
             return pa.input_stream(path, compression=compression)
@@ -175,11 +175,11 @@ def below_base(path: str, base: str) -> str:
 
 
 def _local_files(directory: str) -> Iterator[str]:
-    """Every file below a directory. Links are followed, to each directory once."""
+    """Every file below a directory. Symlinks are followed, to each directory once."""
     seen: set[str] = set()
     plain, linked = [directory], list[str]()
     while plain or linked:
-        # Linked ones last: a file is called by its own path if that is among those looked at.
+        # Linked directories last, so that a file below both is listed by its real path.
         current = plain.pop() if plain else linked.pop(0)
         real = os.path.realpath(current)
         if real in seen:
@@ -189,13 +189,13 @@ def _local_files(directory: str) -> Iterator[str]:
             for entry in entries:
                 if entry.is_dir():
                     (linked if entry.is_symlink() else plain).append(entry.path)
-                # A link to nothing is a file that is missing.
+                # A dangling link is listed: opening it reports the missing file.
                 elif entry.is_file() or entry.is_symlink():
                     yield entry.path
 
 
 def _expanded(pattern: str) -> list[str]:
-    """What is there of a local pattern; unlike `glob`, it fails where it may not look."""
+    """The paths that match a local pattern; unlike `glob`, raises if access is denied."""
     pattern = pattern.replace(os.sep, "/")
     base = pattern_base(pattern)
     found = [base]
@@ -205,7 +205,7 @@ def _expanded(pattern: str) -> list[str]:
 
 
 def _children(directory: str, wanted: str) -> list[str]:
-    """What in a directory is called as a part of a pattern wants it."""
+    """The entries of a directory that match one part of a pattern."""
     names = [wanted]
     try:
         if has_magic(wanted):
@@ -223,7 +223,7 @@ def _children(directory: str, wanted: str) -> list[str]:
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether the parts of a path, or of a directory it lies in, are those of a pattern."""
+    """Whether a path, or a directory above it, matches a pattern."""
     if not wanted:
         return True
     if wanted[0] == "**":

@@ -1,4 +1,4 @@
-"""What a caller names as the input of a load: files, tables and frames by type, as sources."""
+"""The arguments of a load as sources: files, tables and frames; and the choice of its engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -17,7 +17,15 @@ from omnigraph.loading.files import S3
 from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.loading.formats.table_columns import mapped_columns
 from omnigraph.loading.records.problems import MAX_ERRORS, name_hint
-from omnigraph.loading.sources import FileSource, FrameSource, Source, find_files, type_of
+from omnigraph.loading.sources import (
+    FileSource,
+    Format,
+    FoundFile,
+    FrameSource,
+    Source,
+    find_files,
+    type_of,
+)
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.spark.unsigned import SIGNED
@@ -26,21 +34,16 @@ from omnigraph.schema.catalog import Catalog
 if TYPE_CHECKING:
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
-
-from typing import Literal, get_args
-
-from omnigraph.loading.sources import Format, FoundFile
-
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Rows of one type that somebody holds in memory, or knows how to compute."""
+    """Rows of one type from the caller's process."""
 
     table_key: str
     rows: Any
-    """An Arrow table, or a frame of Spark."""
+    """An Arrow table, or a Spark DataFrame."""
 
     @property
     def is_of_spark(self) -> bool:
@@ -140,7 +143,7 @@ def type_key(name: str, catalog: Catalog) -> str:
 def named_frames(
     frames: Mapping[str, Any] | None, catalog: Catalog, *, ignore_unknown: bool
 ) -> list[Frame]:
-    """Frames by type: of Spark as they are, all others as Arrow tables with the right columns."""
+    """Frames by type: Spark DataFrames as they are, others as Arrow tables with checked columns."""
     given = _by_type("frames", frames, "frame")
     return [_frame(name, rows, catalog, ignore_unknown) for name, rows in given.items()]
 
@@ -172,7 +175,7 @@ def _frame(name: str, rows: Any, catalog: Catalog, ignore_unknown: bool) -> Fram
 def frame_sources(
     frames: Sequence[Frame], session: SparkWhenNeeded | None
 ) -> Iterator[list[Source]]:
-    """Frames as sources: Arrow tables as files, if whoever loads them can read files of ours."""
+    """Frames as sources: Arrow tables as temporary files if the tasks run on this machine."""
     with TemporaryDirectory(prefix="omnigraph-frames-") as directory:
         sources: list[Source] = []
         for number, frame in enumerate(frames):
@@ -190,7 +193,7 @@ def frame_sources(
 
 
 def _signed(table: pa.Table) -> pa.Table:
-    """Unsigned columns in types that Spark has."""
+    """The table with unsigned columns cast to signed types: Spark has no unsigned ones."""
     for index, column in enumerate(table.schema):
         if column.type in SIGNED:
             converted = table.column(index).cast(SIGNED[column.type])
@@ -257,18 +260,18 @@ THRESHOLD_BYTES = 64 << 20
 
 BY_ARROW: tuple[Format, ...] = ("parquet", "orc", "arrow", "lance", "csv")
 BY_ARROW_SHARE = 4
-"""Tables that Arrow reads count for so much less: nothing of them is read under Python's lock, so
-that threads of one process load them as fast as workers do."""
+"""Divisor for the size of formats that Arrow reads: it does so without the GIL, so threads of one
+process load them about as fast as Spark workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Who runs a load, and the reason in words."""
+    """The engine of a load, and the reason in words."""
 
     engine: Engine
     reason: str
     is_bulk: bool
-    """Whether it is a bulk job: workers of Spark run it, or threads of this process."""
+    """Whether it runs as tasks: on Spark workers, or on threads of this process."""
 
     def __str__(self) -> str:
         return f"{self.engine} ({self.reason})"
@@ -285,7 +288,7 @@ def choose_engine(
 ) -> EngineChoice:
     """The engine for a load; raises `InputError` if the one asked for cannot run it.
 
-    ``is_spark_named`` says that the caller gave a session, or said where Spark runs.
+    ``is_spark_named``: the caller gave a session or a Spark master.
     """
     wanted = asked or environment.get(ENGINE_VARIABLE) or "auto"
     if wanted not in ENGINES:
@@ -316,22 +319,22 @@ def choose_engine(
     if is_spark_named:
         return EngineChoice("spark", "it was said where Spark runs", is_bulk=True)
     found = [each for source in files for each in find_files(source)]
-    held = sum(frame.rows.nbytes for frame in frames)
-    size = f"{sum(each.size for each in found) + held:,} bytes"
-    if _weight(found, held) > threshold_bytes(environment):
+    frame_bytes = sum(frame.rows.nbytes for frame in frames)
+    size = f"{sum(each.size for each in found) + frame_bytes:,} bytes"
+    if _weight(found, frame_bytes) > threshold_bytes(environment):
         return EngineChoice("spark", f"{size} are loaded faster by several processes", is_bulk=True)
     return EngineChoice("local", f"{size} are loaded before Spark has started", is_bulk=is_typed)
 
 
-def _weight(files: Sequence[FoundFile], held: int) -> int:
-    """What an input counts for, in bytes that Python reads."""
+def _weight(files: Sequence[FoundFile], frame_bytes: int) -> int:
+    """The size to compare with the threshold: Arrow formats count a `BY_ARROW_SHARE`-th."""
     by_arrow = [each for each in files if each.format in BY_ARROW and not each.is_compressed]
-    light = held + sum(each.size for each in by_arrow)
+    light = frame_bytes + sum(each.size for each in by_arrow)
     return light // BY_ARROW_SHARE + sum(each.size for each in files if each not in by_arrow)
 
 
 def threshold_bytes(environment: Mapping[str, str]) -> int:
-    """The size of an input beyond which Spark's workers are worth their start."""
+    """The size of an input beyond which starting Spark pays off."""
     text = environment.get(THRESHOLD_VARIABLE, "")
     if not text:
         return THRESHOLD_BYTES

@@ -1,4 +1,4 @@
-"""The one path of a load: plan, read, check, stage, commit. Executors differ in who does the work.
+"""The stages that every load goes through; an executor per engine does the work.
 
 =======  ==========================================================================================
 stage    what happens
@@ -86,11 +86,11 @@ class LoadExecutor(ABC):
 
     @abstractmethod
     def plan(self) -> None:
-        """Find the input; a request with an idempotency key gets the digest of it."""
+        """Find the input; computes its digest if the request has an idempotency key."""
 
     @abstractmethod
     def start(self) -> None:
-        """Do what has to be done before the branch of the load is made."""
+        """Do the work that can fail before the target branch is created."""
 
     @abstractmethod
     def changes(self, capture: Capture) -> LoadChanges:
@@ -98,10 +98,10 @@ class LoadExecutor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Remove what was written aside."""
+        """Delete scratch files."""
 
     def note(self, stage: str, seconds: float, *, files: int | None = None) -> None:
-        """Add to the seconds of a stage; ``files`` of the one that finds files."""
+        """Add to the seconds of a stage; ``files`` is set by the planning stage only."""
         known = self.stages.get(stage)
         seconds += known.seconds if known is not None else 0.0
         rows = self.rows if files is None else 0
@@ -109,15 +109,15 @@ class LoadExecutor(ABC):
 
     @property
     def seconds(self) -> float:
-        """What all stages took so far."""
+        """Total time of all stages so far."""
         return sum(stage.seconds for stage in self.stages.values())
 
 
 def load(path: WritePath, branch: LoadBranch, executor: LoadExecutor) -> LoadReceipt:
     """Load an input as one commit; no commit if nothing changes.
 
-    ``branch`` is made once the input has been found, and deleted if the load fails. The whole input
-    is checked in every respect before it fails with `InputError`.
+    ``branch`` is created once the input has been found, and deleted if the load fails. An
+    `InputError` carries the problems of the whole input.
     """
     executor.plan()
     request = executor.request
@@ -147,7 +147,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[LoadChanges]:
         if catalog is not executor.catalog:
-            # The records were read as the former schema wanted them, and are not read again.
+            # The records were converted by the former schema and cannot be read again.
             known = executor.accepted.schema_hash
             raise ReadSetChanged("schema_hash", known, catalog.schema_hash)
         found = executor.changes(capture)
@@ -163,7 +163,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
         expected_head=request.expected_head,
         operation_id=request.operation_id,
     )
-    # Stages that ran while the write was prepared have their own seconds.
+    # Stages that ran inside `prepare` are counted on their own.
     executor.note("commit", perf_counter() - started - (executor.seconds - before))
     return written
 
@@ -196,11 +196,10 @@ def load_with_engine(
     spark: SparkOptions | None = None,
     watch: Watch | None = None,
 ) -> LoadReceipt:
-    """Load files, records and frames with the executor of the engine that was chosen.
+    """Load files, records and frames with the executor of the chosen engine.
 
-    A session of Spark is found, or built when it is needed. ``limits`` bound the input of a load in
-    process, and ``progress`` is told the bytes of each block that it read; ``watch`` is told of the
-    stages of a bulk load.
+    A Spark session is found or started on first use. ``limits`` and ``progress`` (bytes of each
+    block read) apply to loads in process; ``watch`` receives the stages of a bulk load.
     """
     if not choice.is_bulk:
         from omnigraph.loading.in_process import InProcessLoad

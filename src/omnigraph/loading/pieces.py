@@ -1,7 +1,7 @@
-"""Stretches of input files that workers read on their own: cutting, and reading their bytes.
+"""Cutting input files into pieces that workers read independently, and reading their bytes.
 
-A piece is a range of bytes of a text that has its records on lines, some row groups of a Parquet
-file, some fragments of a Lance dataset, or a whole file where no smaller stretch can be read.
+A piece is a byte range of a text with one record per line, some row groups of a Parquet file, some
+fragments of a Lance dataset, or a whole file of a format that cannot be split.
 Several pieces make a task. Planning reads names, sizes and footers only.
 """
 
@@ -37,8 +37,8 @@ TASK_BYTES_MIN = 4 << 20
 TASK_BYTES_MAX = 128 << 20
 TASKS_PER_SLOT = 3
 WHOLE_BYTES_MAX = 32 << 20
-"""Text of the compatible grammar, and CSV, are cut only beyond this: finding out where they can be
-cut costs a look at them."""
+"""Text of the compatible grammar and CSV are cut only beyond this size: finding safe positions for
+cuts means reading the file."""
 
 
 _LINE_BYTES = 4_096
@@ -46,26 +46,26 @@ _LINE_BYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of one file that can be read on its own."""
+    """A part of one file that can be read independently."""
 
     index: int
-    """Within the load; ids are minted by it."""
+    """Number within the load; part of the ids minted for its records."""
     path: str
     format: Format
     table_key: str | None
     start: int = 0
     """First byte of a text; a line belongs to the piece it starts in."""
     end: int | None = None
-    """None: the file as a whole, which may be compressed."""
+    """None: the whole file, which may be compressed."""
     parts: tuple[int, ...] = ()
     """Row groups of Parquet, fragments of Lance; none for all."""
     first: int = 0
-    """Records of the file before this piece, as far as they were known when it was planned."""
+    """Records of the file before this piece, if the plan knows (Parquet, Lance)."""
     stamp: Stamp | None = None
-    """Size and time of the file when the load began."""
+    """Size and mtime of the file when the load began."""
     name: str | None = None
     folder_values: FolderValues = ()
-    """Columns that are in the names of the file's folders."""
+    """Columns from partition folders."""
 
     @property
     def shown(self) -> str:
@@ -88,7 +88,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """Everything a load will read."""
+    """The files, tasks and frames that a load reads."""
 
     files: tuple[FoundFile, ...]
     tasks: tuple[Task, ...]
@@ -112,8 +112,8 @@ def plan_sources(
 ) -> InputPlan:
     """Find the files of ``sources`` and cut them for ``slots`` workers.
 
-    ``lines_only`` says that graph records stand on lines, as the strict grammar demands. Raises
-    `NotFound` and `InputError` naming the path or type that is not there.
+    ``lines_only``: graph records are one per line, as in the strict grammar. Raises `NotFound` and
+    `InputError` naming the missing path or type.
     """
     frames = tuple(each for each in sources if isinstance(each, FrameSource))
     for source in sources:
@@ -179,12 +179,12 @@ def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
 
 
 def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
-    """Ranges of whole rows: not every line break ends one."""
+    """Ranges of whole rows: quoted cells may contain line breaks."""
     start = end = 0
     step = min(aim, 1 << 20)
     with (
         Files.of_environment([whole.path]).open(whole.path) as stream,
-        # Whoever reads that row has more to say about it.
+        # The reader of the last range reports the row, with its number.
         suppress(RowTooLong),
     ):
         blocks = iter(lambda: stream.read(step), b"")
@@ -200,15 +200,15 @@ def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
     with Files.of_environment([whole.path]).open(whole.path) as stream:
         footer = pq.read_metadata(stream)
     parts: list[int] = []
-    held = first = rows = 0
+    group_bytes = first = rows = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         parts.append(number)
-        held += group.total_byte_size
+        group_bytes += group.total_byte_size
         rows += group.num_rows
-        if held >= aim:
+        if group_bytes >= aim:
             yield replace(whole, parts=tuple(parts), first=first)
-            parts, held, first = [], 0, rows
+            parts, group_bytes, first = [], 0, rows
     if parts:
         yield replace(whole, parts=tuple(parts), first=first)
 
@@ -221,7 +221,7 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
         dataset = lance.dataset(whole.path, storage_options=options)
     except (OSError, ValueError) as error:
         raise corrupt(whole.shown, error) from error
-    # Pinned to the version seen now: numbers of fragments mean nothing without it.
+    # Pinned to the current version: fragment ids are valid only within it.
     pinned = replace(whole, start=dataset.version)
     first = 0
     for fragment in dataset.get_fragments():
@@ -230,14 +230,14 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
 
 
 def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[Task]:
-    """Pieces in tasks of at most ``aim`` bytes, unless one has more: the last may not take long.
+    """Pieces in tasks of at most ``aim`` bytes, unless a single piece is larger.
 
-    The ranges of a text have tasks of their own: if it turns out that it cannot be read in ranges,
-    what they wrote has to be told from the rest.
+    Each byte range is a task of its own: if the text turns out not to be one record per line, the
+    results of its ranges are dropped.
     """
     index = number = 0
-    held: list[Piece] = []
-    held_bytes = 0
+    pending: list[Piece] = []
+    pending_bytes = 0
     for found, pieces in cut:
         size = found.size // max(1, len(pieces))
         for piece in pieces:
@@ -247,20 +247,20 @@ def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[T
                 yield Task(index, (numbered,))
                 index += 1
                 continue
-            if held and held_bytes + size > aim:
-                yield Task(index, tuple(held))
-                index, held, held_bytes = index + 1, [], 0
-            held.append(numbered)
-            held_bytes += size
-    if held:
-        yield Task(index, tuple(held))
+            if pending and pending_bytes + size > aim:
+                yield Task(index, tuple(pending))
+                index, pending, pending_bytes = index + 1, [], 0
+            pending.append(numbered)
+            pending_bytes += size
+    if pending:
+        yield Task(index, tuple(pending))
 
 
 # --- bytes ----------------------------------------------------------------------------------------
 
 
 def require_unchanged(piece: Piece, files: Files) -> None:
-    """Refuse a file that is not the one the load was planned with."""
+    """Raise `SourceChanged` or `NotFound` if the file differs from the planned one."""
     if piece.stamp is None:
         return
     found = files.stat(piece.path)
@@ -275,7 +275,7 @@ def require_unchanged(piece: Piece, files: Files) -> None:
 
 
 def blocks_of(piece: Piece, files: Files) -> Iterator[bytes]:
-    """The bytes of a piece of a text: of a range, the lines that start in it."""
+    """The bytes of a text piece; of a range, the lines that start in it."""
     try:
         if piece.end is None:
             with files.stream(piece.path) as stream:
@@ -304,11 +304,11 @@ def _range(stream: Any, start: int, end: int) -> Iterator[bytes]:
 
 
 def _line(stream: Any) -> bytes:
-    """What is left of a line."""
-    held: list[bytes] = []
+    """The rest of the current line."""
+    blocks: list[bytes] = []
     while block := stream.read(_LINE_BYTES):
         end = block.find(b"\n") + 1
         if end:
-            return b"".join([*held, block[:end]])
-        held.append(block)
-    return b"".join(held)
+            return b"".join([*blocks, block[:end]])
+        blocks.append(block)
+    return b"".join(blocks)

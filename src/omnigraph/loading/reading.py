@@ -1,7 +1,7 @@
 """Reading pieces in workers: from bytes and columns to typed rows.
 
-What a value means and what is wrong with it is decided by `loading.records`, as for a load in
-process. How the rows of a format are reached is said by the module that has its name.
+`loading.records` converts and checks values, as for a load in process; `loading.formats` decodes
+the formats.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
 from omnigraph.schema.contract import SchemaContract, open_contract
 
 _Rows = tuple[TypedRows, list[Problem]]
-"""Rows, and what is wrong with them and with records that are missing among them."""
+"""Rows, and the problems of these and of records that could not become rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Reading:
     minting: Minting
     ignore_unknown: bool = False
     files: Files = field(default_factory=Files)
-    """The way to the files of the input."""
+    """Access to the input files."""
     renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node type, the canonical ids of nodes that the input names in an older way."""
+    """By node type, canonical ids by ids in an older spelling."""
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
 
@@ -83,7 +83,7 @@ class Reading:
 
 @dataclass(slots=True)
 class PieceReader:
-    """Reads pieces one after another, and counts what it reads."""
+    """Reads pieces one after another, and counts records."""
 
     reading: Reading
     records: int = 0
@@ -153,7 +153,7 @@ class PieceReader:
         self.records += ends_open
 
     def _renamed(self, rows: TypedRows, problems: list[Problem], unit: Unit) -> TypedRows:
-        """Rows whose endpoints have the canonical ids of the nodes they mean."""
+        """Rows with canonical ids as endpoints; nodes with ambiguous ids become problems."""
         renames = self.reading.renames
         if not renames:
             return rows
@@ -182,10 +182,7 @@ class PieceReader:
     # --- objects of one type ---
 
     def _json(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
-        """The compatible grammar is there for older files of graph records.
-
-        Of files of one type there are no older ones: their lines are strict ones.
-        """
+        # Always strict: the compatible grammar is for older files of graph records only.
         for chunk in self._chunks(piece, "strict"):
             rows, problems = self._objects(chunk.values, chunk.numbers, type, piece)
             yield rows, [*chunk.problems, *problems]
@@ -262,7 +259,7 @@ class PieceReader:
             reading, is_typed = self.reading, piece.format != "records"
             known = self._builders[type.table_key, piece.index] = RowBuilder(
                 type,
-                # What has a type of its own leaves nothing to be forgiving about.
+                # The compatible grammar is for graph records only.
                 "strict" if is_typed else reading.grammar,
                 lambda _source, numbers: reading.minting.ids(piece.index, numbers),
                 reading.external,
@@ -274,15 +271,12 @@ class PieceReader:
 
 
 def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
-    """Rows with the problems of values that their properties may not hold.
-
-    Such rows stay among the others: whatever else is wrong with them is to be found as well.
-    """
+    """Add the problems of single values; their rows stay, so that later checks see them too."""
     return rows, [*problems, *value_problems(rows, unit)]
 
 
 def _no_rows(catalog: Catalog, source: str) -> TypedRows:
-    """Nothing, for records of no known type."""
+    """An empty batch, for chunks whose records all have unknown types."""
     types: list[TableType] = [*catalog.nodes.values(), *catalog.edges.values()]
     type = types[0]
     nothing = pa.nulls(0, pa.string())
@@ -293,10 +287,7 @@ def _no_rows(catalog: Catalog, source: str) -> TypedRows:
 
 
 def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unknown: bool) -> None:
-    """Raise `InputError` for the first column that no row of its type may have, or that lacks.
-
-    Of JSON, which has no header, only the form is looked at.
-    """
+    """Raise `InputError` for the first unknown or missing column; of JSON, for an array."""
     for found in plan.files:
         if found.table_key is None or not found.size:
             continue
@@ -377,7 +368,7 @@ def _schema(found: FoundFile, files: Files) -> pa.Schema | None:
 
                 options = dict(files.s3) or None
                 dataset = lance.dataset(found.path, storage_options=options)
-                # As it is read: blobs as bytes.
+                # As `table_batches` reads it: blobs as bytes.
                 return dataset.scanner(blob_handling="all_binary").projected_schema
             case _:
                 return None

@@ -1,4 +1,4 @@
-"""One load as it was asked for, whichever engine runs it, and what is said about it afterwards."""
+"""The request of one load, independent of its engine, and the receipt built from it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Counts = Sequence[LoadedType]
 
 @dataclass(frozen=True, slots=True)
 class LoadBranch:
-    """The branch of a load: there before, or made for it and taken back if it comes to nothing."""
+    """The target branch of a load: existing, or created for it and dropped again if it fails."""
 
     ensure: Callable[[], str | None]
-    """Creates the branch if it is missing; the commit it starts with if it did."""
+    """Creates the branch if it is missing; returns its first commit then, else None."""
     drop: Callable[[str], None]
     """Deletes the branch, unless it has moved on from that commit."""
 
@@ -43,7 +43,7 @@ class LoadBranch:
         try:
             yield start is not None
         except RecoveryRequired:
-            raise  # what is pending there has to be settled first
+            raise  # the pending write on the branch has to be recovered first
         except BaseException:
             if start is not None:
                 with suppress(OmnigraphError):
@@ -53,13 +53,13 @@ class LoadBranch:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One load, as it was asked for."""
+    """The options of one load."""
 
     branch: str
     mode: LoadMode
     grammar: Grammar = "strict"
     starts_from: str | None = None
-    """The branch that shows what is there so far, if ``branch`` has yet to be made from it."""
+    """The branch that ``branch`` will be created from; None if it exists."""
     replace_types: tuple[str, ...] = ()
     """Type keys that an overwrite empties if it has no records of them."""
     base_branch: str | None = None
@@ -68,7 +68,7 @@ class LoadRequest:
     operation_id: str | None = None
     """The idempotency key: a second load with it returns the receipt of the first."""
     input_digest: str | None = None
-    """Tells two inputs under one key apart; None for what can be read only once."""
+    """Tells two inputs under one key apart; None for a stream, which can be read only once."""
     message: str | None = None
     """Kept with the commit."""
     dry_run: bool = False
@@ -79,29 +79,29 @@ class LoadRequest:
     external: ExternalBlobs = NOT_ON_SPARK
 
     def findings(self, sources: Sequence[str | None] = ()) -> Findings:
-        """Where problems are gathered; ``sources`` are the names of the input, in its order."""
+        """A collector of problems; ``sources`` are the names of the input, in its order."""
         return Findings.of(self.max_errors, self.errors_out, sources)
 
     def forget_problems(self) -> None:
-        """Empty the error file: what an earlier load found is not true any more."""
+        """Empty the error file, which may hold problems of an earlier load."""
         if self.errors_out is not None:
             self.errors_out.write_bytes(b"")
 
     @property
     def seen_branch(self) -> str:
-        """The branch that shows what is there before the load."""
+        """The branch whose rows the load starts from."""
         return self.starts_from or self.branch
 
     # --- keys ---
 
     def refuse_repetition(self, kernel: Kernel) -> None:
-        """Raise `AlreadyWritten` if the key was used where the load would begin."""
+        """Raise `AlreadyWritten` if a commit of `seen_branch` has this idempotency key."""
         if self.operation_id is not None:
             state = kernel.manifest.refreshed(self.seen_branch).state
             refuse_repetition(state, self.operation_id, "load")
 
     def repeated(self, earlier: AlreadyWritten) -> LoadReceipt:
-        """The receipt of the first load under this key; of a dry run, that nothing is left to do.
+        """The receipt of the first load under this key; for a dry run, a receipt without changes.
 
         Raises `Conflict` naming what differs if it was another load.
         """
@@ -115,37 +115,39 @@ class LoadRequest:
         return self.receipt((), (), first.engine, commit=row)
 
     def _differences(self, row: CommitRow) -> Iterator[str]:
-        """What the first load had, and this one has not; older commits do not say everything."""
-        said = row.receipt or {}
+        """Options in which the first load differs; commits of older versions lack some of them."""
+        first = row.receipt or {}
         if (branch := row.branch or MAIN) != self.branch:
             yield f"into branch {branch}, not {self.branch}"
-        if said["mode"] != self.mode:
-            yield f"with mode {said['mode']}, not {self.mode}"
+        if first["mode"] != self.mode:
+            yield f"with mode {first['mode']}, not {self.mode}"
         ours = self._identity()
         for name, shown in (
             ("replace_types", _types_shown),
             ("ignore_unknown", _unknown_shown),
             ("input_digest", None),
         ):
-            if name not in said or name not in ours or said[name] == ours[name]:
+            if name not in first or name not in ours or first[name] == ours[name]:
                 continue
-            yield "of another input" if shown is None else shown(said[name])
+            yield "of another input" if shown is None else shown(first[name])
 
     def _identity(self) -> dict[str, Any]:
-        """What a load under a key is told by, beside its branch and its mode."""
+        """What identifies a load under a key, beside its branch and its mode."""
         if self.operation_id is None:
             return {}
-        told: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "replace_types": sorted(self.replace_types),
             "ignore_unknown": self.ignore_unknown,
         }
-        return told if self.input_digest is None else {**told, "input_digest": self.input_digest}
+        if self.input_digest is not None:
+            identity["input_digest"] = self.input_digest
+        return identity
 
-    # --- what is said ---
+    # --- intent and receipt ---
 
     def intent(self, nodes: Counts, edges: Counts, engine: str) -> Intent:
-        """What the commit keeps."""
-        said = {
+        """What is stored with the commit."""
+        receipt = {
             "base_branch": self.base_branch,
             "mode": self.mode,
             "nodes": [astuple(count) for count in nodes],
@@ -159,7 +161,7 @@ class LoadRequest:
             self.actor_id,
             self.expected_head,
             self.operation_id,
-            said,
+            receipt,
             message=self.message,
         )
 
@@ -173,7 +175,7 @@ class LoadRequest:
         branch_created: bool = False,
         stages: Sequence[LoadStage] = (),
     ) -> LoadReceipt:
-        """What the caller is told."""
+        """What the caller gets."""
         return LoadReceipt(
             self.branch,
             self.base_branch,

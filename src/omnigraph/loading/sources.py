@@ -1,9 +1,6 @@
-"""What a load reads, and how it is cut into pieces that workers can read on their own.
+"""Finding the input files of a load: paths, directories, patterns, formats, partition folders.
 
-A piece is a stretch of one file: a range of bytes of a text that has its records on lines, some row
-groups of a Parquet file, some fragments of a Lance dataset, or a file as a whole where nothing
-smaller can be read by itself. Several pieces make a task. Planning looks at names, sizes and
-footers only.
+`pieces` cuts the files that are found here into tasks.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
@@ -28,8 +26,6 @@ from omnigraph.storage.datasets import sentence_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
-from urllib.parse import unquote
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
@@ -49,7 +45,7 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 _TEXTS: tuple[Format, ...] = ("records", "json", "csv")
-"""Of these alone, a file without a byte is one without rows."""
+"""Formats in which an empty file is valid: it has no rows."""
 _LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _LISTED_MAX = 5
 
@@ -108,7 +104,7 @@ class FoundFile:
 
     @property
     def identity(self) -> tuple[str, str | None]:
-        """The same for two paths that lead to one file, for rows of one type."""
+        """Equal for two paths (links) to the same file with the same type."""
         is_remote = self.path.startswith(S3)
         return self.path if is_remote else os.path.realpath(self.path), self.table_key
 
@@ -165,7 +161,7 @@ def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile
             for each in _found(name, below, source, files)
         ]
     except OSError as error:
-        # Below a directory, it is not the directory that cannot be read.
+        # Name the unreadable file, not the directory that was given.
         raise corrupt(error.filename or source.path, error) from error
     if not found:
         raise NotFound(
@@ -189,17 +185,17 @@ def _named(path: str, files: Files) -> Iterator[tuple[str, str]]:
             hint="quote the pattern if your shell should not expand it",
             details={"file": path},
         )
-    asks_for_notes = _is_note(below_base(path, base))
-    yield from (each for each in names if asks_for_notes or not _is_note(each[1]))
+    wants_hidden = _is_hidden(below_base(path, base))
+    yield from (each for each in names if wants_hidden or not _is_hidden(each[1]))
 
 
-def _is_note(below: str) -> bool:
-    """As everywhere in a lake: such names are notes of whoever wrote the directory."""
+def _is_hidden(below: str) -> bool:
+    """Names starting with ``_`` or ``.`` are metadata of the writer, as for Spark and Hive."""
     return any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts)
 
 
 def _once(found: list[FoundFile]) -> list[FoundFile]:
-    """Each file by its shortest path, where links lead to it in several ways."""
+    """Each file once, by its shortest path where links give it several."""
     chosen: dict[object, FoundFile] = {}
     for each in sorted(found, key=_detour):
         chosen.setdefault((each.identity, each.folder_values), each)
@@ -222,7 +218,7 @@ def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[
             yield from _directory(path, below, source, files)
         return
     if format is None and source.table_key is None:
-        # Graph records need no particular name, as on the command line they never did.
+        # A single file of graph records may have any name.
         format = "records"
     if format is None:
         raise InputError(
@@ -236,7 +232,7 @@ def _found(path: str, below: str, source: FileSource, files: Files) -> Iterator[
 def _directory(path: str, below: str, source: FileSource, files: Files) -> Iterator[FoundFile]:
     unknown: list[str] = []
     for entry in files.entries(path):
-        if _is_note(entry.below):
+        if _is_hidden(entry.below):
             _refuse_log(path, entry.below)
             continue
         format = source.format or format_of(entry.path, source.table_key)
@@ -246,7 +242,8 @@ def _directory(path: str, below: str, source: FileSource, files: Files) -> Itera
             unknown.append(entry.below)
         else:
             yield _file(entry.path, format, f"{below}/{entry.below}", source, files)
-    # Graph records lie beside schemas and queries; of a table, every file counts.
+    # Graph records may lie beside schemas and queries; in the directory of a table, an unknown file
+    # may hold rows that would be missed.
     if unknown and source.table_key is not None:
         several = len(unknown) > 1
         more = ", …" if len(unknown) > _LISTED_MAX else ""
@@ -261,7 +258,7 @@ def _directory(path: str, below: str, source: FileSource, files: Files) -> Itera
 
 
 def _refuse_log(path: str, below: str) -> None:
-    """Refuse a table whose files are not all of it: a log says which of them still count."""
+    """Refuse a Delta or Hudi table: its log says which of the data files are current."""
     for part in PurePosixPath(below).parts:
         if part in _LOGS:
             raise InputError(
@@ -272,7 +269,7 @@ def _refuse_log(path: str, below: str) -> None:
 
 
 def format_of(name: str, table_key: str | None) -> Format | None:
-    """What the name of a file says about its content."""
+    """The format by the suffix of a name; None if it is unknown."""
     name = name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -295,11 +292,11 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
     stamp = _dataset_stamp(path, files) if format == "lance" else files.stat(path)
     if stamp is None:
         raise NotFound(f"no such file: {path}", details={"file": path})
-    # Workers have directories of their own; messages show what the user wrote.
+    # Workers may have another current directory; messages show the path as given.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
     found = FoundFile(absolute, format, table_key, stamp[0], stamp, source.name or path)
     if not found.size and (found.is_compressed or format not in _TEXTS):
-        # A writer that was stopped leaves such files.
+        # An interrupted writer leaves such files.
         raise corrupt(path, ValueError("it has no bytes at all"))
     if table_key is None:
         return found
@@ -308,7 +305,7 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
 
 
 def _dataset_stamp(path: str, files: Files) -> Stamp | None:
-    """The size of a dataset, which has no time: a version of it is pinned by its number."""
+    """The size of a dataset and no time: its version is pinned by number instead."""
     if not files.is_directory(path):
         if files.stat(path) is not None:
             raise corrupt(path, ValueError("it is no dataset, which is a directory"))
@@ -318,7 +315,7 @@ def _dataset_stamp(path: str, files: Files) -> Stamp | None:
 
 
 def input_digest(inputs: Sequence[FoundFile]) -> str:
-    """A digest of everything in some files, whatever they are called."""
+    """A digest of the content of some files, independent of their names."""
     digest = hashlib.sha256()
     for found in inputs:
         digest.update(f"{found.format}:{found.table_key}:{found.size}\n".encode())
@@ -367,14 +364,14 @@ def corrupt(path: str, error: Exception) -> InputError:
 
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""What writers call the folder of rows without a value."""
+"""The name of a partition folder for null, as Hive and Spark write it."""
 
 FolderValues = tuple[tuple[str, str | None], ...]
-"""Names of columns, and the text of their value for all rows of a file."""
+"""Partition columns of a file: names, and values as text."""
 
 
 def folder_values(folders: Iterable[str], path: str) -> FolderValues:
-    """The columns that some folders name; those called otherwise mean nothing.
+    """Columns from partition folders (``name=value``); other folders are skipped.
 
     Raises `InputError` naming ``path`` if two folders name the same column.
 

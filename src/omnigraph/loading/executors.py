@@ -1,4 +1,4 @@
-"""Running Spark jobs: named for the Spark UI, watched while they run, cancelled with Ctrl-C."""
+"""Running the tasks of a bulk load on Spark or on threads, with progress and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 RESULTS_SCHEMA = "task int, kind string, payload string"
-"""The Spark schema of what a task says."""
+"""The Spark schema of encoded `TaskResult` rows."""
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a worker of Spark does: numbers of tasks in, rows out."""
+"""A function for `mapInArrow`: task numbers in, rows out."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """One thing that a task says."""
+    """One result of a task."""
 
     kind: str
     payload: dict[str, Any]
     task: int = -1
-    """Who says it; -1 where nobody asks."""
+    """The number of the task; -1 where the driver does not need it."""
 
 
 TaskFunction = Callable[[int], Sequence[TaskResult]]
-"""What one task does, by its number."""
+"""Runs the task with a number."""
 
 
 def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    """The numbers that Spark gives a worker."""
+    """The task numbers in batches from Spark."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def task_batch(number: int) -> Iterator[pa.RecordBatch]:
-    """A number as Spark would give it."""
+    """A task number as a batch, as Spark passes it."""
     return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
 
 
 def encode_results(task: int, answers: Sequence[TaskResult]) -> pa.RecordBatch:
-    """What a task says, as rows of `RESULTS_SCHEMA`."""
+    """Results as rows of `RESULTS_SCHEMA`."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([task] * len(answers), pa.int32()),
@@ -68,32 +68,32 @@ def encode_results(task: int, answers: Sequence[TaskResult]) -> pa.RecordBatch:
 
 
 def decode_result(row: Any) -> TaskResult:
-    """The opposite, from a row as Spark collects it."""
+    """The result in a row collected by Spark."""
     return TaskResult(row["kind"], json.loads(row["payload"]), row["task"])
 
 
 def decode_results(rows: Iterable[Any]) -> list[TaskResult]:
-    """The same for several rows."""
+    """The results in several rows."""
     return list(map(decode_result, rows))
 
 
 class RowCounter:
-    """A count that many threads add to and one reads, without waiting for each other."""
+    """A lock-free counter: many threads add, one reads."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []
 
     def add(self, rows: int) -> None:
-        """Take note of rows."""
-        self._counts.append(rows)  # one step for all threads, which adding to a number is not
+        """Count rows."""
+        self._counts.append(rows)  # atomic, unlike `+=`
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset to zero."""
         self._counts.clear()
 
     @property
     def rows(self) -> int:
-        """All of them so far."""
+        """The sum so far."""
         return sum(self._counts)
 
 
@@ -105,19 +105,19 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """How far one stage of a load has come."""
+    """Progress of one stage of a load."""
 
     stage: str
     tasks_done: int
     tasks: int
     seconds: float
     rows: int | None = None
-    """Known when the stage is over, and of stage read by threads all along."""
+    """Known when the stage is over; while threads read, also during the stage."""
     finished: bool = False
     files: int | None = None
-    """How many were found, of stage plan, which looks at no rows."""
+    """The number of files found, for the plan stage only."""
     ui: str | None = None
-    """Where Spark shows what it does; told once, before its first job, if it does."""
+    """The URL of the Spark UI; sent once, before the first job, if the UI is enabled."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: one event."""
@@ -138,11 +138,10 @@ class StageProgress:
 
 
 class Watch(Protocol):
-    """Whoever wants to know how a load is doing."""
+    """A callback for the progress of a load."""
 
     def __call__(self, progress: StageProgress, /) -> None:
-        """Take note."""
-        ...
+        """Called at intervals, and at the end of each stage."""
 
 
 class TaskRunner:
@@ -155,15 +154,15 @@ class TaskRunner:
         self._operation_id = operation_id
         self._watch = watch
         self._tasks: dict[str, int] = {}
-        """Of each stage that has run."""
+        """Number of tasks by stage."""
         self.tally = RowCounter()
-        """Of the threads, in the stage that runs."""
+        """Rows processed by threads in the current stage."""
         self.stopped = threading.Event()
-        """Set when one of the threads has failed, or the user pressed Ctrl-C."""
+        """Set after a failure in a thread or Ctrl-C."""
 
     @property
     def uses_threads(self) -> bool:
-        """Whether threads of this process do the work."""
+        """Whether tasks run on threads of this process."""
         return self._session is None
 
     @property
@@ -180,7 +179,7 @@ class TaskRunner:
     def run(self, stage: str, label: str, action: Callable[[], T]) -> T:
         """The result of ``action``, which may start any number of Spark jobs.
 
-        A failure of Spark is raised as `StorageError` with its cause; Ctrl-C cancels what runs.
+        A failure of Spark is raised as `StorageError` with its cause; Ctrl-C cancels running jobs.
         """
         from pyspark import inheritable_thread_target
 
@@ -208,7 +207,7 @@ class TaskRunner:
                     if self._watch is not None:
                         self._look(group, stage, started, seen)
         except BaseException:
-            # The session stays usable; what workers wrote so far stays invisible.
+            # The session stays usable; files that workers wrote stay uncommitted.
             with suppress(Exception):
                 context.cancelJobGroup(group)
             thread.join(10)
@@ -234,7 +233,7 @@ class TaskRunner:
                 context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def began(self) -> None:
-        """Start Spark if it does the work, and tell where it shows what it does, if it does."""
+        """Start Spark if it runs the tasks, and report the URL of its UI if that is enabled."""
         ui = None if self.uses_threads else self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
             self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
@@ -243,24 +242,21 @@ class TaskRunner:
         return f"omnigraph-{self._operation_id}-{stage}"
 
     def answers(self, stage: str, label: str, count: int, ask: TaskFunction) -> list[TaskResult]:
-        """What tasks with the numbers below ``count`` answer.
-
-        Spark gives each number to a worker, unless threads run them.
-        """
-        said = (
+        """The results of tasks 0 to ``count`` - 1, run by Spark workers or by threads."""
+        by_task = (
             self.map_threads(stage, range(count), ask)
             if self.uses_threads
             else self.map_workers(stage, label, count, ask)
         )
-        return [replace(each, task=n) for n, answers in enumerate(said) for each in answers]
+        return [replace(each, task=n) for n, answers in enumerate(by_task) for each in answers]
 
     def map_workers(
         self, stage: str, label: str, count: int, function: Callable[[int], T]
     ) -> list[T]:
-        """The results of a function for the numbers below ``count``, by workers, in order.
+        """The results of a function for the numbers below ``count``, by Spark workers, in order.
 
-        For what is small on both ways: Spark plans nothing and moves no columns, it only hands out
-        numbers, and keeps the result of one successful attempt for each.
+        For small arguments and results: an RDD job, without the planning of Spark SQL. Spark keeps
+        the result of one successful attempt per number.
         """
 
         def collect() -> list[T]:
@@ -270,7 +266,7 @@ class TaskRunner:
         return self.run(stage, label, collect) if count else []
 
     def thread_batches(self, stage: str, count: int, work: ArrowFunction) -> list[pa.RecordBatch]:
-        """What ``work`` gives for the numbers below ``count``, done by this process."""
+        """The batches of ``work`` for the numbers below ``count``, by threads of this process."""
         given = self.map_threads(stage, range(count), lambda number: [*work(task_batch(number))])
         return [batch for batches in given for batch in batches]
 
@@ -291,7 +287,7 @@ class TaskRunner:
                 raise _translated(error, stage) from error
 
     def _follow(self, stage: str, futures: list[Future[T]]) -> None:
-        """Tell how far threads have come, until they are done or one has failed."""
+        """Report progress until all threads are done or one has failed."""
         if self._watch is None:
             return
         started = perf_counter()
@@ -306,7 +302,7 @@ class TaskRunner:
                 future.result()
 
     def finished(self, stage: str, rows: int, seconds: float, files: int | None = None) -> None:
-        """Tell that a stage is over; ``files`` of one that looks at files, and not at rows."""
+        """Report the end of a stage; ``files`` is set by the planning stage only."""
         if self._watch is not None:
             tasks = self._tasks.get(stage, 0)
             shown = rows if files is None else None
@@ -320,7 +316,7 @@ class TaskRunner:
             info = tracker.getJobInfo(job)
             for number in info.stageIds if info is not None else ():
                 known = tracker.getStageInfo(number)
-                # Spark lists stages it will skip as well; only those that ran count.
+                # Spark also lists stages that it will skip; count only those that ran.
                 if known is not None and (
                     number in seen or known.numActiveTasks or known.numCompletedTasks
                 ):
@@ -332,12 +328,12 @@ class TaskRunner:
 
 
 def _description(stage: str, label: str) -> str:
-    """What the Spark UI calls a job."""
+    """The name of a job in the Spark UI."""
     return f"omnigraph {stage}: {label}"
 
 
 def _translated(error: BaseException, stage: str) -> BaseException:
-    """A failure of Spark as one of ours, with the line that says why."""
+    """A failure of Spark as `StorageError`, with the line that gives the reason."""
     if isinstance(error, OmnigraphError):
         return error
     if isinstance(error, ConnectionError):
@@ -351,24 +347,24 @@ def _translated(error: BaseException, stage: str) -> BaseException:
     return failure
 
 
-_WORKER_SAYS = "An exception was thrown from the Python worker:"
+_WORKER_RAISED = "An exception was thrown from the Python worker:"
 _TRACEBACK = "Traceback (most recent call last):"
 _WORKER_DIED = "Python worker exited unexpectedly"
 _NAMED_ERROR = re.compile(r"\[[A-Z][A-Z_.]+\] ")
 
 
 def _reason(text: str) -> str:
-    """The line of a failure of Spark that says why."""
+    """The line of a Spark error that gives the reason."""
     if _WORKER_DIED in text:
         return "a Python worker died each time it was started, maybe for want of memory"
-    _, is_said, said = text.rpartition(_TRACEBACK if _TRACEBACK in text else _WORKER_SAYS)
-    if is_said:
+    _, found, trace = text.rpartition(_TRACEBACK if _TRACEBACK in text else _WORKER_RAISED)
+    if found:
         # The lines of a traceback are indented; the error follows them.
-        own = [line for line in said.splitlines() if line.strip() and not line.startswith(" ")]
+        own = [line for line in trace.splitlines() if line.strip() and not line.startswith(" ")]
         return own[0].strip() if own else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in lines:
-        # What Spark itself refuses has a name of its own; a picture of the query comes after it.
+        # Spark's own errors have a code such as [CAST_INVALID_INPUT]; a query plan follows it.
         if named := _NAMED_ERROR.search(line):
             return line[named.start() :]
     reasons = [line for line in lines if "Error" in line or "Exception" in line] or lines

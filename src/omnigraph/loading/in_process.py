@@ -1,13 +1,13 @@
 """A load in this process: records stay in memory, and committed rows are looked up.
 
-What can be decided without committed rows is decided while records are read: values, ids, endpoints
-in older spellings. So a load whose branch moves before it has had any effect is planned again
-without reading its sources again, and keeps the ids it minted.
+Values, ids and endpoints in older spellings are checked while records are read, without committed
+rows. So a load whose branch moves before the commit is planned again from the records in memory,
+with the ids minted before.
 
 =========  =======================================================================================
 append     every record is a new entity; an id that exists is a conflict
 merge      a record replaces the whole entity of its id, or adds it
-overwrite  the records of a type become all there is of it; types without records stay as they are
+overwrite  the records of a type replace its rows; types without records stay as they are
 =========  =======================================================================================
 """
 
@@ -102,7 +102,7 @@ class InProcessLoad(LoadExecutor):
         return sum(table.records_read for table in tables.values())
 
     def plan(self) -> None:
-        """Find the files; records that arrive in blocks have no digest."""
+        """Find the files; a stream has no digest."""
         found, data = find_all(self._files), self._data
         self._sources = [record_source(each) for each in found]
         is_stream = data is not None and not isinstance(data, bytes | str)
@@ -118,7 +118,7 @@ class InProcessLoad(LoadExecutor):
         self.request.forget_problems()
 
     def start(self) -> None:
-        """Read all records, once: a second attempt uses them again, with the ids minted before."""
+        """Read all records; later attempts reuse them and their minted ids."""
         started = perf_counter()
         sources = self._sources
         if self._progress is not None:
@@ -135,12 +135,12 @@ class InProcessLoad(LoadExecutor):
             fail_fast=False,
         )
         if self._log.first and self.kernel.store.exists(LAST_STAGED_OBJECT):
-            # An apply that was interrupted late may bring what is missing: the caller completes it.
+            # An interrupted schema apply may declare what is missing: the caller completes it.
             self._log.raise_if_any()
         self.note("read", perf_counter() - started)
 
     def close(self) -> None:
-        """Nothing was written aside."""
+        """No scratch files."""
 
     def changes(self, capture: Capture) -> LoadChanges:
         """The records as a change set, checked together with the captured head."""
@@ -153,7 +153,7 @@ class InProcessLoad(LoadExecutor):
 
 
 def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:
-    """The same source, telling ``progress`` of every block."""
+    """The same source, reporting the size of each block to ``progress``."""
 
     def blocks() -> Iterator[bytes]:
         for block in source.blocks():
@@ -174,9 +174,9 @@ class InputTable:
     raw_rows: pa.Table
     """One row per record, in input order."""
     rows: pa.Table
-    """``raw_rows`` with one row per id: of records with the same id the last one."""
+    """``raw_rows`` with one row per id: the last record of each id."""
     given_ids: pa.StringArray
-    """Ids that another entity may have too: those of ``rows`` that were not minted for them."""
+    """Ids of ``rows`` that were not minted: committed entities may have them too."""
     places: Places
 
     @property
@@ -210,7 +210,7 @@ class ReadRecords:
     tables: Mapping[str, InputTable]
     """By type key."""
     refused_ids: Mapping[str, pa.Array] = field(default_factory=dict)
-    """By type key, ids of records that have problems of their own and are not in ``tables``."""
+    """By type key, ids of records that were refused and are not in ``tables``."""
 
 
 def read_input(
@@ -229,9 +229,9 @@ def read_input(
     """Read all records of ``sources``, in order.
 
     Without ``problems`` the first bad record raises `InputError`; with it the whole input is read
-    and every problem noted before it fails. Without ``fail_fast`` it does not fail even then: the
-    caller looks for more problems among the records that are good so far. ``limits`` raises
-    `LimitExceeded` as soon as a table is over them.
+    and every problem collected before raising. With ``fail_fast=False`` nothing is raised: the
+    caller goes on to check the good records. Raises `LimitExceeded` once a table exceeds
+    ``limits``.
     """
     log = problems if problems is not None else _FirstProblem()
     reader = _InputReader(
@@ -250,7 +250,7 @@ def read_input(
 
 
 class _FirstProblem(ProblemLog):
-    """Fails at once, for a caller that wants no list."""
+    """Raises the first problem."""
 
     def extend(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
@@ -294,11 +294,11 @@ class _InputReader:
                 problems.extend(found)
                 self._parts.setdefault(table_key, []).append(rows)
                 self._charge(table_key, rows.rows)
-            # By record, so that the first problem does not depend on how the input was cut.
+            # Sorted by record, so that the first problem does not depend on the chunk size.
             self._log.extend(sorted(problems, key=_number))
 
     def finish(self, *, fails: bool = True) -> ReadRecords:
-        """Settle what concerns several records."""
+        """Apply renames and put the records of each type together."""
         renames = {
             key: self._renames(parts)
             for key, parts in self._parts.items()
@@ -391,11 +391,11 @@ def _last_of_each(raw: pa.Table) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What a load will write, and what its receipt will say about it."""
+    """What a load will write, and the counts for its receipt."""
 
     changes: ChangeSet
     given: Mapping[str, InputRows]
-    """By type key, what the validator has to know about the input."""
+    """By type key, the input rows for the validator."""
     nodes: tuple[LoadedType, ...]
     edges: tuple[LoadedType, ...]
 
@@ -408,8 +408,7 @@ def plan_load(
 ) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
-    ``replace_types`` are type keys that an overwrite empties if it has no records of them, which
-    records alone cannot say.
+    ``replace_types`` are type keys that an overwrite empties if it has no records of them.
     """
     plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
     for key in replace_types:
@@ -447,7 +446,7 @@ def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: GraphVie
 
 
 def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
-    # Bytes of blobs are not read to compare them: a type that has some is always written.
+    # Blobs are not read for a comparison: records of a type with blobs are always written.
     has_blobs = any(prop.type.is_blob for prop in table.type.properties.values())
     existing = _existing(key, table, view, [ID] if has_blobs else table.rows.schema.names)
     rows = table.rows
@@ -464,7 +463,7 @@ def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
 
 
 def _existing(key: str, table: InputTable, view: GraphView, columns: Sequence[str]) -> pa.Table:
-    """The committed rows of ids in the input; ids minted for it need no look."""
+    """The committed rows with ids of the input; minted ids cannot match."""
     if not len(table.given_ids) or view.is_empty(key):
         return table.rows.schema.empty_table().select(list(columns))
     return view.rows_where_in(key, ID, table.given_ids, columns)
@@ -502,7 +501,7 @@ def checked_plan(
     found: Sequence[Problem],
     findings: Findings,
 ) -> LoadPlan:
-    """`plan_load`, or a failure with every problem; ``found`` are those of single records."""
+    """`plan_load`; raises `InputError` with every problem and those already ``found``."""
     plan = plan_load(loaded, view, replace_types=replace_types)
     for problem in found:
         findings.note(problem)

@@ -1,9 +1,8 @@
 """The first pass of a load, in workers: read, convert, check values, write rows beside the tables.
 
-A task reads its pieces once and feeds one writer per type. It gives back only descriptions: the
-fragments it wrote, how many records each piece had, and what is wrong with records. Spark keeps the
-answer of one successful attempt per task; what other attempts wrote is never heard of, and stays
-invisible.
+A task reads its pieces once and feeds one writer per type. It returns descriptions only: the
+fragments it wrote, the number of records of each piece, and problems. Spark keeps the results of
+one successful attempt per task; files of other attempts are never referred to.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from omnigraph.model.ids import TableKey
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
-"""Rows that are written aside together: of an upsert, a worker holds so many."""
+"""Rows per scratch fragment, which a worker of an upsert holds in memory."""
 
 _QUEUE_BATCHES = 4
 _END = object()
@@ -53,7 +52,7 @@ _END = object()
 
 @dataclass(frozen=True, slots=True)
 class StageJob:
-    """Everything the workers of the first pass are told."""
+    """The arguments of the first pass, sent to workers."""
 
     reading: Reading
     places: dict[str, TablePlace]
@@ -63,17 +62,17 @@ class StageJob:
     """Problems each task reports in full; all are counted."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     with_places: bool = False
-    """Whether rows are written together with the piece and number of their record."""
-    held: BufferedRows | None = None
-    """Where rows stay instead of being written, while there is room; only within one process."""
+    """Whether rows are written with the piece and number of their record."""
+    buffer: BufferedRows | None = None
+    """Keeps rows in memory while there is room; only within one process."""
     tally: RowCounter | None = None
-    """Who counts the rows that were read; only within one process."""
+    """Counts the rows that were read; only within one process."""
     stopped: threading.Event | None = None
-    """Set when nobody wants the answers any more; only within one process."""
+    """Set when the load was cancelled; only within one process."""
 
 
 def stage_files(job: StageJob) -> TaskFunction:
-    """What the first pass does with each task."""
+    """The function that stages one task by its number."""
     return lambda number: stage_task(job, job.tasks[number])
 
 
@@ -101,7 +100,7 @@ def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> A
 
 
 def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
-    """The function that gives every problem of every record, and writes nothing."""
+    """The function that lists every problem of every record, and writes nothing."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(reading)
@@ -121,7 +120,7 @@ def _problem_answer(piece: int, problem: Problem) -> TaskResult:
 def stage_task(job: StageJob, task: Task) -> list[TaskResult]:
     """Read and write the pieces of one task.
 
-    What is wrong with the input is an answer, not a failure: running the task again would not help.
+    Problems of the input are results, not failures: Spark would run a failed task again.
     """
     staged = Staging(job)
     reader = PieceReader(job.reading)
@@ -160,7 +159,7 @@ def _failure(piece: Piece, error: OmnigraphError) -> TaskResult:
 
 
 class Staging:
-    """What one task has written and found so far."""
+    """The writers and results of one task."""
 
     def __init__(self, job: StageJob) -> None:
         self.answers: list[TaskResult] = []
@@ -225,8 +224,9 @@ class Staging:
             place, options = self._job.places[key], self._job.storage_options
             rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
             start = partial(TableWriter, place, schema, options, rows_max)
-            held = self._job.held
-            writer = self._writers[key] = start() if held is None else BufferedWriter(held, start)
+            buffer = self._job.buffer
+            writer = start() if buffer is None else BufferedWriter(buffer, start)
+            self._writers[key] = writer
         return writer
 
 
@@ -235,7 +235,7 @@ NUMBER = "__number"
 
 
 def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
-    """Rows with two columns more that say where they come from; blobs as plain structs."""
+    """Rows with the columns `PIECE` and `NUMBER` of their records; blobs as plain structs."""
     batch = rows.rows
     schema = aside_schema(batch.schema)
     pieces = pa.repeat(pa.scalar(piece.index, pa.int32()), batch.num_rows)
@@ -243,13 +243,13 @@ def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
 
 
 def aside_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of rows that are written aside, where they mean nothing to Lance."""
+    """The schema of scratch rows: without the metadata by which Lance recognizes blobs."""
     plain = [column.remove_metadata() for column in schema]
     return pa.schema([*plain, pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())])
 
 
 class TableWriter:
-    """Writes the rows of one type while the task goes on reading."""
+    """Writes the rows of one type on a thread of its own while the task reads."""
 
     def __init__(
         self, place: TablePlace, schema: pa.Schema, options: dict[str, str], rows_max: int
@@ -264,7 +264,7 @@ class TableWriter:
         self._thread.start()
 
     def put(self, rows: pa.RecordBatch) -> None:
-        """Hand over rows; waits while too many are on their way."""
+        """Queue rows; blocks while the queue is full."""
         while self._error is None:
             try:
                 self._queue.put(rows, timeout=0.5)
@@ -274,14 +274,14 @@ class TableWriter:
         self._raise()
 
     def finish(self) -> list[str]:
-        """The fragments of everything handed over."""
+        """Wait for the writer; returns the fragments of all rows."""
         self.put(_END)
         self._thread.join()
         self._raise()
         return self._fragments
 
     def abandon(self) -> None:
-        """Stop; what was written stays as invisible files."""
+        """Stop; files written so far stay, and no commit refers to them."""
         if self._error is None:
             self._error = RuntimeError("the task failed")
         self._thread.join(5)
@@ -318,15 +318,15 @@ class TableWriter:
 class BufferedWriter:
     """Keeps the rows of one type in memory while there is room, and writes the others."""
 
-    def __init__(self, held: BufferedRows, start: Callable[[], TableWriter]) -> None:
-        self._held = held
+    def __init__(self, buffer: BufferedRows, start: Callable[[], TableWriter]) -> None:
+        self._buffer = buffer
         self._start = start
         self._kept: list[pa.RecordBatch] = []
         self._overflow: TableWriter | None = None
 
     def put(self, rows: pa.RecordBatch) -> None:
-        """Hand over rows."""
-        if self._overflow is None and not self._held.has_room(rows):
+        """Keep or queue rows."""
+        if self._overflow is None and not self._buffer.has_room(rows):
             self._overflow = self._start()
         if self._overflow is None:
             self._kept.append(rows)
@@ -334,8 +334,8 @@ class BufferedWriter:
             self._overflow.put(rows)
 
     def finish(self) -> list[str]:
-        """What stands for everything handed over."""
-        kept = [self._held.keep(self._kept)] if self._kept else []
+        """The names of buffered rows and the fragments of written ones."""
+        kept = [self._buffer.keep(self._kept)] if self._kept else []
         return [*kept, *(self._overflow.finish() if self._overflow is not None else ())]
 
     def abandon(self) -> None:
@@ -349,7 +349,7 @@ class BufferedWriter:
 
 def encoded_problem(problem: Problem) -> dict[str, Any]:
     """A problem as JSON."""
-    # By hand: there may be millions of them, and `asdict` takes many times as long.
+    # Not `asdict`, which is many times slower: there may be millions of problems.
     place = problem.place
     return {
         "kind": problem.kind,
@@ -363,7 +363,7 @@ def encoded_problem(problem: Problem) -> dict[str, Any]:
 
 
 def decoded_problem(payload: dict[str, Any], first: int) -> Problem:
-    """The same, its record counted from the beginning of the file."""
+    """The problem in a payload, with its record counted from the beginning of the file."""
     place = payload["place"]
     return Problem(
         payload["kind"],
@@ -391,9 +391,9 @@ BUFFER_BYTES_MAX = 256 << 20
 
 
 class BufferedRows:
-    """Tables in memory, each with a text that stands for it as a description does for a fragment.
+    """Tables in memory, each under a name that is used like the description of a fragment.
 
-    Several threads put rows in. Once there is no more room, rows have to be written.
+    Thread-safe. Once there is no more room, rows have to be written.
     """
 
     def __init__(self, bytes_max: int = BUFFER_BYTES_MAX) -> None:
@@ -402,7 +402,7 @@ class BufferedRows:
         self._lock = threading.Lock()
 
     def has_room(self, rows: pa.RecordBatch) -> bool:
-        """Whether these rows may stay; the room they need is theirs then."""
+        """Reserve room for these rows; False if there is not enough."""
         with self._lock:
             if self._room < rows.nbytes:
                 return False
@@ -410,21 +410,21 @@ class BufferedRows:
             return True
 
     def keep(self, batches: Sequence[pa.RecordBatch]) -> str:
-        """Keep rows, and say by which text they are found."""
+        """Keep rows; returns the name to `get` them by."""
         table = pa.Table.from_batches(batches)
         with self._lock:
-            text = json.dumps({"held": len(self._tables), "physical_rows": table.num_rows})
-            self._tables[text] = table
-        return text
+            name = json.dumps({"buffered": len(self._tables), "physical_rows": table.num_rows})
+            self._tables[name] = table
+        return name
 
     def get(self, fragment: str) -> pa.Table | None:
-        """The rows that a text stands for; None if it describes a fragment."""
+        """The rows kept under a name; None if it describes a fragment."""
         return self._tables.get(fragment)
 
 
 @dataclass(slots=True)
 class Staged:
-    """What the first pass gave back."""
+    """The results of the first pass."""
 
     fragments: dict[str, list[str]] = field(default_factory=dict)
     """By type key, in the order of the input."""
@@ -433,10 +433,10 @@ class Staged:
     problems: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     refused: dict[str, list[str]] = field(default_factory=dict)
-    """By type key, ids of records that have problems of their own."""
+    """By type key, ids of refused records."""
     renamed: list[dict[str, Any]] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
-    """Type keys of which a record has an id or a key."""
+    """Keys of types with at least one record that has an id or a key."""
 
     def rows(self, table_key: str) -> int:
         """How many rows of a type were written."""
@@ -444,7 +444,7 @@ class Staged:
 
 
 def collect_results(answers: Sequence[TaskResult], staged: Staged) -> Staged:
-    """What workers answered, by kind; a failure to read is raised."""
+    """Add task results to ``staged`` by kind; raises the error of an unreadable piece."""
     for answer in answers:
         payload: Any = answer.payload
         match answer.kind:

@@ -1,7 +1,7 @@
-"""A bulk load: its rows are read, written, matched and checked by tasks, and no process holds them.
+"""A bulk load: tasks read, write, match and check rows, so no process holds all of them.
 
-Threads of this process run the tasks, or Spark workers (`executors`). The driver keeps descriptions
-of what they wrote, which stays good if the branch moves before the commit.
+Threads of this process or Spark workers run the tasks (`executors`). The driver keeps descriptions
+of the files they wrote, which stay valid if the branch moves before the commit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class TaskLoad(LoadExecutor):
-    """Has tasks load files and frames: on Spark, or without a session by threads."""
+    """Loads files and frames by tasks: on Spark, or on threads if there is no session."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TaskLoad(LoadExecutor):
         self._id_prefetch = IdPrefetch(self._storage_options or None)
 
     def plan(self) -> None:
-        """Find files and cut them into tasks; refuse a wrong column before any row is read."""
+        """Find files and cut them into tasks; raises `InputError` for a wrong column."""
         started = perf_counter()
         request = self.request
         self._plan = plan_sources(
@@ -116,11 +116,11 @@ class TaskLoad(LoadExecutor):
         self._runner.began()
 
     def close(self) -> None:
-        """Remove what was written aside."""
+        """Delete scratch files."""
         self.kernel.store.delete_prefix(self._scratch)
 
     def note(self, stage: str, seconds: float, *, files: int | None = None) -> None:
-        """Add to the seconds of a stage, and tell who watches that it is over."""
+        """Add to the seconds of a stage, and report its end."""
         super().note(stage, seconds, files=files)
         noted = self.stages[stage]
         self._runner.finished(stage, noted.rows, noted.seconds, files)
@@ -153,7 +153,7 @@ class TaskLoad(LoadExecutor):
         return LoadChanges.of(ChangeSet(changes), counts)
 
     def _upserted(self, capture: Capture, staged: Staged) -> LoadChanges:
-        """An upsert is matched with committed rows before it is checked: not all rows change."""
+        """Matched with committed rows before the check, which then covers changed rows only."""
         started = perf_counter()
         upsert = self._upsert = self._upsert or Upsert(
             self._runner,
@@ -193,7 +193,7 @@ class TaskLoad(LoadExecutor):
         return staged
 
     def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
-        """The committed rows of types whose records have ids for certain: those of their keys."""
+        """The committed rows of keyed node types: their records surely have ids to match."""
         for key in sorted(self._named_types):
             type = type_of(key, self.catalog)
             if isinstance(type, NodeType) and type.key and not capture.reader.is_empty(key):
@@ -232,7 +232,7 @@ class TaskLoad(LoadExecutor):
         return self._final_place(capture, key)
 
     def _final_place(self, capture: Capture, key: str) -> TablePlace:
-        """Where rows are written that are to stay; those of a dry run are not."""
+        """Where rows to commit are written; of a dry run, a scratch place."""
         if self.request.dry_run:
             return self._aside(capture, key, "written")
         entry = capture.snapshot.table(key)
@@ -251,7 +251,7 @@ class TaskLoad(LoadExecutor):
 
     @property
     def _uses_scratch(self) -> bool:
-        """Whether rows are written aside: those of a dry run, and of an upsert."""
+        """Whether tasks write to scratch places: in dry runs and upserts."""
         return self.request.dry_run or self.request.mode == "merge"
 
     def _stage_job(self, tasks: tuple[Task, ...]) -> StageJob:
@@ -262,7 +262,7 @@ class TaskLoad(LoadExecutor):
             self.request.max_errors,
             self._storage_options,
             with_places=self._uses_scratch,
-            held=self._buffered if self._runner.uses_threads and self._uses_scratch else None,
+            buffer=self._buffered if self._runner.uses_threads and self._uses_scratch else None,
             tally=self._runner.tally if self._runner.uses_threads else None,
             stopped=self._runner.stopped if self._runner.uses_threads else None,
         )
@@ -279,8 +279,8 @@ class TaskLoad(LoadExecutor):
         return self._runner.answers("read", label, count, stage_files(job))
 
     def _sorted(self, answers: Sequence[TaskResult], job: StageJob) -> Staged:
-        """Answers by kind; texts that cannot be read in parts are read once more, as a whole."""
-        not_on_lines = {said.payload["path"] for said in answers if said.kind == "not_on_lines"}
+        """Results by kind; texts without one record per line are read again as whole files."""
+        not_on_lines = {each.payload["path"] for each in answers if each.kind == "not_on_lines"}
         if not not_on_lines:
             return collect_results(answers, Staged())
         again = [
@@ -295,7 +295,7 @@ class TaskLoad(LoadExecutor):
                 piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
             )
         second = [replace(task, index=i) for i, task in enumerate(whole.values())]
-        staged = collect_results([said for said in answers if said.task in kept_numbers], Staged())
+        staged = collect_results([each for each in answers if each.task in kept_numbers], Staged())
         staged = collect_results(self._read_files(self._stage_job(tuple(second))), staged)
         tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
         self._plan = replace(self._plan, tasks=tuple(tasks))
@@ -326,7 +326,7 @@ class TaskLoad(LoadExecutor):
     # --- check ---
 
     def _check(self, job: CheckJob | None, staged: Staged) -> None:
-        """Stop here if anything is wrong with the input, alone or together with the graph."""
+        """Raise `InputError` if records have problems, alone or together with the graph."""
         started = perf_counter()
         findings = self.request.findings()
         broken = 0 if job is None else count_broken(self._runner, job)
@@ -341,7 +341,7 @@ class TaskLoad(LoadExecutor):
         findings.raise_if_any()
 
     def _discard(self, staged: Staged) -> None:
-        """Remove rows that will not be committed: no transaction names them, or ever will."""
+        """Delete rows that will not be committed; no transaction refers to them."""
         if self._upsert is not None:
             self._upsert.forget_all()
         if not self._uses_scratch:

@@ -1,7 +1,7 @@
-"""An upsert: what the driver does, and keeps between attempts.
+"""The driver's side of an upsert, and its state between attempts.
 
-If the branch moves, tables that moved with it are matched once more, from the rows that were read:
-the source is not read again. What was written for tables that stayed is used as it is.
+If the branch moves, only the tables that changed are matched again, from the scratch rows: the
+source is not read again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import Stretch, TablePlace, fragment_groups, fragment_rows
 
 HELD_IDS = 1_000_000
-"""Records whose ids every worker holds, against parts of the committed rows. The ids of more are
-spread over workers, together with those of committed rows."""
+"""Up to this many records, every worker holds all their ids and matches a part of the committed
+rows. Beyond, Spark partitions the ids of records and committed rows by key."""
 
 SHARE_IDS = 1_000_000
-"""Ids that one worker matches then, at about 100 bytes each."""
+"""Ids per partition in that case, at about 100 bytes each."""
 
 PART_ROWS = 250_000
-"""Committed rows that one task reads at least, unless there are no more."""
+"""The least number of committed rows per task, if there are that many."""
 
 
 def committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
@@ -61,7 +61,7 @@ def committed_parts(capture: Capture, key: str) -> list[CommittedPart]:
 
 @dataclass(slots=True)
 class _Replaced:
-    """What was written for one type, against one version of its table."""
+    """The rows written for one type, matched with one version of its table."""
 
     version: tuple[str, int]
     place: TablePlace
@@ -72,20 +72,20 @@ class _Replaced:
 
 @dataclass(slots=True)
 class Upsert:
-    """The rows of one load, and what became of them on the branch as it was last seen."""
+    """The rows of one load, and what was written of them for the latest captured head."""
 
     jobs: TaskRunner
     reading: Reading
     staged: Staged
-    held: BufferedRows
-    """Rows that were read and not written."""
+    buffered: BufferedRows
+    """Scratch rows in memory."""
     sources: Mapping[str, TablePlace]
-    """Where the rows that were read lie, by type key."""
+    """The scratch place of each type, by type key."""
     place_of: Callable[[Capture, str], TablePlace]
     """Where rows of a type are to be written."""
     discard: Callable[[TablePlace, Sequence[str]], None]
-    """Removes written rows that nobody will commit."""
-    ahead: IdPrefetch
+    """Deletes written rows that will not be committed."""
+    id_prefetch: IdPrefetch
     """Ids of committed rows, for threads of this process."""
     scratch: str
     storage_options: dict[str, str]
@@ -95,7 +95,7 @@ class Upsert:
     # --- match and replace ---
 
     def meet(self, capture: Capture) -> None:
-        """Write what is new or differs on the captured head."""
+        """Write the records that are new or differ from the captured head."""
         moved = [key for key in sorted(self.staged.fragments) if self._has_moved(capture, key)]
         if not moved:
             return
@@ -164,7 +164,7 @@ class Upsert:
                 fragment,
                 fragment_rows(fragment),
                 holds_records=True,
-                buffered=self.held.get(fragment),
+                buffered=self.buffered.get(fragment),
             )
             for key in keys
             for fragment in self.staged.fragments[key]
@@ -174,7 +174,7 @@ class Upsert:
         self._folded -= set(job.tables)
         matches: dict[int, list[Stretch]] = {}
         for answer in (
-            self._match_here(job) if self.jobs.uses_threads else self._match_on_workers(job)
+            self._match_by_threads(job) if self.jobs.uses_threads else self._match_by_workers(job)
         ):
             payload = answer.payload
             if answer.kind == "folded":
@@ -184,21 +184,21 @@ class Upsert:
                 there.extend(decoded_stretches(payload["stretches"]))
         return matches
 
-    def _match_here(self, job: UpsertJob) -> Iterator[TaskResult]:
-        """Hold the records of a small input against committed rows, one part after another."""
+    def _match_by_threads(self, job: UpsertJob) -> Iterator[TaskResult]:
+        """Match all records of each type with parts of the committed rows, on threads."""
         for key in job.tables:
             parts = [part for part in job.committed if part.table_key == key]
             with ThreadPoolExecutor(1) as beside:
                 records = beside.submit(Matching.of, job, key)
 
                 def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
-                    ids = self.ahead.take(part)  # while the records are still put together
+                    ids = self.id_prefetch.take(part)  # meanwhile `Matching.of` runs
                     records.result().meet(ids)
 
                 self.jobs.map_threads("match", parts, meet)
                 yield from records.result().answers()
 
-    def _match_on_workers(self, job: UpsertJob) -> list[TaskResult]:
+    def _match_by_workers(self, job: UpsertJob) -> list[TaskResult]:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
         label = f"{ids} ids of {', '.join(job.tables)}"
@@ -221,7 +221,7 @@ class Upsert:
     # --- check ---
 
     def check_job(self, capture: Capture) -> CheckJob | None:
-        """What has to be counted to know that the result keeps every rule."""
+        """The keys to count to check every rule; None if no rule can be broken."""
         catalog = self.reading.catalog
         keys = {*self._replaced, *self.staged.refused}
         written = sorted(key for key in keys if key not in self._replaced or self._touches(key))
@@ -265,13 +265,13 @@ class Upsert:
         )
 
     def _touches(self, key: str) -> bool:
-        """Whether anything of a type is checked: rows that change, or records that repeat."""
+        """Whether a type needs checks: it has changed rows, or records with the same id."""
         return bool(self._replaced[key].fragments) or key in self._folded
 
     # --- what to commit ---
 
     def counts(self) -> dict[str, LoadedType]:
-        """What the receipt says, by type key."""
+        """The counts for the receipt, by type key."""
         catalog = self.reading.catalog
         return {
             key: LoadedType(
@@ -308,7 +308,7 @@ class Upsert:
         return ChangeSet(changes)
 
     def _is_forked(self, known: _Replaced) -> bool:
-        """Whether the branch has a copy of the table: its fragments can be written to already."""
+        """Whether the branch owns a copy of the table, so that workers can mark deletions in it."""
         return known.place.mode == "overwrite"
 
     def _delete_tasks(self) -> list[DeleteTask]:
@@ -323,20 +323,20 @@ class Upsert:
 
 
 PREFETCH_ROWS = 2_000_000
-"""Committed rows whose ids are kept until they are matched, at about 40 bytes each."""
+"""The most committed rows whose ids are prefetched, at about 40 bytes each."""
 
 _Key = tuple[str, int, tuple[int, ...]]
 
 
 class IdPrefetch:
-    """Ids of some parts of the committed rows; those of others are read when taken."""
+    """Reads ids of committed rows in the background; parts beyond its room are read on `take`."""
 
     def __init__(self, storage_options: dict[str, str] | None) -> None:
         self._options = storage_options
         self._started: dict[_Key, Future[list[CommittedIds]]] = {}
 
     def start(self, parts: Iterable[CommittedPart]) -> None:
-        """Begin to read, as far as there is room."""
+        """Begin to read, up to `PREFETCH_ROWS`."""
         room = PREFETCH_ROWS
         beside = ThreadPoolExecutor(1)
         for part in parts:
@@ -347,7 +347,7 @@ class IdPrefetch:
         beside.shutdown(wait=False)
 
     def take(self, part: CommittedPart) -> Iterable[CommittedIds]:
-        """The ids of a part, which are kept no longer."""
+        """The ids of a part; releases them."""
         started = self._started.pop(_key(part), None)
         return committed_ids(part, self._options) if started is None else started.result()
 

@@ -1,8 +1,7 @@
-"""The checks of a bulk load that concern several rows: which rows have keys of which constraints.
+"""Planning the multi-row checks of a bulk load: which columns feed which constraint.
 
-A load whose rows no process holds reads only the columns that feed a constraint, part by part: from
-the fragments its tasks wrote and from those of the graph. Keys of one kind are read once: ids are
-compared with each other and looked up as ends of edges.
+Tasks read only these columns, part by part, from written and committed fragments. Ids are read once
+for two constraints: that they are unique, and that edges end at them.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ from omnigraph.storage.written import (
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """The constraints on the keys of one kind: ids of a type, values of a group, sources."""
+    """The constraints on one kind of keys: ids of a type, unique values, or sources of edges."""
 
     number: int
     table_key: str
     """The type whose keys these are."""
     constraint: KeyConstraint | None
-    """What the keys may not be among themselves; None if they keep it for certain."""
+    """A constraint among the keys; None if the load cannot break it."""
     endpoint: Endpoint | None = None
-    """That edges end at these keys only."""
+    """Edges end at these keys only."""
 
     @property
     def constraints(self) -> tuple[KeyConstraint, ...]:
-        """Both of them, as far as there are such."""
+        """Those of the two that are not None."""
         return tuple(each for each in (self.endpoint, self.constraint) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleColumns:
-    """The columns of a table that give its rows keys of a rule."""
+    """The columns of a table that feed a rule."""
 
     rule: int
     of: KeyColumns
     skips_minted: bool = False
-    """Whether ids that were minted for this load are left out: no other row has them."""
+    """Whether minted ids are left out: no other row has them."""
 
 
 _ByType = Mapping[str, tuple[RuleColumns, ...]]
@@ -77,9 +76,9 @@ class CheckPlan:
     written: _ByType
     """Columns of the rows that are written."""
     committed: _ByType
-    """Columns of rows that the graph has already."""
+    """Columns of committed rows."""
     records: _ByType = field(default_factory=dict)
-    """Columns of records before those of one id were folded."""
+    """Columns of records before those with the same id were folded."""
 
 
 def plan_checks(
@@ -94,9 +93,9 @@ def plan_checks(
 ) -> CheckPlan:
     """The rules that rows of the types ``written`` can break.
 
-    ``replaced`` are the types that lose their committed rows; ``is_empty`` says which types have
-    none. ``named`` are the types of which a record has an id or a key: all others got new ids. Of
-    an upsert, ``folded`` are the types in which several records had one id.
+    ``replaced``: types that lose their committed rows; ``is_empty``: whether a type has none.
+    ``named``: types with a record that has an id or a key; all other types have minted ids only.
+    ``folded``: types of an upsert with several records of the same id.
     """
     return _Planner(catalog, mode, written, replaced, is_empty, named=named, folded=folded).plan()
 
@@ -153,7 +152,7 @@ class _Planner:
             for column, node in ((SRC, edge.source), (DST, edge.target))
             if node == type.name and self._may_dangle(edge, key)
         ]
-        # An upsert has one row for each id; but records may not repeat a key they spell out.
+        # An upsert writes one row per id, but records with the same declared key are an error.
         is_repeated = isinstance(type, NodeType) and bool(type.key) and key in self._folded
         is_certain = not is_repeated and (self._is_merge or key not in self._named)
         if not ends and is_certain:
@@ -175,7 +174,7 @@ class _Planner:
                 self._feed(edge, rule, "endpoint", (column,), committed=True)
 
     def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
-        """Whether edges of a type may have lost a node: they are new, or nodes were taken away."""
+        """Whether edges of a type may miss a node: they are written, or their nodes replaced."""
         if edge.table_key in self._written_keys:
             return True
         return node_key in self._replaced and edge.table_key not in self._replaced
@@ -196,7 +195,7 @@ class _Planner:
         self._feed(edge, rule, "written", (SRC,))
         self._feed_committed(edge, rule, (SRC,))
         if self._is_merge:
-            # A source that an edge was taken from may be left with too few.
+            # The source of a replaced edge may be left with too few.
             self._feed_committed(edge, rule, (SRC,), role="replaced")
 
     def _rule(
@@ -243,9 +242,9 @@ class WrittenPart:
     fragment: str
     rows: int
     holds_records: bool = False
-    """Whether these are records as they were read, with their places."""
+    """Whether these are scratch rows: records as read, with their places."""
     buffered: pa.Table | None = field(default=None, repr=False, compare=False)
-    """The rows, if they stayed in memory."""
+    """The rows, if they are in memory."""
 
     def batches(
         self, columns: Sequence[str], storage_options: dict[str, str] | None
@@ -275,16 +274,16 @@ Part = WrittenPart | CommittedPart
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """Everything the tasks of the check need."""
+    """The arguments of the tasks of a check."""
 
     plan: CheckPlan
     parts: tuple[Part, ...]
     minted_prefix: str
     storage_options: dict[str, str]
     refused: Mapping[str, tuple[str, ...]]
-    """Ids of records that were refused, by type key: edges may name them."""
+    """Ids of refused records by type key: edges that end there are not reported too."""
     records: tuple[WrittenPart, ...] = ()
-    """Of an upsert, all records as they were read: they say where an entity comes from."""
+    """All scratch rows of an upsert, to find the places of entities."""
 
 
 def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
@@ -295,7 +294,7 @@ def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:
 
 
 def keys_by_rule(job: CheckJob) -> list[int]:
-    """How many keys each rule has to hold at once: all but those at which edges end."""
+    """The number of keys of each rule to hold in memory: all but the ends of edges."""
     counts = [0] * len(job.plan.rules)
     for part in job.parts:
         for fed in columns_of(job.plan, part):
@@ -305,14 +304,14 @@ def keys_by_rule(job: CheckJob) -> list[int]:
 
 
 def keys_max(job: CheckJob) -> int:
-    """The most keys that any rule has to hold."""
+    """The largest of `keys_by_rule`."""
     return max(keys_by_rule(job), default=0)
 
 
 def rule_keys(
     fed: RuleColumns, rows: pa.Table | pa.RecordBatch, minted_prefix: str
 ) -> tuple[pa.Array, pa.Array | None]:
-    """The keys of rows, and the positions of the rows that have one, None for all."""
+    """The keys of rows, and the positions of the rows that have one (None: all rows)."""
     return keys_of(fed.of, rows, minted_prefix if fed.skips_minted else None)
 
 

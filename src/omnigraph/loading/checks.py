@@ -1,8 +1,8 @@
-"""Which keys break a rule: found by tasks that hold all keys of a rule, or by Spark.
+"""Finding keys that break a rule: in tasks that hold all keys of a rule, or by a Spark aggregation.
 
-`commit.validation.evaluation` decides about keys that one process holds. Where a rule has more keys
-than a worker can hold, tasks count the keys of each part, Spark adds the counts up in one
-aggregation over all rules, and the constraints decide about the sums.
+Keys that fit into one process are checked by `commit.validation.evaluation`. If a rule has more,
+tasks count the keys of each part, Spark sums the counts in one aggregation over all rules, and the
+constraints are evaluated on the sums.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEYS_MAX = 16_000_000
-"""Keys of one rule that one worker holds, at about 60 bytes each with what finds them."""
+"""The most keys of one rule in one worker, at about 60 bytes each with their index."""
 
 PROCESS_KEYS_MAX = 64_000_000
 """The same for this process."""
 
 ENDS_AT_ONCE = 8_000_000
-"""Ends of edges that are looked for together, at about 30 bytes each."""
+"""Ends of edges that are looked up together, at about 30 bytes each."""
 
 COUNTS = "rule int, key string, " + ", ".join(f"{role} long" for role in ROLES)
-"""The Spark schema of keys with the number of rows that have each, by role."""
+"""The Spark schema of keys with their number of rows by role."""
 
 _START = 300_000
 _PER_KEY_HELD = 1.0
 _PER_KEY_COUNTED = 1.0
-"""What it costs to begin a share, to hold a key in it, and to count it: so many ends of edges could
-be looked for meanwhile."""
+"""The cost of starting a share, of holding a key and of counting a key, where looking up one end of
+an edge costs 1."""
 
 
-# --- who breaks a rule ----------------------------------------------------------------------------
+# --- broken keys ----------------------------------------------------------------------------------
 
 
 def count_broken(runner: TaskRunner, job: CheckJob) -> int:
@@ -95,7 +95,7 @@ def broken_by_workers(spark: SparkSession, job: CheckJob) -> DataFrame:
 
 
 def keep_broken(plan: CheckPlan) -> ArrowFunction:
-    """The function Spark runs over sums of counts: those of keys that break their rule."""
+    """The function Spark runs over summed counts: keeps the keys that break their rule."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -108,7 +108,7 @@ def keep_broken(plan: CheckPlan) -> ArrowFunction:
 
 
 def count_keys(job: CheckJob) -> ArrowFunction:
-    """The function Spark runs over the numbers of parts; one number more stands for ``refused``."""
+    """The function Spark runs over part numbers; the number after the last one is ``refused``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):
@@ -149,26 +149,26 @@ def _of_rule(rule: int, counts: pa.RecordBatch) -> pa.RecordBatch:
 # --- shares of the work ---------------------------------------------------------------------------
 
 End = tuple[int, int]
-"""Edges that end somewhere: the number of their part, and of the columns among those it has."""
+"""Ends of the edges of a part: its number, and the index of the column in `columns_of`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTask:
-    """One rule to be checked by one worker, or some of the edges that end at its keys."""
+    """Check the keys of one rule, or look up ends of edges among them."""
 
     rule: int
     ends: tuple[End, ...] = ()
-    """Such edges; none for the keys themselves."""
+    """The ends to look up; none to check the keys themselves."""
 
 
 Share = tuple[KeyTask, ...]
-"""What one worker checks, rule by rule."""
+"""The tasks of one worker, grouped by rule."""
 
 
 def whole_rules(job: CheckJob) -> list[Share]:
-    """The work of checking every rule, for threads that all have the same memory.
+    """All checks, for threads, which share memory: one share per rule, one for its ends.
 
-    A worker of its own looks for the ends of a rule: the join takes all cores by itself.
+    Ends are not split further: the join uses all cores by itself.
     """
     shares: list[Share] = []
     for rule in job.plan.rules:
@@ -181,9 +181,9 @@ def whole_rules(job: CheckJob) -> list[Share]:
 
 
 def shares_of(job: CheckJob, slots: int) -> list[Share]:
-    """The work of checking every rule, for so many workers, which are done at about one time.
+    """All checks, balanced over ``slots`` workers.
 
-    A worker has to hold all keys of a rule to look for ends, so it is given as few rules as can be.
+    A worker has to hold all keys of a rule to look up ends, so each gets as few rules as possible.
     """
     keys = keys_by_rule(job)
     work: list[tuple[float, KeyTask]] = []
@@ -193,17 +193,17 @@ def shares_of(job: CheckJob, slots: int) -> list[Share]:
         for end, rows in _ends_at(job, rule.number):
             work.append((rows, KeyTask(rule.number, (end,))))
     workers = [_Worker() for _ in range(slots)]
-    # The largest first: what comes later fills what they left.
+    # Greedy, the largest first.
     for weight, task in sorted(work, key=itemgetter(0), reverse=True):
-        held = _PER_KEY_HELD * keys[task.rule]
-        idlest = min(workers, key=lambda each: each.weight_with(task, held) + each.start)
-        idlest.take(task, weight, held)
+        key_cost = _PER_KEY_HELD * keys[task.rule]
+        idlest = min(workers, key=lambda each: each.weight_with(task, key_cost) + each.start)
+        idlest.take(task, weight, key_cost)
     return [each.share() for each in workers if each.tasks]
 
 
 @dataclass(slots=True)
 class _Worker:
-    """What a worker was given so far."""
+    """The tasks assigned to one worker so far."""
 
     weight: float = 0.0
     tasks: list[KeyTask] = field(default_factory=list)
@@ -211,21 +211,21 @@ class _Worker:
 
     @property
     def start(self) -> float:
-        """What it costs to begin with it."""
+        """The cost of its first task."""
         return 0.0 if self.tasks else _START
 
-    def weight_with(self, task: KeyTask, held: float) -> float:
-        """What its work costs once it holds the keys that a task needs."""
-        return self.weight if task.rule in self.rules else self.weight + held
+    def weight_with(self, task: KeyTask, key_cost: float) -> float:
+        """Its cost, plus that of holding the keys of a task's rule if they are new to it."""
+        return self.weight if task.rule in self.rules else self.weight + key_cost
 
-    def take(self, task: KeyTask, weight: float, held: float) -> None:
-        """Do this as well."""
-        self.weight = self.weight_with(task, held) + weight
+    def take(self, task: KeyTask, weight: float, key_cost: float) -> None:
+        """Assign a task."""
+        self.weight = self.weight_with(task, key_cost) + weight
         self.tasks.append(task)
         self.rules.add(task.rule)
 
     def share(self) -> Share:
-        """Its tasks, those with ends at the keys of one rule put together."""
+        """Its tasks, with the ends of each rule combined."""
         share: list[KeyTask] = []
         for rule in sorted(self.rules):
             of_rule = [task for task in self.tasks if task.rule == rule]
@@ -238,7 +238,7 @@ class _Worker:
 
 
 def _ends_at(job: CheckJob, rule: int) -> Iterator[tuple[End, int]]:
-    """The edges that end at keys of a rule, and how many there are of each."""
+    """The edges that end at keys of a rule, and their number of rows."""
     for number, part in enumerate(job.parts):
         for index, fed in enumerate(columns_of(job.plan, part)):
             if fed.rule == rule and fed.of.role == "endpoint":
@@ -249,7 +249,7 @@ def _ends_at(job: CheckJob, rule: int) -> Iterator[tuple[End, int]]:
 
 
 def check_shares(job: CheckJob, shares: Sequence[Share]) -> ArrowFunction:
-    """The function Spark runs over the numbers of shares: broken keys with their counts."""
+    """The function Spark runs over share numbers: broken keys with their counts."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):
@@ -259,58 +259,58 @@ def check_shares(job: CheckJob, shares: Sequence[Share]) -> ArrowFunction:
 
 
 def count_in_shares(job: CheckJob, shares: Sequence[Share]) -> Callable[[int], int]:
-    """The same, of which only the number of broken keys is told."""
+    """The function that counts the broken keys of one share."""
     return lambda number: sum(batch.num_rows for batch in _broken(job, shares[number]))
 
 
 _COUNTED: tuple[Role, ...] = ("written", "record", "replaced", "committed")
 _THERE: tuple[Role, ...] = ("written", "committed")
-"""The rows that an edge may end at."""
+"""The roles of nodes that an edge may end at."""
 
 
 def _broken(job: CheckJob, share: Share) -> Iterator[pa.RecordBatch]:
     for number, tasks in groupby(share, key=lambda task: task.rule):
         rule = job.plan.rules[number]
-        # Keys are read once for all that is done with them.
-        held: dict[Role, pa.ChunkedArray] = {}
+        # Keys are read once for all tasks of a rule.
+        cache: dict[Role, pa.ChunkedArray] = {}
         for task in tasks:
             if task.ends:
-                found = _missing_ends(job, rule, task, held)
+                found = _missing_ends(job, rule, task, cache)
             else:
                 assert rule.constraint is not None
-                keys = {role: _role_keys(job, number, role, held) for role in _COUNTED}
+                keys = {role: _role_keys(job, number, role, cache) for role in _COUNTED}
                 found = broken_keys(rule.constraint, keys)
             yield _of_rule(number, found)
 
 
 def _missing_ends(
-    job: CheckJob, rule: KeyRule, task: KeyTask, held: dict[Role, pa.ChunkedArray]
+    job: CheckJob, rule: KeyRule, task: KeyTask, cache: dict[Role, pa.ChunkedArray]
 ) -> pa.RecordBatch:
     assert rule.endpoint is not None
     for role in _THERE:
-        held[role] = _role_keys(job, rule.number, role, held)
+        cache[role] = _role_keys(job, rule.number, role, cache)
     refused = pa.array(job.refused.get(rule.table_key, ()), pa.string())
-    known = [*(keys for role in _THERE for keys in held[role].chunks), refused]
+    known = [*(keys for role in _THERE for keys in cache[role].chunks), refused]
     return missing_ends(rule.endpoint, _ends(job, task), pa.chunked_array(known, pa.string()))
 
 
 def _ends(job: CheckJob, task: KeyTask) -> Iterator[pa.ChunkedArray]:
-    """The keys at which edges end, so many at a time."""
-    held: list[pa.Array] = []
+    """The keys at which edges end, about `ENDS_AT_ONCE` at a time."""
+    keys: list[pa.Array] = []
     for number, ends in groupby(task.ends, key=itemgetter(0)):
-        held.extend(_part_keys(job, job.parts[number], [index for _, index in ends]))
-        if sum(map(len, held)) >= ENDS_AT_ONCE:
-            yield pa.chunked_array(held, pa.string())
-            held = []
-    if held:
-        yield pa.chunked_array(held, pa.string())
+        keys.extend(_part_keys(job, job.parts[number], [index for _, index in ends]))
+        if sum(map(len, keys)) >= ENDS_AT_ONCE:
+            yield pa.chunked_array(keys, pa.string())
+            keys = []
+    if keys:
+        yield pa.chunked_array(keys, pa.string())
 
 
 def _role_keys(
-    job: CheckJob, rule: int, role: Role, held: dict[Role, pa.ChunkedArray]
+    job: CheckJob, rule: int, role: Role, cache: dict[Role, pa.ChunkedArray]
 ) -> pa.ChunkedArray:
-    """All keys of a rule in one role; those that are held already are let go."""
-    known = held.pop(role, None)
+    """All keys of a rule in one role, taken out of the cache if they are there."""
+    known = cache.pop(role, None)
     if known is not None:
         return known
     found: list[pa.Array] = []
@@ -322,7 +322,7 @@ def _role_keys(
 
 
 def _part_keys(job: CheckJob, part: Part, indexes: Sequence[int]) -> Iterator[pa.Array]:
-    """The keys that some columns of a part give its rows."""
+    """The keys of the rows of a part, by some of its `columns_of`."""
     several = [columns_of(job.plan, part)[index] for index in indexes]
     if several:
         rows = PartRows(job, part, several)

@@ -1,6 +1,6 @@
-"""Locating violations of a bulk load: the records behind broken keys, and what is reported.
+"""Locating violations of a bulk load: the records with broken keys, and the report.
 
-Only a load that fails pays for this. Its input is read once more, unless it was kept aside.
+Only a load that fails runs this. It reads its input again, unless there are scratch rows.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlaces:
-    """Where the records of a load are, as users count them: by file and number.
-
-    That does not depend on what the input was cut into.
-    """
+    """The places of records by file and number, independent of how the input was cut."""
 
     plan: InputPlan
     grammar: Grammar
@@ -67,7 +64,7 @@ class RecordPlaces:
 
     @classmethod
     def of(cls, plan: InputPlan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
-        """The places of a plan, by how many records each of its pieces had."""
+        """The places of a plan; ``records`` is the number of records of each piece."""
         firsts: dict[int, int] = {}
         so_far: dict[str, int] = {}
         for task in plan.tasks:
@@ -91,12 +88,12 @@ class RecordPlaces:
         return Place(known.shown, self.first(piece) + number, _unit(known, self.grammar))
 
     def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
-        """The place of the record to show, None for a committed row."""
+        """The place of the record to show; None for a committed row."""
         record = holder.record if own else holder.entity_record or holder.record
         return None if record[0] < 0 else self.place(*record)
 
     def sort_key(self, place: Place | None, piece: int = sys.maxsize) -> tuple[int, int]:
-        """The order in which problems are told; without a place they come first."""
+        """The order of problems in the report; those without a place come first."""
         if place is None:
             return (-1, 0)
         return (self.order.get(place.source or "", piece), place.number)
@@ -122,7 +119,7 @@ def _unit(piece: Piece, grammar: Grammar) -> Unit:
 
 @dataclass(slots=True)
 class Report:
-    """Gathers everything that is wrong with the records of one load."""
+    """Collects the problems of one load."""
 
     runner: TaskRunner
     reading: Reading
@@ -131,7 +128,7 @@ class Report:
     findings: Findings
 
     def add_records(self, staged: Staged) -> None:
-        """Report what is wrong with single records."""
+        """Report problems of single records."""
         self.findings.counts.update(staged.counts)
         is_complete = len(staged.problems) == staged.counts.total()
         for payload in staged.problems:
@@ -143,7 +140,7 @@ class Report:
             self._list_all()
 
     def _list_all(self) -> None:
-        """Read the input once more for the problems that there was no room for."""
+        """Read the input again to list all problems: tasks return the first ones only."""
         count = len(self.plan.tasks)
         work = list_problems(self.reading, self.plan.tasks)
         if self.runner.uses_threads:
@@ -163,7 +160,7 @@ class Report:
             self.findings.list(self.places.sort_key(problem.place, piece), problem)
 
     def add_violations(self, job: CheckJob) -> None:
-        """Report the records that break rules together, or with the graph."""
+        """Report records that break rules together or with committed rows."""
         if self.runner.uses_threads:
             self._add(locate_by_threads(self.runner, job, self.reading, self.plan), job)
             return
@@ -177,7 +174,7 @@ class Report:
 
 
 def explain(rows: Iterable[HolderRow], plan: CheckPlan) -> Iterator[Violation]:
-    """Every violation that rows with broken keys stand for, rule by rule and key by key."""
+    """The violations of rows with broken keys, which are sorted by rule and key."""
     for number, of_rule in groupby(rows, key=lambda row: row["rule"]):
         keyed = (
             (key, [_holder(row) for row in of_key])
@@ -231,7 +228,7 @@ PLACES_SCHEMA = pa.schema(
     {"table": pa.string(), "id": pa.string(), "piece": pa.int32(), "number": pa.int64()}
 )
 NO_PIECE = -1
-"""Of what is not a record itself."""
+"""The piece of rows that are not records."""
 
 _ORDER = ("rule", "key", "piece", "number", "id", "member")
 _ROWS_AT_ONCE = 10_000
@@ -250,7 +247,7 @@ def locate_by_workers(
 def locate_by_threads(
     runner: TaskRunner, job: CheckJob, reading: Reading, plan: InputPlan
 ) -> Iterator[HolderRow]:
-    """The same by threads of this process; they stay in Arrow, for there may be millions."""
+    """The same by threads of this process; in Arrow, because there may be millions of rows."""
     counts = pa.Table.from_batches(broken_by_threads(runner, job))
     broken = counts.group_by(["rule", "key"]).aggregate([])
     keys = pc.unique(broken["key"])
@@ -280,7 +277,7 @@ def locate_by_threads(
 
 
 def _first_places(runner: TaskRunner, job: CheckJob, ids: pa.Array) -> pa.Table:
-    """Of an upsert, where the first record of an entity is, by type key and id."""
+    """The place of the first record of each entity of an upsert, by type key and id."""
     numbers = range(len(job.records))
     found = _chosen(runner, numbers, record_places(job), ids, column="id", schema=PLACES_SCHEMA)
     in_order = found.sort_by([("piece", "ascending"), ("number", "ascending")])
@@ -299,7 +296,7 @@ def _chosen(
     column: str = "key",
     schema: pa.Schema = HOLDERS_SCHEMA,
 ) -> pa.Table:
-    """The rows that a function gives and whose column has one of the values."""
+    """The rows of a function with one of ``values`` in ``column``."""
 
     def run(number: int) -> list[pa.RecordBatch]:
         return [
@@ -312,7 +309,7 @@ def _chosen(
 
 
 def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan) -> DataFrame:
-    """Every row of the input, which is read once more, and of the graph."""
+    """All keys of the input, which is read again, and of committed rows."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     sources: list[DataFrame] = []
@@ -336,7 +333,7 @@ def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPl
 
 
 def _upsert_holders(spark: SparkSession, job: CheckJob) -> DataFrame:
-    """Every row that an upsert read, that it wrote, and that stays in the graph."""
+    """All keys of the rows that an upsert read and wrote, and of committed rows that stay."""
     from pyspark.sql import functions as F  # noqa: N812
 
     parts, records = len(job.parts), len(job.records)
@@ -360,10 +357,7 @@ def _upsert_holders(spark: SparkSession, job: CheckJob) -> DataFrame:
 
 
 def locate_records(reading: Reading, plan: CheckPlan, tasks: Sequence[Task]) -> ArrowFunction:
-    """The function Spark runs over the numbers of tasks: the keys of every record, with its place.
-
-    The input is read once more, which only a load that fails pays for.
-    """
+    """The function Spark runs over task numbers: reads the input again for keys and places."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(reading)
@@ -412,9 +406,9 @@ def locate_frame(
 
 
 def locate_parts(job: CheckJob) -> ArrowFunction:
-    """The function Spark runs over the numbers of parts: the keys of their rows.
+    """The function Spark runs over part numbers: the keys of their rows.
 
-    Committed rows are of no piece, and so are written ones, whose records are found by their ids.
+    Committed and written rows have no piece; records of the latter are found by id.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -438,7 +432,7 @@ def locate_parts(job: CheckJob) -> ArrowFunction:
 
 
 def record_places(job: CheckJob) -> ArrowFunction:
-    """The function Spark runs over the numbers of ``job.records``: each one's id and place."""
+    """The function Spark runs over the indexes of ``job.records``: ids and places."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):

@@ -1,16 +1,15 @@
-"""An upsert, in workers.
+"""The tasks of an upsert.
 
 =======  ==========================================================================================
-match    the ids of records meet those of committed rows, all of them in each worker or a share: of
-         records with one id the last one counts, and it is new or takes the place of a row
-replace  each worker takes some of the records, leaves out those that change nothing, writes the
-         others, and notes which committed rows they replace
-delete   each worker marks the replaced rows of some fragments
+match    joins the ids of records with those of committed rows; of records with the same id, the
+         last one wins
+replace  each task writes the new and changed rows among some records, and lists the committed rows
+         they replace
+delete   each task marks the replaced rows of some fragments as deleted
 =======  ==========================================================================================
 
-Only ids and numbers pass through Spark. Rows that are replaced keep their row ids; the fragments
-they lie in stay as they are, with a list of deleted rows beside them. Until all of it is committed,
-nobody can see it, and every step can be repeated.
+Only ids and numbers pass through Spark. Replacing rows keep the row ids of the replaced ones, whose
+fragments get a deletion file. Nothing is visible before the commit, so every task can be repeated.
 """
 
 from __future__ import annotations
@@ -61,34 +60,35 @@ from omnigraph.storage.written import (
 )
 
 IDS = "table int, key string, part int, row int, piece int, number long, row_id long, address long"
-"""An id and whose it is: a record's, by its part and place there, or a committed row's."""
+"""Ids of records (with part, row, piece and number) and of committed rows (row_id and address)."""
 
 NEW = -1
 """The address of a record whose id no committed row has."""
 FOLDED = -2
-"""The address of a record that a later one with the same id overrules."""
+"""The address of a record that a later one with the same id replaces."""
 
-_NOBODY = -1
+_ABSENT = -1
+"""In `IDS` and row ids: not a record, or no committed row."""
 _WINDOW_ROWS = 65_536
-"""Committed rows that are held against records at a time."""
+"""Rows that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpsertJob:
-    """Everything the workers of an upsert are told."""
+    """The arguments of the tasks of an upsert."""
 
     reading: Reading
     tables: tuple[str, ...]
-    """Type keys; they are numbered."""
+    """Type keys; `IDS` refers to them by index."""
     records: tuple[WrittenPart, ...]
-    """What was read, with its places."""
+    """The scratch rows, with the places of their records."""
     committed: tuple[CommittedPart, ...]
     places: Mapping[str, TablePlace]
     """Where new rows are written, by type key."""
     versions: Mapping[str, tuple[str, int]]
     """Address and version of each table with committed rows."""
     scratch: str | None
-    """Where workers put numbers for each other; None within one process."""
+    """Where workers exchange arrays of numbers; None within one process."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -97,7 +97,7 @@ class UpsertJob:
         return self.storage_options or None
 
     def aside(self, name: str) -> TablePlace | None:
-        """The place of numbers of one kind."""
+        """The scratch place for arrays of one kind."""
         return None if self.scratch is None else TablePlace(f"{self.scratch}/{name}")
 
 
@@ -108,10 +108,10 @@ _SLOT_BITS_MAX = 26
 
 
 class WantedTexts:
-    """Texts to look for among many others; several threads may.
+    """A set of texts to look for in columns of many others; safe to share between threads.
 
-    Most texts one meets are not wanted. Fingerprints tell so without a hash table of texts, for a
-    whole column at a time; texts whose fingerprints agree are compared.
+    Most texts are not in the set. Fingerprints exclude them a whole column at a time, without a
+    hash table; only texts with equal fingerprints are compared.
     """
 
     def __init__(self, texts: pa.StringArray) -> None:
@@ -120,7 +120,7 @@ class WantedTexts:
         self._order = np.argsort(prints)
         self._prints = prints[self._order]
         self.are_apart = not bool((self._prints[1:] == self._prints[:-1]).any())
-        """Whether no two of them have the same fingerprint, which implies that none comes twice."""
+        """Whether all fingerprints are distinct, which implies that all texts are."""
         bits = min((_SLOTS_PER_TEXT * len(texts) + 1).bit_length(), _SLOT_BITS_MAX)
         self._shift = np.uint64(64 - bits)
         self._slots = np.zeros(1 << bits, np.bool_)
@@ -130,9 +130,9 @@ class WantedTexts:
         return len(self._texts)
 
     def among(self, texts: pa.StringArray, prints: Prints) -> tuple[Numbers, Numbers]:
-        """Which of some texts are wanted, and which of those wanted they are."""
+        """Positions of wanted texts in ``texts``, and their positions in the set."""
         at = np.flatnonzero(self._slots[prints >> self._shift])
-        at = at[np.argsort(prints[at])]  # in order, they are looked up several times faster
+        at = at[np.argsort(prints[at])]  # `searchsorted` is several times faster in order
         found = np.searchsorted(self._prints, prints[at])
         found = np.minimum(found, len(self._prints) - 1)
         is_like = self._prints[found] == prints[at]
@@ -149,7 +149,7 @@ class WantedTexts:
 
 
 def list_ids(job: UpsertJob) -> ArrowFunction:
-    """The function Spark runs over numbers of parts, those of records first: their ids."""
+    """The function Spark runs over numbers of parts (records first): rows of `IDS`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):
@@ -165,21 +165,21 @@ def _listed_records(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
     table = job.tables.index(job.records[number].table_key)
     for batch in _record_ids(job, number):
         count = batch.num_rows
-        nowhere = pa.repeat(pa.scalar(_NOBODY, pa.int64()), count)
+        absent = pa.repeat(pa.scalar(_ABSENT, pa.int64()), count)
         tables = pa.repeat(pa.scalar(table, pa.int32()), count)
         key, *places = batch.columns
-        yield _ids([tables, key, *places, nowhere, nowhere])
+        yield _ids([tables, key, *places, absent, absent])
 
 
 def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
     for batch in _committed_batches(part, job.options):
         count = batch.num_rows
-        nothing = pa.repeat(pa.scalar(_NOBODY, pa.int32()), count)
+        absent = pa.repeat(pa.scalar(_ABSENT, pa.int32()), count)
         yield _ids(
             [
                 pa.repeat(pa.scalar(job.tables.index(part.table_key), pa.int32()), count),
                 batch[ID],
-                *(nothing, nothing, nothing, nothing.cast(pa.int64())),
+                *(absent, absent, absent, absent.cast(pa.int64())),
                 batch[ROW_ID].cast(pa.int64()),
                 batch[ROW_ADDRESS].cast(pa.int64()),
             ]
@@ -187,7 +187,7 @@ def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.Record
 
 
 def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
-    """The ids that records of a part were given, and whose they are."""
+    """The ids and places of the records of a part, without minted ids."""
     first = 0
     for batch in job.records[number].batches([ID, PIECE, NUMBER], job.options):
         parts = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
@@ -195,7 +195,7 @@ def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
         first += batch.num_rows
         columns = [batch[ID], parts, rows, batch[PIECE], batch[NUMBER]]
         own = pa.RecordBatch.from_arrays(columns, schema=_RECORDS_SCHEMA)
-        # Ids that were minted for this load are nobody else's.
+        # Ids minted for this load cannot match committed rows.
         minted = pc.starts_with(batch[ID], job.reading.minting.prefix)
         yield own.filter(pc.invert(minted)) if pc.any(minted).as_py() else own
 
@@ -219,18 +219,15 @@ def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 
 def match_ids(job: UpsertJob) -> ArrowFunction:
-    """The function Spark runs over `IDS`, all those of one key in one worker: who meets whom.
-
-    It answers where the matches of each part of the records lie, and how many were folded.
-    """
+    """The function Spark runs over `IDS`, partitioned by key: `Matching.answers` of each type."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records, committed = _parted(batches)
         answers: list[TaskResult] = []
         for number in pc.unique(records["table"]).sort().to_pylist():
             own = [
-                held.filter(pc.equal(held["table"], number)) if len(job.tables) > 1 else held
-                for held in (records, committed)
+                ids.filter(pc.equal(ids["table"], number)) if len(job.tables) > 1 else ids
+                for ids in (records, committed)
             ]
             matching = Matching(job, job.tables[number], own[0])
             matching.meet(
@@ -245,13 +242,13 @@ def match_ids(job: UpsertJob) -> ArrowFunction:
 
 
 def _parted(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
-    """The ids of records and those of committed rows; most batches have one kind only."""
+    """The ids of records and those of committed rows."""
     records: list[pa.RecordBatch] = []
     committed: list[pa.RecordBatch] = []
     for batch in batches:
-        is_record = pc.greater(batch["part"], _NOBODY)
+        is_record = pc.greater(batch["part"], _ABSENT)
         count = pc.sum(is_record).as_py() or 0
-        if count == batch.num_rows:
+        if count == batch.num_rows:  # most batches have one kind only
             records.append(batch)
         elif not count:
             committed.append(batch)
@@ -279,7 +276,7 @@ _IDS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class CommittedIds:
-    """The ids of some committed rows, and where these are."""
+    """Ids of committed rows, with row ids and addresses."""
 
     ids: pa.StringArray
     prints: Prints
@@ -288,7 +285,7 @@ class CommittedIds:
 
     @classmethod
     def of(cls, ids: pa.StringArray, row_ids: pa.Array, addresses: pa.Array) -> CommittedIds:
-        """What `Matching` holds records against."""
+        """Compute the fingerprints."""
         return cls(ids, fingerprints(ids), row_ids.to_numpy(), addresses.to_numpy())
 
 
@@ -303,9 +300,9 @@ def committed_ids(
 
 
 def match_parts(job: UpsertJob) -> tuple[int, TaskFunction]:
-    """Tasks for records that are so few that each worker holds all of one type, and what they do.
+    """The number of tasks and their function, if all records of a type fit into one worker.
 
-    A worker takes a part of the committed rows, or none for a type that has none.
+    A task matches them with a part of the committed rows, or with none if the type has none.
     """
     bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
 
@@ -321,7 +318,7 @@ def match_parts(job: UpsertJob) -> tuple[int, TaskFunction]:
 
 
 class Matching:
-    """Records of one type, and the committed rows they meet."""
+    """Records of one type, and the committed rows with their ids."""
 
     def __init__(self, job: UpsertJob, table_key: str, records: pa.Table) -> None:
         self._job = job
@@ -341,20 +338,20 @@ class Matching:
             last = np.zeros(count, np.int64)
             last[self._codes[order]] = order
             self._is_last = last[self._codes] == np.arange(len(self._codes))
-        self._row_ids = np.full(count, _NOBODY, np.int64)
+        self._row_ids = np.full(count, _ABSENT, np.int64)
         self._addresses = np.full(count, NEW, np.int64)
 
     @classmethod
     def of(cls, job: UpsertJob, table_key: str) -> Matching:
-        """The records of a type as this process has them."""
+        """Read the records of a type."""
         parts = [n for n, part in enumerate(job.records) if part.table_key == table_key]
         listed = [batch for number in parts for batch in _record_ids(job, number)]
         return cls(job, table_key, pa.Table.from_batches(listed, _RECORDS_SCHEMA))
 
     def meet(self, committed: Iterable[CommittedIds]) -> None:
-        """Look for the records among ids of committed rows; no id comes twice.
+        """Match the records with committed rows, whose ids are distinct.
 
-        Several threads may do so, each with other rows.
+        Several threads may call this, each with other rows.
         """
         for each in committed:
             at, codes = self._wanted.among(each.ids, each.prints)
@@ -362,7 +359,7 @@ class Matching:
             self._addresses[codes] = each.addresses[at]
 
     def answers(self) -> Iterator[TaskResult]:
-        """Where the matches of each part of the records lie, and how many were folded."""
+        """Where the matches of each part are stored, and how many records were folded."""
         addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
         chosen = np.flatnonzero(addresses != NEW)
         chosen = chosen[np.argsort(self._parts[chosen], kind="stable")]
@@ -390,7 +387,7 @@ def _numbers(rows: pa.Table, column: str) -> Numbers:
 
 
 def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> TaskFunction:
-    """What is done with each of ``job.records``: write what is new or differs."""
+    """The function that writes the new and changed rows of one part of ``job.records``."""
 
     def ask(number: int) -> list[TaskResult]:
         return list(_Replacing(job, job.records[number], matches.get(number, ())).answers())
@@ -399,7 +396,7 @@ def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> Ta
 
 
 class _Replacing:
-    """One part of the records, on its way into the table."""
+    """Writes one part of the records."""
 
     def __init__(self, job: UpsertJob, part: WrittenPart, matches: Sequence[Stretch]) -> None:
         self._job = job
@@ -410,7 +407,7 @@ class _Replacing:
         rows, row_ids, addresses = read_stretches(
             matches, ["row", "row_id", "address"], storage_options=job.options
         )
-        self._row_ids = np.full(self._rows.num_rows, _NOBODY, np.int64)
+        self._row_ids = np.full(self._rows.num_rows, _ABSENT, np.int64)
         self._addresses = np.full(self._rows.num_rows, NEW, np.int64)
         self._row_ids[rows], self._addresses[rows] = row_ids, addresses
         self._updated: list[Numbers] = []
@@ -419,17 +416,17 @@ class _Replacing:
     def _read(self, part: WrittenPart) -> pa.Table:
         names = self._schema.names
         batches = [
-            # Aside, columns lie without what makes blobs of them.
+            # Scratch columns lack the metadata that makes them blobs.
             pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._schema)
             for batch in part.batches(names, self._job.options)
         ]
         return pa.Table.from_batches(batches, self._schema)
 
     def answers(self) -> Iterator[TaskResult]:
-        """Write, and say what was written."""
+        """Write; yields fragments, replaced rows and counts."""
         new = np.flatnonzero(self._addresses == NEW)
         known = np.flatnonzero(self._addresses >= 0)
-        # Neighbours in the table are read together, and a run of row ids takes little room.
+        # In the order of the table: reads are sequential, and runs of row ids encode compactly.
         known = known[np.argsort(self._row_ids[known], kind="stable")]  # often in order already
         with ThreadPoolExecutor(1) as beside:
             inserting = beside.submit(self._write, self._taken(new))
@@ -455,15 +452,15 @@ class _Replacing:
             yield from _rows_at(self._rows, at[start : start + _WINDOW_ROWS]).to_batches()
 
     def _changed(self, known: Numbers) -> Iterator[pa.RecordBatch]:
-        """The records that differ from the committed rows they meet, noted in ``_updated``."""
-        # Bytes of blobs are not read to compare them: a type that has some is always written.
+        """The records that differ from their committed rows; also collected in ``_updated``."""
+        # Blobs are not read for a comparison: records of a type with blobs are always written.
         has_blobs = any(prop.type.is_blob for prop in self._type.properties.values())
         same = np.zeros(len(known), np.bool_)
         dataset = None
         if len(known) and not has_blobs:
             address, version = self._job.versions[self._key]
             dataset = open_version(address, version, self._job.options)
-            # Numbers first: where one of them differs, the other columns need not be fetched.
+            # Primitive columns first: where one differs, the other columns need not be fetched.
             same = self._same(dataset, known, np.ones(len(known), np.bool_), are_numbers=True)
         for start in range(0, len(known), _WINDOW_ROWS):
             window = slice(start, start + _WINDOW_ROWS)
@@ -483,7 +480,7 @@ class _Replacing:
         *,
         are_numbers: bool,
     ) -> npt.NDArray[np.bool_]:
-        """Which of the rows that may be the same still are, by their numbers or all the rest."""
+        """``maybe``, without rows that differ in primitive columns or in the other columns."""
         names = [
             column.name
             for column in self._schema
@@ -514,12 +511,12 @@ class _Replacing:
             storage_options=self._job.options,
         )
         for fragment_id, where in stretches.items():
-            said = {"table": self._key, "fragment": fragment_id, "stretches": where}
-            yield TaskResult("deletions", said)
+            payload = {"table": self._key, "fragment": fragment_id, "stretches": where}
+            yield TaskResult("deletions", payload)
 
 
 def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
-    """Some rows of a table; those that lie beside each other are not copied."""
+    """Some rows of a table; a contiguous range is not copied."""
     if len(at) and at[-1] - at[0] == len(at) - 1 and bool((np.diff(at) == 1).all()):
         return rows.slice(int(at[0]), len(at))
     return rows.take(pa.array(at))
@@ -530,7 +527,7 @@ def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTask:
-    """Some fragments of a table, and what is to be deleted of them."""
+    """Some fragments of a table, and the rows to delete in them."""
 
     table_key: str
     address: str
@@ -539,7 +536,7 @@ class DeleteTask:
 
 
 def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> TaskFunction:
-    """What is done with each of the tasks."""
+    """The function that marks the rows of one task as deleted."""
 
     def ask(number: int) -> list[TaskResult]:
         task, options = tasks[number], storage_options or None
@@ -551,6 +548,6 @@ def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) ->
     return ask
 
 
-def decoded_stretches(said: Sequence[Stretch | Sequence[Any]]) -> list[Stretch]:
-    """Stretches, which come as lists if they have been on their way through Spark."""
-    return [each if isinstance(each, Stretch) else Stretch(*each) for each in said]
+def decoded_stretches(given: Sequence[Stretch | Sequence[Any]]) -> list[Stretch]:
+    """Stretches; JSON from Spark has lists in their place."""
+    return [each if isinstance(each, Stretch) else Stretch(*each) for each in given]

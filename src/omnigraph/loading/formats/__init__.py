@@ -1,1 +1,1 @@
-"""The formats of tables: how the rows of each are reached, and what their columns are."""
+"""The formats of tables: reading their rows, and mapping their columns to properties."""

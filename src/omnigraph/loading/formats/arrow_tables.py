@@ -1,4 +1,4 @@
-"""Frames of every kind as Arrow tables of plain columns, and what to do about one that is not."""
+"""Frames of any library as Arrow tables of plain columns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _REFUSED = (pa.ArrowException, ValueError, TypeError)
 
 
 def arrow_table(frame: Any, name: str) -> pa.Table:
-    """A frame that was given for the type ``name`` as an Arrow table.
+    """A frame for the type ``name`` as an Arrow table.
 
-    Raises `InputError` naming the type, and the column if it is one that Arrow cannot hold.
+    Raises `InputError` naming the type, and the column if Arrow cannot hold it.
     """
     try:
         table = _converted(frame)
@@ -88,15 +88,15 @@ def _reason_against(column: Any) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error.args[0]) if error.args else ""
-    return (said.splitlines() or [type(error).__name__])[0]
+    text = str(error.args[0]) if error.args else ""
+    return (text.splitlines() or [type(error).__name__])[0]
 
 
 # --- plain columns --------------------------------------------------------------------------------
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same rows, without views and run-end encodings: other ways to say what columns say."""
+    """The same rows, without views and run-end encodings."""
     for index, column in enumerate(table.schema):
         plain = _plain_type(column.type)
         if plain != column.type:
@@ -110,7 +110,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _listed(views: pa.Array) -> pa.Array:
-    """Views of lists as lists; Arrow's own cast takes their sizes for offsets."""
+    """List views as lists; Arrow's own cast wrongly takes sizes for offsets."""
     lengths = pc.fill_null(pc.list_value_length(views), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(views) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -146,7 +146,7 @@ def _list_of(given: pa.DataType, make: Any) -> pa.DataType:
 
 
 def pandas_hint(frame: Any, table: pa.Table, into: TableType, column: str) -> str | None:
-    """What to do about a column of a pandas frame that its type does not take, if we can guess."""
+    """A hint for a column of a pandas frame that does not fit its property; None if unknown."""
     if column not in table.column_names:
         if column in frame.index.names:
             return "it is the index of the frame: load frame.reset_index()"

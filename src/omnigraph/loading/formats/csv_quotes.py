@@ -1,10 +1,11 @@
-"""Where the rows of a CSV text end: at line breaks that no quoted cell is open over.
+"""Where the rows of a CSV text end: at line breaks outside of quoted cells.
 
-A quote opens a cell only where a cell begins; anywhere else in it, it is a character like others.
-Within quotes, two stand for one. That is how Arrow reads, too: what is cut here, it reads as cut.
+A quote opens a quoted cell only at the beginning of a cell; elsewhere it is a plain character.
+Within quotes, a doubled quote stands for one. Arrow's parser has the same rules, so it agrees with
+the cuts made here.
 
-In nearly all texts every second quote closes what the one before it opened, which is found out for
-many at once. Only texts that are not like that are followed quote by quote.
+In nearly all texts quotes open and close cells in turn, which is checked for all quotes at once.
+Other texts are parsed quote by quote.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 ROW_BYTES_MAX = 256 << 20
-"""The longest row. Without a bound, one unclosed quote would pull a whole text into memory."""
+"""The longest row. Without a bound, an unclosed quote would read the whole text into memory."""
 
 _QUOTE = ord('"')
 _BREAKS = b"\r\n"
@@ -29,17 +30,17 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowTooLong(Exception):
-    """A row has more than `ROW_BYTES_MAX`, most likely for want of a quote."""
+    """A row has more than `ROW_BYTES_MAX`, most likely because of an unclosed quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """The quotes of a text that begins with a row."""
+    """The quotes of a text that starts at the beginning of a row."""
 
     pairs: Positions
     """Quotes that open and close cells in turn; a doubled one closes a cell and opens it again."""
     stray: Positions
-    """Quotes that close a cell which then goes on."""
+    """Closing quotes that are not followed by the end of the cell."""
 
     @property
     def is_open(self) -> bool:
@@ -51,61 +52,60 @@ class Quotes:
         return bisect_left(self.pairs, position) % 2 == 1
 
     def are_stray(self, start: int, end: int) -> bool:
-        """Whether one is stray from ``start`` on, before ``end``."""
+        """Whether there is a stray quote in ``[start, end)``."""
         return bisect_left(self.stray, start) < bisect_left(self.stray, end)
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Some rows of a text, whole ones."""
+    """Some whole rows of a text."""
 
     raw: bytes
     quotes: Quotes
-    """An open one is never closed: this is the end of the text."""
+    """Ends with an open quote only at the end of the text."""
 
 
 def delimiter_of(path: str) -> str:
-    """What stands between the cells of a file, by its name."""
+    """The delimiter of cells, by the suffix of the file."""
     return "\t" if ".tsv" in map(str.lower, Path(path).suffixes) else ","
 
 
 def row_blocks(blocks: Iterable[bytes], delimiter: str, block_bytes: int) -> Iterator[RowBlock]:
-    """A text in blocks of whole rows of about ``block_bytes``; a longer row has one of its own.
+    """A text in blocks of whole rows of about ``block_bytes``; a longer row is a block of its own.
 
-    Raises `RowTooLong`, once all rows before that one are given.
+    Raises `RowTooLong` after yielding all rows before that one.
     """
-    held: list[bytes] = []
-    held_bytes, bytes_needed = 0, block_bytes
+    pending: list[bytes] = []
+    pending_bytes, bytes_needed = 0, block_bytes
     for block in blocks:
-        held.append(block)
-        held_bytes += len(block)
-        if held_bytes < bytes_needed:
+        pending.append(block)
+        pending_bytes += len(block)
+        if pending_bytes < bytes_needed:
             continue
-        raw = b"".join(held)
+        raw = b"".join(pending)
         quotes = quotes_of(raw, delimiter)
         end = _last_end(raw, quotes)
         if end:
             yield RowBlock(raw[:end], _before(quotes, end))
-        held, held_bytes = [raw[end:]], len(raw) - end
-        if held_bytes > ROW_BYTES_MAX:
+        pending, pending_bytes = [raw[end:]], len(raw) - end
+        if pending_bytes > ROW_BYTES_MAX:
             raise RowTooLong
-        # A row without an end is looked at again when twice as much of it is there, so that a long
-        # one is not looked at over and over.
-        bytes_needed = max(block_bytes, 2 * held_bytes)
-    if held_bytes:
-        raw = b"".join(held)
+        # Doubling keeps the total work linear in the length of a long row.
+        bytes_needed = max(block_bytes, 2 * pending_bytes)
+    if pending_bytes:
+        raw = b"".join(pending)
         yield RowBlock(raw, quotes_of(raw, delimiter))
 
 
 def quotes_of(raw: bytes, delimiter: str) -> Quotes:
-    """The quotes of a text that begins with a row."""
+    """The quotes of a text that starts at the beginning of a row."""
     none = np.empty(0, np.int64)
     if b'"' not in raw:
         return Quotes(none, none)
     text = np.frombuffer(raw, np.uint8)
     at = np.flatnonzero(text == _QUOTE)
     opening, closing = at[0::2], at[1::2]
-    # At its edges a text is taken for one that has line breaks around it.
+    # The edges of the text count as line breaks.
     before = text[np.maximum(opening - 1, 0)]
     after = text[np.minimum(closing + 1, len(text) - 1)]
     is_border = np.zeros(256, np.bool_)
@@ -116,7 +116,7 @@ def quotes_of(raw: bytes, delimiter: str) -> Quotes:
 
 
 def _followed(raw: bytes, at: Positions, delimiter: str) -> Quotes:
-    """The same, quote by quote."""
+    """`quotes_of`, quote by quote."""
     borders = {ord(delimiter), *_BREAKS}
     pairs: list[int] = []
     stray: list[int] = []
@@ -146,7 +146,7 @@ def _before(quotes: Quotes, end: int) -> Quotes:
 
 
 def _last_end(raw: bytes, quotes: Quotes) -> int:
-    """Where the last row ends that has an end, or 0."""
+    """The end of the last complete row, or 0."""
     end = raw.rfind(b"\n")
     while end >= 0:
         before = bisect_left(quotes.pairs, end)
@@ -157,7 +157,7 @@ def _last_end(raw: bytes, quotes: Quotes) -> int:
 
 
 def first_row(raw: bytes, delimiter: str) -> bytes | None:
-    """The first row of a text without its line break; None if it goes on beyond ``raw``."""
+    """The first row of a text without its line break; None if it is incomplete."""
     quotes = quotes_of(raw, delimiter)
     for end in _BREAK.finditer(raw):
         if not quotes.are_around(end.start()):
@@ -166,7 +166,7 @@ def first_row(raw: bytes, delimiter: str) -> bytes | None:
 
 
 def rows_of(block: RowBlock) -> Iterator[tuple[int, bytes]]:
-    """The rows of a block that are no blank lines: where each begins, and its text."""
+    """The start and text of each row of a block, without blank lines."""
     start = 0
     for end in [*(each.end() for each in _BREAK.finditer(block.raw)), len(block.raw)]:
         if start < end and not block.quotes.are_around(end - 1):

@@ -1,8 +1,7 @@
 """Rows of CSV files: a header, then cells that are texts.
 
-Arrow parses them, block by block. A row that it cannot take is a problem of its own and costs no
-other: one with too few or too many cells, one that is not UTF-8, and one with a quote that is not
-closed, which would swallow what follows.
+Arrow parses them block by block. Rows with a wrong number of cells, invalid UTF-8 or an unclosed
+quote become problems, and the other rows are still read.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from omnigraph.loading.records.exact_json import BOM
 from omnigraph.loading.records.problems import Place, Problem
 
 BLOCK_BYTES = 4 << 20
-"""How much is parsed at a time."""
+"""Bytes parsed at a time."""
 
 _HEADER_BYTES = 1 << 16
 _HEADER_BYTES_MAX = 16 << 20
@@ -40,7 +39,7 @@ _NOT_UTF8 = "save the file as UTF-8"
 _NOT_CLOSED = "close it with a quote; a quote within quotes is written twice"
 
 _Reason = tuple[str, str]
-"""What is wrong with a record, and a way out."""
+"""A message and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +47,20 @@ class CsvRows:
     """Some rows of a file."""
 
     cells: pa.RecordBatch
-    """Texts, null where a cell is empty; one in quotes is not."""
+    """Texts; null for an empty cell without quotes."""
     numbers: Sequence[int]
     """The record of each row, from 1 within its piece."""
     records: int
-    """How many there were up to here, whether they became rows or problems."""
+    """The number of records so far, problems included."""
     problems: Sequence[Problem]
-    """Of the records that are missing among the rows."""
+    """Of the records that did not become rows."""
 
 
 # --- headers --------------------------------------------------------------------------------------
 
 
 def csv_header(path: str, files: Files, *, shown: str) -> list[str]:
-    """The names of the columns of a file, which messages call ``shown``."""
+    """The column names of a file; raises `InputError` naming it as ``shown``."""
     delimiter = delimiter_of(path)
     with files.stream(path) as stream:
         raw = _header_row(stream, delimiter)
@@ -87,7 +86,7 @@ def csv_header(path: str, files: Files, *, shown: str) -> list[str]:
 
 
 def _header_row(stream: pa.NativeFile, delimiter: str) -> bytes:
-    """The first row that is not blank, which need not have an end."""
+    """The first row that is not blank; may be incomplete."""
     raw = b""
     while len(raw) < _HEADER_BYTES_MAX:
         block = stream.read(max(_HEADER_BYTES, len(raw)))
@@ -145,7 +144,7 @@ class _CsvReader:
         count = cells.num_rows + len(bad)
         first = self._records + 1
         if self._has_header and count:
-            # It has as many cells as there are columns, so it is among the rows.
+            # The header has one cell per column, so it was parsed as the first row.
             cells, first = cells.slice(1), first - 1
             self._has_header = False
         numbers: Sequence[int] = range(max(first, self._records + 1), first + count)
@@ -156,7 +155,7 @@ class _CsvReader:
         return CsvRows(cells, numbers, self._records, problems)
 
     def too_long(self) -> CsvRows:
-        """What is left to say when the next row does not end."""
+        """No rows, and the problem of a row over `ROW_BYTES_MAX`."""
         self._records += 1
         reason = f"the record has more than {ROW_BYTES_MAX >> 20} MiB", "look for an unclosed quote"
         problem = self._problem(self._records, *reason)
@@ -166,7 +165,7 @@ class _CsvReader:
         return Problem("bad_record", message, Place(self._shown, number, "record"), hint=hint)
 
     def _sorted(self, block: RowBlock) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
-        """The same as `_parsed`, for a block with rows that Arrow is not to see."""
+        """`_parsed`, for a block with rows that are kept from Arrow."""
         bad: dict[int, _Reason] = {}
         good: dict[int, bytes] = {}
         for at, (start, row) in enumerate(rows_of(block)):
@@ -185,7 +184,7 @@ class _CsvReader:
         return cells, dict(sorted(bad.items()))
 
     def _parsed(self, raw: bytes) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
-        """The rows of a text, and what is wrong with others, by their places among all."""
+        """The rows of a text, and problems of the others by their index."""
         bad: dict[int, _Reason] = {}
 
         def skip(row: pac.InvalidRow) -> str:
@@ -195,7 +194,7 @@ class _CsvReader:
             return "skip"
 
         if raw.startswith(BOM):
-            # Arrow would take it for the beginning of a file.
+            # Keeps Arrow from dropping it as a byte order mark.
             raw = b"\n" + raw
         table = pac.read_csv(
             pa.BufferReader(raw),

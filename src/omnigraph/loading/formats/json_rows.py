@@ -1,7 +1,7 @@
-"""Rows of JSON files: objects that hold the properties of one type, named for the whole file.
+"""Rows of JSON files: objects with the properties of one type, which is given for the whole file.
 
-An edge has its ends among its properties, as `from` and `to` or `src` and `dst`. What else an
-object holds is the data of a record, and is judged as such.
+An edge has its ends among its properties, as `from` and `to` or `src` and `dst`. All other members
+are treated as the `data` of a graph record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHITE_SPACE = b" \t\r\n"
 
 
 def refuse_array(path: str, files: Files, *, shown: str) -> None:
-    """Refuse a file that holds one array instead of objects on lines, before any line is read."""
+    """Raise `InputError` if a file holds one array instead of one object per line."""
     with files.stream(path) as stream:
         while block := stream.read(1 << 10):
             text = block.lstrip(_WHITE_SPACE)
@@ -53,14 +53,14 @@ def typed_records(
     unit: Unit,
     ignore_unknown: bool,
 ) -> tuple[TypeRecords, list[Problem]]:
-    """Objects as records of ``type``, and the problems of those that are not among them.
+    """Objects as records of ``type``, and the problems of refused ones.
 
-    The objects are changed. With ``ignore_unknown``, members that no such record has are left out.
+    Modifies the objects. With ``ignore_unknown``, unknown members are left out.
     """
     taking = _Taking(source, unit, numbers)
     objects = [taking.as_object(i, each) for i, each in enumerate(objects)]
     for each in objects:
-        # As in a column of ids: null is none.
+        # As in a column of ids, null means no id.
         if each.get(ID, _ABSENT) is None:
             del each[ID]
     ends: list[list[str]] = [[], []]
@@ -80,7 +80,7 @@ def typed_records(
 
 
 def with_way_out(problem: Problem) -> Problem:
-    """A problem of a record, with the way out that there is for members of objects."""
+    """A problem of a record, with the hint for a file of one type."""
     if problem.kind == "reserved_field" and problem.property_name in (SRC, DST):
         return replace(problem, hint="name each end once: 'from' is 'src', and 'to' is 'dst'")
     if problem.kind != "unknown_field":
@@ -159,7 +159,7 @@ def _taken(record: dict[str, Any], member: str, name: str) -> Any:
 
 
 def _spelled(values: Sequence[object], wanted: ValueType) -> list[str | None]:
-    """Values of a node's key as ids, None for those that are no such value."""
+    """Values of a node's key as ids; None for values that do not fit."""
     try:
         column = column_from_json(values, wanted, name="", strict=True)
     except ValueConversionError:

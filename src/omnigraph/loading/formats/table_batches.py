@@ -1,4 +1,4 @@
-"""Tables in columns: Parquet, ORC, Arrow and Lance, as batches of rows."""
+"""Rows of Parquet, ORC, Arrow and Lance as batches, and of Avro as objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def arrow_reader(stream: Any) -> Any:
-    """What reads the batches of an Arrow file, which may be a stream that was written to disk."""
+    """A reader for an Arrow IPC file or a stream saved as a file."""
     is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     stream.seek(0)
     return pa.ipc.open_file(stream) if is_file else pa.ipc.open_stream(stream)
@@ -76,7 +76,7 @@ def _arrow(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
 
 
 def _require_end(stream: Any) -> None:
-    """Refuse a stream whose writer did not finish: Arrow would give the batches there are."""
+    """Refuse a truncated stream: Arrow would read the batches there are without an error."""
     position = stream.tell()
     stream.seek(stream.size() - len(_STREAM_END))
     if stream.read(len(_STREAM_END)) != _STREAM_END:
@@ -95,36 +95,36 @@ def _lance(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
 
 
 _OBJECTS = 8_192
-"""How many are judged at a time. More would leave the caches."""
+"""Objects converted at a time; more would not fit into the CPU caches."""
 
 
 def avro_schema(stream: Any) -> pa.Schema:
-    """The columns of an Avro file; which values they hold is seen when they are read."""
+    """The column names of an Avro file; values are checked when they are read."""
     schema: Any = _fastavro().reader(stream).writer_schema
     return pa.schema([(each["name"], pa.null()) for each in schema["fields"]])
 
 
 def avro_objects(piece: Piece, files: Files) -> Iterator[list[dict[str, Any]]]:
-    """The records of a file as JSON would give them."""
+    """The records of a file as JSON-like objects."""
     with files.open(piece.path) as stream:
         records: Iterator[Any] = iter(_fastavro().reader(stream))
-        held: list[dict[str, Any]] = []
+        objects: list[dict[str, Any]] = []
         number = 0
         while True:
             number += 1
             try:
                 record = next(records, None)
-            # What stands in a broken file decides what the decoder stumbles over.
+            # A broken file can raise anything in the decoder.
             except Exception as error:
                 raise _broken(piece, number, error) from error
             if record is None:
                 break
-            held.append({name: _json_value(value) for name, value in record.items()})
-            if len(held) == _OBJECTS:
-                yield held
-                held = []
-        if held:
-            yield held
+            objects.append({name: _json_value(value) for name, value in record.items()})
+            if len(objects) == _OBJECTS:
+                yield objects
+                objects = []
+        if objects:
+            yield objects
 
 
 def _fastavro() -> Any:
@@ -149,8 +149,8 @@ def _broken(piece: Piece, number: int, error: Exception) -> InputError:
 def _json_value(value: Any) -> Any:
     match value:
         case dt.date():
-            # Instants, too; as texts, because a number would be days to one type and
-            # milliseconds to another.
+            # Also datetimes. As texts: a number would be days for one type and milliseconds for
+            # another.
             return value.isoformat()
         case UUID():
             return str(value)

@@ -1,6 +1,6 @@
-"""Which column of a table is which property, endpoint or id, and whether it can be.
+"""Mapping the columns of a table to properties, endpoints and id, by name and type.
 
-What a value means is decided by `loading.records`; this module looks at names and types alone.
+Values are converted by `loading.records`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ def mapped_columns(
     ignore_unknown: bool,
     folder_values: Collection[str] = (),
 ) -> dict[str, int]:
-    """Which column of a table holds which property, endpoint or id.
+    """The index of the column for each property, endpoint or id.
 
-    ``folder_values`` are properties that the table need not have, because its folders do.
-    Raises `InputError` naming the first column that is unknown, missing or of a type that cannot
-    hold such values: that is settled before any row is looked at.
+    ``folder_values`` are properties from partition folders, which need no column. Raises
+    `InputError` naming the first column that is unknown, missing or of an unsuitable type.
     """
     is_edge = isinstance(type, EdgeType)
     mapped: dict[str, int] = {}
@@ -117,7 +116,7 @@ def _refused(
 
 
 def end_type(type: TableType, name: str, catalog: Catalog) -> ValueType:
-    """What an endpoint may be given as: the key of its node, if that is one property."""
+    """The type of an endpoint: that of its node's key if it is one property, else text."""
     assert isinstance(type, EdgeType)
     node: NodeType = catalog.nodes[type.source if name == SRC else type.target]
     return node.properties[node.key[0]].type if len(node.key) == 1 else _TEXT

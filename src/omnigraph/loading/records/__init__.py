@@ -1,6 +1,6 @@
-"""Graph records: from the bytes of an input to typed rows, and what can be wrong on the way.
+"""Graph records: from the bytes of an input to typed rows and problems.
 
-`source` reads blocks, `framing` finds and decodes JSON values in them (`exact_json`), `envelope`
-sorts them by type, `rows` makes columns of them. Nothing here knows the graph a record goes to,
-only its schema: a file can be decoded in pieces, anywhere, with the same result.
+`framing` splits blocks into JSON values (`exact_json`), `envelope` sorts them by type, `rows`
+converts them to columns. Only the schema is needed, not the graph: pieces of a file can be decoded
+on any machine with the same result.
 """

@@ -1,8 +1,8 @@
 """From JSON values to records of known types: the envelope around a record's data.
 
 A node is `{"type": N, "data": {…}}`, an edge `{"edge": E, "from": id, "to": id, "data": {…}}`.
-The strict grammar takes exactly these members; the compatible one looks for those it knows and
-passes over the rest. What `data` may hold is looked at for all records of a type together (`rows`).
+The strict grammar takes exactly these members; the compatible one ignores others. `rows` checks
+`data`, for all records of a type together.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class TypeRecords:
     numbers: list[int] = field(default_factory=list)
     data: list[dict[str, Any]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """`from` of edges; of nodes nothing."""
+    """`from` of edges; empty for nodes."""
     targets: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class _Refused(Exception):
-    """A record that is not to be taken, and why."""
+    """Why a record is refused."""
 
     kind: ProblemKind
     message: str
@@ -64,11 +64,11 @@ class EnvelopeReader:
         self._edges: dict[str, TypeRecords] = {}
 
     def sort(self, chunk: Chunk, source: str | None) -> tuple[list[TypeRecords], list[Problem]]:
-        """The records of a chunk by type, and the problems of those that are not among them."""
+        """The records of a chunk by type, and the problems of refused ones."""
         problems: list[Problem] = []
         for number, value in zip(chunk.numbers, chunk.values, strict=True):
-            # Both grammars agree on a record with all members it can have and no other, and most
-            # are such. Those are taken right here: calls would double the time each one takes.
+            # Fast path for records with exactly the members above, which both grammars take;
+            # inline, because calls would double the time per record.
             if isinstance(value, dict) and isinstance(data := value.get("data"), dict):
                 group = None
                 if len(value) == 2 and isinstance(name := value.get("type"), str):
@@ -178,7 +178,7 @@ class EnvelopeReader:
         group = self._edges.get(name)
         if group is None:
             edge = self._edge_type(name)
-            # Other spellings of the name fill the same group.
+            # Edge names are case-insensitive: other spellings share the group.
             group = self._edges.setdefault(edge.name, TypeRecords(edge))
         if not isinstance(data, dict):
             raise _bad_data(name, data)

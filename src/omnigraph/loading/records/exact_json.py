@@ -1,13 +1,12 @@
 """JSON without losses: every integer exact, every repeated member seen.
 
-The fast decoder turns integers beyond 64 bits into floats and keeps only the last of two members
-with the same name. Both can be suspected from the raw bytes without decoding them, and only what is
-suspected is decoded again by the slow decoder, which decides. The slow one also decides whatever
-the fast one refuses, so that there is one meaning of valid:
+The fast decoder (orjson) turns integers beyond 64 bits into floats and keeps only the last of two
+members with the same name. A scan of the raw bytes finds the texts where that may have happened;
+only these, and texts that orjson refuses, go to the slow decoder (`json`), which defines validity:
 
 - RFC 8259, UTF-8 without a byte order mark, no `NaN` or `Infinity`, no comments;
 - no lone surrogates, which no Arrow column could hold;
-- numbers of any size: `1e999` is a number, and which properties it fits is not decided here.
+- numbers of any size: `1e999` is valid JSON, whether or not a property can hold it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a text is no JSON value, or not one to be taken."""
+    """Why a text is refused."""
 
     reason: str
     line: int = 1
-    """Within the text, as ``column``."""
+    """Within the text, like ``column``."""
     column: int | None = None
     duplicate: str | None = None
-    """The member that is there twice, if the text is otherwise valid."""
+    """The repeated member, if the text is otherwise valid."""
     at_end: bool = False
     """Whether the text ended too early."""
 
@@ -45,11 +44,11 @@ class _Refused(ValueError):
 def decode_all(
     raw: bytes, texts: Sequence[bytes], *, unique_members: bool
 ) -> list[object | Refusal]:
-    """The value of each text, or why it has none.
+    """The value of each text, or why it is refused.
 
-    ``raw`` is a buffer that holds all of ``texts``: checking it in one go is much cheaper than
-    checking them one by one. With ``unique_members``, a member given twice is refused, at any
-    depth; otherwise the last one counts.
+    ``raw`` is a buffer with all of ``texts``: scanning it at once is much cheaper than scanning
+    them one by one. With ``unique_members``, repeated members are refused at any depth; otherwise
+    the last one wins.
     """
     values = decode_plain(raw, texts, unique_members=unique_members)
     if values is None:
@@ -87,22 +86,21 @@ def _decode(text: bytes, *, unique_members: bool) -> object | Refusal:
 
 _BEFORE_NUMBER = b"-:,[ \t\n\r"
 _NUMBER_SHAPE = bytes.maketrans(b"123456789" + _BEFORE_NUMBER, b"0" * 9 + b"," * 8)
-"""Maps digits to one byte, and whatever can stand before a number to another."""
+"""Maps digits to one byte, and characters that may precede a number to another."""
 _WIDE_NUMBER = b"0" * 19
-"""The shortest integers that the fast decoder may not hold: those below -2^63 have 19 digits."""
+"""The shortest integers outside the range of orjson: those below -2^63 have 19 digits."""
 
 _BEFORE_COLON = bytes.maketrans(b" \t\n\r", b'""""')
-"""Maps white space to the quote: what stands in front of a member's colon."""
+"""Maps white space to a quote, which precedes the colon of a member."""
 
 
 def _suspicious(raw: bytes, values: Sequence[object], *, unique_members: bool) -> bool:
-    """Whether ``values`` may differ from what ``raw`` says; never a wrong no."""
+    """Whether ``values`` may differ from ``raw``; False is certain."""
     shape = raw.translate(_NUMBER_SHAPE)
     if b"," + _WIDE_NUMBER in shape or shape.startswith(_WIDE_NUMBER):
         return True
-    # Each member has a colon of its own, behind a quote or white space. Colons in texts can only
-    # add to their number, and members that were overwritten or nested only lack on the other side:
-    # equal numbers leave no room for a member that was lost.
+    # Each member has a colon after a quote or white space. Colons inside texts only raise that
+    # count, lost and nested members only lower the other one: if both are equal, none was lost.
     return unique_members and raw.translate(_BEFORE_COLON).count(b'":') != _outer_members(values)
 
 
@@ -117,7 +115,7 @@ def _outer_members(values: Sequence[object]) -> int:
 
 
 def decode_exact(text: bytes, *, unique_members: bool) -> object | Refusal:
-    """The value of ``text``, or why it has none: slow, and right without help."""
+    """The value of ``text``, or why it is refused, by the slow decoder."""
     decoder = _UNIQUE_MEMBERS if unique_members else _LAST_MEMBER_WINS
     try:
         characters = text.decode()

@@ -1,9 +1,8 @@
-"""From blocks of bytes to numbered JSON values: the two ways records stand in an input.
+"""From blocks of bytes to numbered JSON values, by the two grammars.
 
-Strict input has one record per line, so a bad line costs only itself and the next line starts
-afresh. Compatible input is a stream of JSON values with white space between them, each spread over
-as many lines as its author liked; after a bad one nobody can say where the next would begin, and
-reading stops.
+Strict input has one record per line: reading goes on after a bad line. Compatible input is a stream
+of JSON values separated by white space, which may span lines: reading stops at a bad value, because
+the start of the next one is unknown.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_pla
 from omnigraph.loading.records.problems import Grammar, Place, Problem, unit_of
 
 CHUNK_BYTES = 1 << 20
-"""How much is decoded at a time. Larger chunks are slower: their objects leave the caches and keep
-the garbage collector busy."""
+"""Bytes decoded at a time. Larger chunks are slower: CPU caches, garbage collection."""
 
 RECORD_BYTES_MAX = 1 << 30
-"""The longest record. Without a bound, one unclosed bracket would pull a whole input into memory.
+"""The longest record. Without a bound, an unclosed bracket would read the whole input into memory.
 """
 
 
@@ -45,7 +43,7 @@ class RecordSource:
 
     @classmethod
     def stream(cls, blocks: Iterable[bytes], name: str | None = None) -> RecordSource:
-        """Records that arrive; such a source can be read once."""
+        """Records from a stream; can be read only once."""
         return cls(name, lambda: blocks)
 
     @classmethod
@@ -74,22 +72,22 @@ def line_blocks(source: RecordSource, chunk_bytes: int = CHUNK_BYTES) -> Iterato
 
     A line longer than that is a block of its own. Only the last block may lack its newline.
     """
-    held: list[bytes] = []
-    held_bytes = 0
+    pending: list[bytes] = []
+    pending_bytes = 0
     for block in _sized(source.blocks(), chunk_bytes):
         end = block.rfind(b"\n") + 1
-        held.append(block[:end] if end else block)
-        held_bytes += len(held[-1])
-        if held_bytes > RECORD_BYTES_MAX + chunk_bytes:
-            raise record_too_long(source, held_bytes)
-        if end and held_bytes >= chunk_bytes:
-            yield b"".join(held)
-            held, held_bytes = [], 0
+        pending.append(block[:end] if end else block)
+        pending_bytes += len(pending[-1])
+        if pending_bytes > RECORD_BYTES_MAX + chunk_bytes:
+            raise record_too_long(source, pending_bytes)
+        if end and pending_bytes >= chunk_bytes:
+            yield b"".join(pending)
+            pending, pending_bytes = [], 0
         if 0 < end < len(block):
-            held.append(block[end:])
-            held_bytes += len(held[-1])
-    if held:
-        yield b"".join(held)
+            pending.append(block[end:])
+            pending_bytes += len(pending[-1])
+    if pending:
+        yield b"".join(pending)
 
 
 def _sized(blocks: Iterable[bytes], chunk_bytes: int) -> Iterator[bytes]:
@@ -124,7 +122,7 @@ class Chunk:
     numbers: Sequence[int]
     values: Sequence[object]
     problems: Sequence[Problem]
-    """Of texts that are no JSON; they are missing in ``values``."""
+    """Of texts that are not JSON; they are not in ``values``."""
 
 
 def read_chunks(
@@ -137,14 +135,13 @@ def read_chunks(
 
 
 class NotOnLines(Exception):
-    """Some value of a compatible input does not stand on one line of its own."""
+    """A compatible input does not have one value per line."""
 
 
 def read_line_chunks(source: RecordSource, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
-    """The values of a part of a compatible input, if each stands on one line of its own.
+    """The values of a part of a compatible input with one value per line.
 
-    Only such an input can be read in parts. Raises `NotOnLines` if this part is not like that;
-    then the whole input has to be read from its beginning, by `read_chunks`.
+    Raises `NotOnLines` if it has not; then `read_chunks` has to read the input from its beginning.
     """
     first = 1
     for block in line_blocks(source, chunk_bytes):
@@ -178,31 +175,30 @@ def _strict(source: RecordSource, chunk_bytes: int) -> Iterator[Chunk]:
 
 def _compatible(source: RecordSource, chunk_bytes: int) -> Iterator[Chunk]:
     first = 1
-    held: list[bytes] = []
-    """The beginning of a value whose end has not been seen."""
+    pending: list[bytes] = []
+    """The beginning of an incomplete value."""
     bytes_needed = 0
     for block in line_blocks(source, chunk_bytes):
-        decoded = None if held else _line_values(block)
+        decoded = None if pending else _line_values(block)
         if decoded is None:
-            held.append(block)
-            if sum(map(len, held)) < bytes_needed:
+            pending.append(block)
+            if sum(map(len, pending)) < bytes_needed:
                 continue
-            raw = b"".join(held)
+            raw = b"".join(pending)
             texts, used = _split(raw)
             decoded = decode_all(raw[:used], texts, unique_members=False)
             rest = raw[used:]
             if len(rest) > RECORD_BYTES_MAX:
                 raise record_too_long(source, len(rest))
-            # It is looked at again when twice as much of it is there, so that a long value is not
-            # looked at over and over.
+            # Doubling keeps the total work linear in the length of a long value.
             bytes_needed = 2 * len(rest)
-            held = [rest] if rest else []
+            pending = [rest] if rest else []
         chunk = _stream_chunk(source, first, decoded)
         yield chunk
         if chunk.problems:
             return
         first += len(chunk.values)
-    raw = b"".join(held)
+    raw = b"".join(pending)
     if raw.strip(_WHITE_SPACE):
         texts, used = _split(raw)
         if used < len(raw):
@@ -211,7 +207,7 @@ def _compatible(source: RecordSource, chunk_bytes: int) -> Iterator[Chunk]:
 
 
 def _line_values(block: bytes) -> list[object | Refusal] | None:
-    """The values of a block in which every line is a value of its own, as most authors write."""
+    """The values of a block with one value per line, the usual case; None if it has not."""
     lines = [line for line in block.split(b"\n") if line.strip(_WHITE_SPACE)]
     return decode_plain(block, lines, unique_members=False)
 
@@ -224,15 +220,15 @@ def _stream_chunk(source: RecordSource, first: int, decoded: list[object | Refus
 
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
-"""What opens or closes something outside of texts; a quote alone opens a text without an end."""
+"""Whole texts, and brackets outside of them; a single quote starts an unterminated text."""
 _VALUE = re.compile(rb"[^ \t\r\n]")
 _WORD_END = re.compile(rb"[ \t\r\n{\[]")
 
 
 def _split(raw: bytes) -> tuple[list[bytes], int]:
-    """The values that stand in ``raw`` one after another, and where a value without an end starts.
+    """The complete values in ``raw``, and where an incomplete one starts.
 
-    Only brackets are counted here: whether a text between them is JSON is for the decoder to say.
+    Only counts brackets; the decoder checks the syntax.
     """
     texts: list[bytes] = []
     position = 0
@@ -248,7 +244,7 @@ def _split(raw: bytes) -> tuple[list[bytes], int]:
 def _value_end(raw: bytes, start: int) -> int | None:
     """Where the value that starts at ``start`` ends, or None if it goes on beyond ``raw``."""
     if raw[start : start + 1] not in (b"{", b"["):
-        # No record, so that all that matters is to give its author a short text to look at.
+        # Not a record: cut a short text for the message.
         end = _WORD_END.search(raw, start + 1)
         return len(raw) if end is None else end.start()
     depth = 0
@@ -304,7 +300,7 @@ def _json_problem(source: RecordSource, grammar: Grammar, number: int, refusal: 
 def _at(refusal: Refusal) -> str:
     if refusal.column is None:
         return ""
-    # A record on one line has that line's number already.
+    # The place already names the line of a record on one line.
     line = f"line {refusal.line} " if refusal.line > 1 else ""
     return f" at {line}column {refusal.column}"
 

@@ -1,12 +1,12 @@
 """Ids in an input: derived from keys, taken as given, or minted.
 
-A task that fails is run again, so a minted id is not drawn but computed from the operation, the
-piece of the input and the number of the record within it. It is a ULID of the operation's time, and
-all ids of one operation share a prefix that no earlier id can have.
+A failed task is run again, so bulk loads compute minted ids from the operation, the piece of the
+input and the number of the record within it. They are ULIDs with the operation's time; all ids of
+one operation share a prefix that no earlier id can have.
 
-Older exports name keyed nodes by other texts than today's canonical ids: a date where its epoch day
-is expected, one member of a composite key for the whole. The compatible grammar accepts such an id
-if, read as a value of the key's type, it is the value the node has.
+Older exports name keyed nodes by other texts than today's canonical ids: a date instead of its
+epoch day, or one member of a composite key. The compatible grammar accepts such an id if, parsed as
+the key's type, it equals the key of the node.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from omnigraph.model.values import WrongType, scalar_value, spell
 MintIds = Callable[[str | None, pa.Int64Array], Sequence[str] | pa.StringArray]
 """New ids for the records of a source with these numbers.
 
-A worker that may be run again derives them from its arguments, so that the second run repeats the
-ids of the first; elsewhere they are simply new.
+Tasks derive them from the arguments, so that a second attempt mints the same ids; elsewhere they
+are random.
 """
 
 
 def minted_by(new_id: Callable[[], str]) -> MintIds:
-    """Ids that are simply new, each from one call."""
+    """Ids from ``new_id``, one call each."""
     return lambda _source, numbers: [new_id() for _ in numbers]
 
 
@@ -64,7 +64,7 @@ def names_key(text: str, members: Sequence[str], types: Sequence[ValueType]) -> 
 
 
 def _spelling(value: object, type: ValueType) -> str | None:
-    """The canonical spelling of what ``value`` means as a key of ``type``, if anything."""
+    """The canonical spelling of ``value`` as a key of ``type``; None if it cannot be one."""
     for meaning in _meanings(value, type):
         try:
             return spell(scalar_value(meaning, type.scalar, ""), type)
@@ -74,7 +74,7 @@ def _spelling(value: object, type: ValueType) -> str | None:
 
 
 def _meanings(value: object, type: ValueType) -> list[object]:
-    """The JSON values a text may stand for, the likeliest first."""
+    """The JSON values that a text may represent, the likeliest first."""
     if not isinstance(value, str):
         return [value]
     scalar = type.scalar
@@ -87,7 +87,7 @@ def _meanings(value: object, type: ValueType) -> list[object]:
 
 _LETTERS = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
 _PREFIX_CHARACTERS = 16
-"""Ten of time and six of chance."""
+"""Ten of time and six of randomness."""
 _PIECE_CHARACTERS = 4
 _NUMBER_CHARACTERS = 6
 
@@ -99,14 +99,14 @@ NUMBERS_MAX = 32**_NUMBER_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Minting:
-    """The ids one operation mints, the same each time a record is read."""
+    """Mints the ids of one operation, the same ones each time a record is read."""
 
     operation_id: str
     """A ULID."""
 
     @property
     def prefix(self) -> str:
-        """What all ids of this operation start with, and no other id does."""
+        """The common prefix of the ids of this operation, which no other id has."""
         return self.operation_id[:_PREFIX_CHARACTERS]
 
     def ids(self, piece: int, numbers: Sequence[int] | pa.Int64Array) -> pa.StringArray:

@@ -1,7 +1,7 @@
-"""What is wrong with an input: one value per problem, with its place and a way out.
+"""Problems of an input, each with its place and a hint.
 
-Problems are data and not exceptions, because a load that is asked to looks at its whole input
-before it fails, and because they travel from the workers that find them to the one that reports.
+They are data, not exceptions: a load reports the problems of its whole input at once, and workers
+send theirs to the driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.model.ids import EntityKind
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 
 Grammar = Literal["strict", "compatible"]
-"""How an input is framed and how forgiving it is read."""
+"""How an input is split into records, and how lenient values are converted."""
 
 ProblemKind = Literal[
     "invalid_json",
@@ -47,7 +47,7 @@ ProblemKind = Literal[
     "missing_node",
     "cardinality",
 ]
-"""What reports count by."""
+"""The kinds of problems, which reports count."""
 
 _ERRORS: dict[ProblemKind, type[InputError]] = {
     "bad_value": ValueConversionError,
@@ -64,7 +64,7 @@ Unit = Literal["line", "record"]
 
 
 def unit_of(grammar: Grammar) -> Unit:
-    """What the records of an input are counted by."""
+    """What the numbers of records count: lines or records."""
     return "line" if grammar == "strict" else "record"
 
 
@@ -86,17 +86,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps an input from being loaded."""
+    """One reason why an input cannot be loaded."""
 
     kind: ProblemKind
     message: str
     place: Place | None
-    """None for what no single record is to blame for."""
+    """None if no single record is the cause."""
     type_name: str | None = None
     property_name: str | None = None
     hint: str | None = None
     entity_id: str | None = None
-    """The entity it is about, where a message alone would not do."""
+    """The entity concerned; used by `KeyConflict`."""
 
     @property
     def text(self) -> str:
@@ -138,19 +138,16 @@ class Problem:
         return error(self.text, hint=self.hint, details=self.to_dict())
 
     def to_error_of_several(self, message: str, kinds: Iterable[ProblemKind]) -> OmnigraphError:
-        """The exception for a load that has other problems as well, of some kinds.
-
-        If all are of one class it is of that class, so that callers need not look further.
-        """
+        """The exception for a load with several problems; of their class if they share one."""
         if set(kinds) == {"existing_id"}:
             return self._key_conflict(message=message)
         classes = {_ERRORS.get(kind, InputError) for kind in kinds}
         error = classes.pop() if len(classes) == 1 else InputError
         return error(message, hint=self.hint)
 
-    def _key_conflict(self, **said: str | None) -> KeyConflict:
+    def _key_conflict(self, **options: str | None) -> KeyConflict:
         kind: EntityKind = "edge" if self.message.startswith("edge ") else "node"
-        return KeyConflict(kind, self.type_name or "", self.entity_id or "", **said)
+        return KeyConflict(kind, self.type_name or "", self.entity_id or "", **options)
 
 
 @dataclass(slots=True)
@@ -164,7 +161,7 @@ class ProblemLog:
     counts: Counter[ProblemKind] = field(default_factory=Counter)
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Take note of problems, in the order they are to be shown."""
+        """Add problems, in the order they are to be shown."""
         for problem in problems:
             self.counts[problem.kind] += 1
             if len(self.first) < self.keep:
@@ -173,7 +170,7 @@ class ProblemLog:
                 self.sink(problem)
 
     def raise_if_any(self) -> None:
-        """Fail with everything found; one problem alone fails as itself."""
+        """Raise one error with all problems; a single problem raises its own class."""
         total = self.counts.total()
         if not total:
             return
@@ -186,7 +183,7 @@ class ProblemLog:
         shown = [problem.text for problem in self.first]
         if total > len(shown):
             shown.append(f"… and {total - len(shown)} more")
-        # Kinds of equal counts in one order, whichever was found first.
+        # Ties are sorted by kind, so that the message is deterministic.
         by_count = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_count)
         head = f"the input has {total} problems; nothing was written"
@@ -198,7 +195,7 @@ _LISTED_MAX = 10
 
 
 def name_hint(word: str, known: Iterable[str], what: str) -> str:
-    """The name a person most likely meant, or the names there are.
+    """The known name closest to a mistyped one, or a list of known names.
 
     >>> name_hint("persn", ["Person", "City"], "node types")
     "did you mean 'Person'?"
@@ -209,7 +206,7 @@ def name_hint(word: str, known: Iterable[str], what: str) -> str:
 
 
 def close_name(word: str, known: Iterable[str]) -> str | None:
-    """A question about the nearest known name, or None when nothing comes close."""
+    """A question about the closest known name; None if there is none."""
     by_folded = {name.lower(): name for name in sorted(known)}
     close = get_close_matches(word.lower()[:200], by_folded, n=1)
     return f"did you mean '{by_folded[close[0]]}'?" if close else None
@@ -242,7 +239,7 @@ _ITEMS = {
 
 
 def value_hint(type: ValueType) -> str:
-    """What a value of ``type`` may be written as.
+    """How to write a value of ``type``.
 
     >>> value_hint(ValueType(Scalar.I32))
     'write a whole number from -2147483648 to 2147483647'
@@ -258,44 +255,44 @@ def value_hint(type: ValueType) -> str:
 
 
 MAX_ERRORS = 100
-"""Problems that are shown in full, unless the caller says otherwise."""
+"""Problems that are shown in full, by default."""
 
 _SLACK = 4
-"""Problems are sorted and cut each time this many times as many are held as will be shown."""
+"""Problems are sorted and cut once there are this many times as many as will be shown."""
 
 _LISTED_AT_ONCE = 10_000
-"""Problems that are sorted before they are written: most error files are in order all through."""
+"""Problems that are sorted before they are written: smaller error files are sorted as a whole."""
 
 Order = tuple[int, int]
-"""Where a problem is in the input: the number of its file or piece, and that of its record."""
+"""The sort key of a problem: the number of its file or piece, and that of its record."""
 
 NOWHERE: Order = (-1, 0)
-"""The order of what no single record is to blame for: it is told first."""
+"""The sort key of problems without a place, which come first."""
 
 _Placed = tuple[Order, Problem]
 
 
 @dataclass(slots=True)
 class FirstProblems:
-    """The first of many problems, whichever order they are found in."""
+    """The first ``keep`` problems in input order, found in any order."""
 
     keep: int
-    _held: list[_Placed] = field(default_factory=list)
+    _kept: list[_Placed] = field(default_factory=list)
 
     def add(self, order: Order, problem: Problem) -> None:
-        """Take note of a problem."""
-        self._held.append((order, problem))
-        if len(self._held) > _SLACK * max(1, self.keep):
+        """Add a problem."""
+        self._kept.append((order, problem))
+        if len(self._kept) > _SLACK * max(1, self.keep):
             self._cut()
 
     def in_order(self) -> list[_Placed]:
-        """As many as are kept."""
+        """The first ``keep`` problems."""
         self._cut()
-        return self._held
+        return self._kept
 
     def _cut(self) -> None:
-        self._held.sort(key=_in_input)
-        del self._held[self.keep :]
+        self._kept.sort(key=_in_input)
+        del self._kept[self.keep :]
 
 
 @dataclass(slots=True)
@@ -317,14 +314,14 @@ class Findings:
     def of(
         cls, keep: int, errors_out: Path | None = None, sources: Sequence[str | None] = ()
     ) -> Findings:
-        """Findings about ``sources``, which are told in this order."""
+        """Findings about ``sources``, reported in this order."""
         findings = cls(keep, errors_out)
         for name in sources:
             findings._sources.setdefault(name or "", len(findings._sources))
         return findings
 
     def note(self, problem: Problem) -> None:
-        """Take note of a problem and count it."""
+        """Add a problem and count it."""
         self.counts[problem.kind] += 1
         place = problem.place
         if place is None:
@@ -334,13 +331,13 @@ class Findings:
         self.add((at, place.number), problem)
 
     def add(self, order: Order, problem: Problem, *, listed: bool = True) -> None:
-        """Take note of a problem at a piece and a number; ``listed`` also in the error file."""
+        """Add a problem; ``listed``: to the error file as well."""
         self._first.add(order, problem)
         if listed:
             self.list(order, problem)
 
     def list(self, order: Order, problem: Problem) -> None:
-        """Put a problem into the error file, if there is one."""
+        """Add a problem to the error file, if there is one."""
         if self.errors_out is None:
             return
         self._unwritten.append((order, problem))
@@ -355,7 +352,7 @@ class Findings:
         self._unwritten.clear()
 
     def raise_if_any(self) -> None:
-        """Fail with the first problems and the counts of all."""
+        """Raise an error with the first problems and the counts of all."""
         if self.errors_out is not None and self._unwritten:
             self._write(self.errors_out)
         if self._stream is not None:
@@ -380,11 +377,11 @@ class PlaceOf(Protocol):
 
 
 def problems_of(violations: Iterable[Violation], place_of: PlaceOf) -> Iterator[Problem]:
-    """Violations of constraints that concern several rows, each beside the record to show."""
+    """Violations of multi-row constraints as problems, with the place of the record to show."""
     stranded: set[tuple[str, str | None, str | None]] = set()
     for each in violations:
         if each.is_stranded:
-            # An edge may start and end at one node, and lacks it once.
+            # An edge whose two ends are the same missing node is reported once.
             edge = (each.type_name, each.entity_id, each.missing_id)
             if edge in stranded:
                 continue

@@ -1,8 +1,7 @@
 """From records to rows: the data of one type's records as columns of its table.
 
-This is the one place where the values of an input become Arrow, in process and on workers alike.
-Conversion goes column by column; single records are examined only where a column does not fit, and
-then all of them are, so that every problem of a chunk is known at once.
+Every load converts values to Arrow here, in process and on workers. Conversion is by column; only
+if a column does not fit are its values converted one by one, to find every problem of a chunk.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ from omnigraph.model.values import Value, property_value, shown
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
 
 _MEMBERS = {SRC: "from", DST: "to"}
-"""What the columns of endpoints are called in records."""
+"""The names of endpoints in records."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedRows:
-    """Rows of one type from one stretch of one source, in input order."""
+    """Consecutive rows of one type from one source, in input order."""
 
     type: TableType
     source: str | None
@@ -67,12 +66,11 @@ class TypedRows:
     numbers: pa.Int64Array
     """The record each row comes from."""
     minted: pa.BooleanArray
-    """Rows whose id was neither given nor derived; no other entity has such an id."""
+    """Whether the id was minted: neither given nor derived, and of no other entity."""
     renamed: dict[str, tuple[str, int]]
-    """Ids that were given in an older spelling: the canonical id, and a record that shows it."""
+    """By id in an older spelling: the canonical id, and the number of a record with it."""
     refused_ids: pa.StringArray
-    """Ids of records that are not among the rows, as far as they are known: whoever names such an
-    entity is not to blame for the record's own problem."""
+    """Known ids of refused records: edges that end there are not reported as well."""
 
 
 class RowBuilder:
@@ -89,9 +87,9 @@ class RowBuilder:
         unit: Unit | None = None,
         folder_values: Mapping[str, str | None] | None = None,
     ) -> None:
-        """``folder_values`` are properties that all records have, as cells of a text file.
+        """``folder_values`` are texts of properties of all records, from partition folders.
 
-        They come from the names of folders, and a record may say the same and nothing else.
+        A record with another value for such a property is a problem.
         """
         self._type = type
         self._strict = grammar == "strict"
@@ -108,7 +106,7 @@ class RowBuilder:
         }
 
     def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
-        """The rows of ``records``, without those that have a problem, and all problems."""
+        """The rows of records without problems, and all problems."""
         batch = _Batch(self._type, source, self._unit, records.numbers)
         fields = _Fields(records.data)
         if self._strict:
@@ -133,10 +131,10 @@ class RowBuilder:
         are_texts: bool = False,
         ends: Mapping[str, ValueType] | None = None,
     ) -> tuple[TypedRows, list[Problem]]:
-        """The same for rows of a table, whose columns are known to be of acceptable types.
+        """The same for rows of a table, whose column types `mapped_columns` has checked.
 
-        Of an edge, `src` and `dst` are ids, or values of the key of a node, whose types ``ends``
-        has. ``are_texts`` says that every cell is the text of a value, as in a CSV file.
+        Endpoints are ids or key values of the types in ``ends``. ``are_texts``: cells are texts of
+        values, as in CSV.
         """
         batch = _Batch(self._type, source, self._unit, numbers)
         columns = {name: _sound(name, column, batch) for name, column in columns.items()}
@@ -156,7 +154,7 @@ class RowBuilder:
     def _rows(
         self, columns: dict[str, pa.Array], given: pa.StringArray, batch: _Batch
     ) -> tuple[TypedRows, list[Problem]]:
-        """Rows of the records without problems, once their ids are known."""
+        """Drop records with problems, and add ids."""
         numbers = _int64(batch.numbers)
         refused = pa.nulls(0, pa.string())
         if batch.bad:
@@ -207,7 +205,7 @@ class RowBuilder:
     def _cells(
         self, prop: Property, cells: pa.Array | None, batch: _Batch, *, are_texts: bool
     ) -> pa.Array:
-        """The column of a property from a column of a table; None if the table has none."""
+        """The column of a property from ``cells``, None if the table has no such column."""
         if cells is None:
             return self._column(prop, [self._absent(prop)] * len(batch.numbers), batch)
         if are_texts:
@@ -216,7 +214,7 @@ class RowBuilder:
             if parsed is None or (takes_default and parsed.null_count):
                 values = values_from_text(cells, prop.type)
                 if takes_default:
-                    # A row of a text file cannot leave out a member in any other way.
+                    # In CSV, an empty cell is the only way to leave out a value.
                     default = self._absent(prop)
                     values = [default if value is None else value for value in values]
                 return self._column(prop, values, batch)
@@ -228,14 +226,14 @@ class RowBuilder:
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
 
     def _absent(self, prop: Property) -> object:
-        """What a record has that does not say."""
+        """The value of a property that a record leaves out."""
         return self._folder_values.get(prop.name, prop.default)
 
     def _refuse_other_values(
-        self, columns: Mapping[str, pa.Array], told: Collection[str], batch: _Batch
+        self, columns: Mapping[str, pa.Array], given: Collection[str], batch: _Batch
     ) -> None:
-        """Note the records that tell another value than the folder they lie in."""
-        for name in self._folder_values.keys() & told:
+        """Add problems for records with another value than their partition folder."""
+        for name in self._folder_values.keys() & given:
             prop = self._type.properties[name]
             (wanted,) = self._column(prop, [self._folder_values[name]], batch).to_pylist()
             other = f"and {shown(wanted)} in the name of its folder"
@@ -272,7 +270,7 @@ class RowBuilder:
         kind: ProblemKind,
         batch: _Batch,
     ) -> pa.Array:
-        """The values that fit, null for others, each of which becomes a problem."""
+        """Convert value by value: null and a problem for each that does not fit."""
         fitting: list[Value | None] = []
         for i, value in enumerate(values):
             try:
@@ -289,7 +287,7 @@ class RowBuilder:
     def _ends(
         self, name: str, given: pa.Array, key: ValueType | None, batch: _Batch
     ) -> pa.StringArray:
-        """Endpoints as ids: values of the node's key are spelled as such, other texts are ids."""
+        """Endpoints as ids: key values are spelled canonically, other texts are ids already."""
         member = _MEMBERS[name]
         if key is None or accepts(ValueType(Scalar.STRING), given.type):
             ids = given.cast(pa.string())
@@ -309,7 +307,7 @@ class RowBuilder:
     # --- ids ---
 
     def _given_ids(self, fields: _Fields, batch: _Batch) -> pa.StringArray:
-        """The ids records came with, null where they came without."""
+        """The ids in the records, null where there is none."""
         values = fields.column(ID, _ABSENT)
         kinds = set(map(type, values))
         if kinds <= {str}:
@@ -335,7 +333,6 @@ class RowBuilder:
             new = self._mint(source, numbers.filter(missing))
             if not isinstance(new, pa.StringArray):
                 new = pa.array(new, pa.string())
-            # Most inputs have ids for all records or for none.
             all_new = given.null_count == len(given)
             given = new if all_new else pc.replace_with_mask(given, missing, new)
         return given, missing
@@ -380,7 +377,7 @@ class RowBuilder:
 
 
 def _sound(name: str, column: pa.Array, batch: _Batch) -> pa.Array:
-    """A column of a table without texts that are not UTF-8, each of which becomes a problem."""
+    """A column without texts that are not UTF-8; each of them becomes a problem."""
     column, bad = sound_texts(column)
     member = _MEMBERS.get(name, name)
     kind: ProblemKind = "bad_value"
@@ -401,7 +398,7 @@ def _int64(numbers: Sequence[int]) -> pa.Int64Array:
 
 
 class _Absent:
-    """Stands where a record has no such member; unlike null, which is a value."""
+    """Marks a missing member, as opposed to null."""
 
 
 _ABSENT = _Absent()
@@ -433,29 +430,29 @@ class _Batch:
         self.problems: list[Problem] = []
         self.bad: set[int] = set()
         """Positions of records that have a problem."""
-        self._told: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
         self._type = type
         self.source = source
         self._unit = unit
         self.numbers = numbers
 
     def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
-        """Note a problem of the record at ``position``, unless the value has one already."""
-        if (position, member) in self._told:
+        """Add a problem of the record at ``position``, unless the value has one already."""
+        if (position, member) in self._reported:
             return
-        self._told.add((position, member))
+        self._reported.add((position, member))
         self.bad.add(position)
         self.add_at(self.numbers[position], kind, message, member, hint)
 
     def add_at(self, number: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
-        """Note a problem of the record with this number."""
+        """Add a problem of the record with this number."""
         place = Place(self.source, number, self._unit)
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
 
     def rename(
         self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
     ) -> None:
-        """Note that ``old`` means ``canonical``, unless it already means another node."""
+        """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
         known, _ = renamed.setdefault(old, (canonical, number))
         if known != canonical:
             message = ambiguous_rename(old, known, canonical)
@@ -463,7 +460,7 @@ class _Batch:
 
 
 def ambiguous_rename(old: str, first: str, second: str) -> str:
-    """What is said about an id that means two nodes."""
+    """The message for an id that means two nodes."""
     return f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
 
 
@@ -471,7 +468,7 @@ _Columns = TypeVar("_Columns", pa.RecordBatch, pa.Table)
 
 
 def renamed_ends(rows: _Columns, column: str, renames: Mapping[str, str] | None) -> _Columns:
-    """Rows of edges, whose ends name nodes by their canonical ids."""
+    """Rows of edges with canonical ids in ``column``."""
     if not renames:
         return rows
     olds = pa.array(list(renames), pa.string())
@@ -482,7 +479,7 @@ def renamed_ends(rows: _Columns, column: str, renames: Mapping[str, str] | None)
 
 
 def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
-    """The values of some rows that their properties may not hold."""
+    """Problems for values that break a constraint of their property."""
     broken = broken_values(rows.type, rows.rows)
     return [
         Problem(

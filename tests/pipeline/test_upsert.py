@@ -186,7 +186,7 @@ def story(chance: random.Random, *, careful: bool) -> list[bytes]:
 def ids(request, monkeypatch):
     """How many ids the records are thought to have: those of many are spread over workers."""
     if request.param == "many":
-        monkeypatch.setattr(upsert_stage, "HELD_IDS", 0)
+        monkeypatch.setattr(upsert_stage, "BROADCAST_IDS_MAX", 0)
 
 
 @pytest.mark.usefixtures("ids")

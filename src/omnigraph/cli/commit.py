@@ -64,10 +64,10 @@ omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
 """
 
 FILTERS = ("actor",)
-NOBODY = "-"
+NO_ACTOR = "-"
+"""Shown for a commit without an actor."""
 LISTED_CHARACTERS = 60
 """What a list shows of a message."""
-"""In place of an actor that was not given."""
 
 
 def _filter(value: str | None) -> str | None:
@@ -279,7 +279,7 @@ def _list_lines(commits: list[CommitInfo]) -> Iterator[Line]:
         (
             found.graph_commit_id,
             found.graph_branch or DEFAULT_BRANCH,
-            found.actor_id or NOBODY,
+            found.actor_id or NO_ACTOR,
             moment(found.created_at),
             *((_first_line(found.message),) if has_words else ()),
         )

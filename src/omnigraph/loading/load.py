@@ -1,4 +1,4 @@
-"""The stages that every load goes through; an executor per engine does the work.
+"""The stages of every load; an executor per engine does the work.
 
 =======  ==========================================================================================
 stage    what happens

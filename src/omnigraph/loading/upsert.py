@@ -37,7 +37,7 @@ from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import Stretch, TablePlace, fragment_groups, fragment_rows
 
-HELD_IDS = 1_000_000
+BROADCAST_IDS_MAX = 1_000_000
 """Up to this many records, every worker holds all their ids and matches a part of the committed
 rows. Beyond, Spark partitions the ids of records and committed rows by key."""
 
@@ -202,7 +202,7 @@ class Upsert:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
         label = f"{ids} ids of {', '.join(job.tables)}"
-        if sum(part.rows for part in job.records) <= HELD_IDS:
+        if sum(part.rows for part in job.records) <= BROADCAST_IDS_MAX:
             return self.jobs.answers("match", label, *match_parts(job))
         shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
 

@@ -1,4 +1,4 @@
-"""Frames of a graph: the rows of a type as a Spark DataFrame, without spelling out options."""
+"""The rows of a type as a Spark DataFrame, by keyword arguments instead of options."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def frame_of(
     snapshot: str | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """The rows of a type, pinned now; ``columns`` and ``where`` reach storage.
+    """The rows of a type at the current version; ``columns`` and ``where`` are pushed to storage.
 
-    Raises `InputError` for a type or a column that is not there, before a session is started.
+    Raises `InputError` for an unknown type or column, before a session is started.
     """
     require_pyspark()
     from omnigraph.pipeline.data_source.source import OmnigraphSource, register
@@ -39,7 +39,7 @@ def frame_of(
         "snapshot": snapshot,
     }
     options |= {name: value for name, value in given.items() if value is not None}
-    # Spark would wrap what is wrong with the options in a traceback of its own.
+    # Check the options here: Spark would wrap the error in a traceback of its own.
     OmnigraphSource(options).schema()
     session = lasting_session(spark, SessionSettings.of(os.environ))
     register(session)

@@ -24,7 +24,7 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What was said about a frame; refused if it says too little, or what nobody knows."""
+    """The checked options of one frame."""
 
     path: str
     type: str
@@ -38,7 +38,7 @@ class SourceOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read options as Spark hands them on: names in any case, values as texts."""
+        """Parse Spark's options; raises `InputError` if one is unknown or missing."""
         given = {name.lower(): value for name, value in options.items()}
         for name in given:
             if name not in KNOWN:
@@ -53,16 +53,16 @@ class SourceOptions:
                     hint='spark.read.format("omnigraph").option("type", "Person")'
                     '.load("graph.omni")',
                 )
-        said = {name: value for name, value in given.items() if name != "columns"}
-        said["branch"] = said.get("branch") or MAIN
-        return cls(**said, columns=_names(given["columns"]) if "columns" in given else None)
+        others = {name: value for name, value in given.items() if name != "columns"}
+        others["branch"] = others.get("branch") or MAIN
+        return cls(**others, columns=_names(given["columns"]) if "columns" in given else None)
 
     def table_key(self, catalog: Catalog) -> str:
         """The table key, from the name of a type or the key itself."""
         return type_key(self.type, catalog)
 
     def load_mode(self, *, overwrite: bool) -> LoadMode:
-        """The mode of a write, by its option or else by Spark's own mode."""
+        """The option `mode`, or else the counterpart of Spark's own mode."""
         asked = self.mode or ("overwrite" if overwrite else "append")
         for known in MODES:
             if asked == known:
@@ -70,7 +70,7 @@ class SourceOptions:
         raise InputError(f"there is no mode '{asked}'", hint=name_hint(asked, MODES, "modes"))
 
     def checked_actor(self) -> str | None:
-        """Who writes."""
+        """The actor of a write; raises `InputError` if the name is not allowed."""
         if self.actor is not None:
             check_declared_actor(self.actor, where="the option `actor`")
         return self.actor

@@ -1,4 +1,4 @@
-"""Reading a type as a frame of Spark: rows of one snapshot, in types that Spark has."""
+"""Reading a type as a Spark DataFrame: rows of one snapshot, in Spark's types."""
 
 from __future__ import annotations
 
@@ -30,28 +30,25 @@ if TYPE_CHECKING:
 PARTITION_ROWS = 500_000
 
 BLOB = pa.struct({"kind": pa.string(), "size": pa.int64(), "uri": pa.string()})
-"""What a frame tells of a blob: its bytes are read by those who want them."""
+"""The description of a blob in a frame, which does not contain its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """One version of one table: which rows and columns a frame has."""
+    """The rows and columns of a frame, from one version of one table."""
 
     root: str
     address: str
     version: int
     schema: pa.Schema
-    """In types that Spark has."""
+    """In Spark's types."""
     groups: tuple[tuple[int, ...], ...]
     """Fragments that are read together."""
     filter: str | None
 
     @classmethod
     def of(cls, options: SourceOptions) -> Pinned:
-        """The rows to read, fixed now.
-
-        Raises `InputError` for a column or a filter that the type cannot have.
-        """
+        """Pin the current version; raises `InputError` for an unknown column or a bad filter."""
         kernel = Kernel.of(Root.parse(options.path), serve_older=True)
         open_for_reading(kernel)
         key = options.table_key(kernel.accepted_schema().catalog)
@@ -83,7 +80,7 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None, key: str) -> pa.Sc
 
 
 def _require_filter(handle: LanceDataset, filter: str, key: str) -> None:
-    """Have Lance plan with a filter: it would otherwise be refused once for each attempt."""
+    """Let Lance plan the filter now: otherwise every attempt of every task would fail."""
     try:
         handle.scanner(filter=filter).explain_plan()
     except (OSError, ValueError) as error:
@@ -100,12 +97,12 @@ _OTHER = {**SIGNED, pa.timestamp("ms", tz="UTC"): pa.timestamp("us", tz="UTC")}
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same schema as Spark writes it."""
+    """The schema as Spark's type."""
     return from_arrow_schema(schema)
 
 
 def spark_type(type: pa.DataType) -> pa.DataType:
-    """The type that holds the values of a column in Spark, which knows no unsigned numbers."""
+    """The Spark type that holds the values of a column; Spark has no unsigned integers."""
     if isinstance(type, pa.BaseExtensionType):
         return BLOB
     if pa.types.is_list(type) or pa.types.is_fixed_size_list(type):
@@ -120,7 +117,7 @@ def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _described(blobs: pa.StructArray) -> pa.StructArray:
-    """What Lance says of blobs, in words: how large a managed one is, where an external one is."""
+    """Lance's descriptions of blobs as `BLOB`: sizes of managed ones, URIs of external ones."""
     is_external = pc.equal(blobs.field("kind"), EXTERNAL)
     nothing = pa.scalar(None)
     return pa.StructArray.from_arrays(
@@ -144,7 +141,7 @@ class _Part(InputPartition):
 
 
 class PinnedReader(DataSourceReader):
-    """Reads what was pinned, one group of fragments per task."""
+    """Reads a pinned version, one group of fragments per task."""
 
     def __init__(self, pinned: Pinned, schema: StructType) -> None:
         self._pinned = pinned
@@ -152,7 +149,7 @@ class PinnedReader(DataSourceReader):
         _require_types(pinned.schema, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The groups; Spark wants one at least."""
+        """The groups of fragments; Spark needs at least one partition."""
         return [_Part(group) for group in self._pinned.groups] or [_Part(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -176,7 +173,7 @@ class PinnedReader(DataSourceReader):
 
 
 def _require_types(known: pa.Schema, asked: StructType) -> None:
-    """Refuse a schema of the caller's own that has other columns or types: a cast may lose."""
+    """Refuse a caller's schema with other columns or types: a cast may lose information."""
     types = {field.name: field.dataType for field in spark_schema(known)}
     for field in asked:
         if field.name not in types:

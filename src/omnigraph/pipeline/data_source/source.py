@@ -1,9 +1,9 @@
 """The Spark data source `omnigraph`: rows of one type, read from a snapshot or written as a commit.
 
-Spark runs each method in a process of its own: the source where a frame is made, the reader and the
-writer's `commit` where a job is planned and ended, everything else in workers. What they share
-travels with them by pickling. A source therefore pins its snapshot when it is made, and a frame
-shows the same rows however often it is used and whoever writes meanwhile.
+Spark pickles these objects and runs their methods in different processes: the source where a frame
+is created, the reader and the writer's `commit` where a job is planned and ended, the rest in
+workers. A source therefore pins its snapshot: a frame has the same rows each time it is evaluated,
+whatever is written meanwhile.
 
 Filters of Spark are not pushed down: Spark 4.3 remembers a pushed filter for the frame, so that the
 next query on the same frame silently misses rows. The options `filter` and `columns` reach Lance.
@@ -38,11 +38,11 @@ class OmnigraphSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What users call it."""
+        """The name of the format."""
         return SHORT_NAME
 
     def schema(self) -> StructType:
-        """The columns of the type, or those asked for, in types that Spark has."""
+        """The columns of the type, or the selected ones, in Spark's types."""
         self._pinned = Pinned.of(self._known)
         return spark_schema(self._pinned.schema)
 

@@ -1,8 +1,8 @@
-"""Writing a frame of Spark as rows of one type: what tasks leave behind is loaded as files are.
+"""Writing a Spark DataFrame as rows of one type: tasks write scratch files, `commit` loads them.
 
-Spark runs a task on any machine, perhaps twice, and the end of the job in a process that has no
-session. So each task writes its rows aside, in files of its own, and tells their names; the end of
-the job loads those of the tasks that count, by threads, with every check and as one commit.
+Spark may run a task twice and on any machine, and runs `commit` in a process without a session. So
+each attempt of a task writes a file of its own and returns its path; `commit` loads the files of
+the successful attempts on threads, with all checks and as one commit.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.storage.layout import load_scratch_name
 
 _DIGEST_BITS = 64
-_NOTHING_TO_MAKE = LoadBranch(ensure=lambda: None, drop=lambda _: None)
-"""The branch of a write has to be there."""
+_EXISTING_BRANCH = LoadBranch(ensure=lambda: None, drop=lambda _: None)
+"""The branch of a write has to exist."""
 
 
 @dataclass
-class _Left(WriterCommitMessage):
-    """What a task left behind."""
+class _ScratchFile(WriterCommitMessage):
+    """The file that a task wrote; an empty path if it had no rows."""
 
     path: str
     rows_digest: int
@@ -67,11 +67,11 @@ class FrameWriter(DataSourceArrowWriter):
             are_texts=False,
             ignore_unknown=False,
         )
-        # Made here and not by tasks: one that goes on after the write was given up shall not.
+        # Created here, not by tasks: a task that outlives an aborted write then fails.
         Files.of_environment([self._folder]).make_folder(self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Put the rows of a task aside, in a file that no other attempt writes to."""
+        """Write the rows of a task to a scratch file of this attempt."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -86,21 +86,21 @@ class FrameWriter(DataSourceArrowWriter):
                 if self._key is not None:
                     digest = _added(digest, rows_digest(batch))
             if writer is None:
-                return _Left("", 0)
+                return _ScratchFile("", 0)
             writer.close()
-        return _Left(path, digest)
+        return _ScratchFile(path, digest)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Load what the tasks that count have left behind."""
-        left = [each for each in messages if isinstance(each, _Left)]
+        """Load the files of the successful tasks."""
+        written = [each for each in messages if isinstance(each, _ScratchFile)]
         kernel = self._kernel()
         digest = 0
-        for each in left:
+        for each in written:
             digest = _added(digest, each.rows_digest)
         request = LoadRequest(
             self._options.branch,
             self._mode,
-            # Spark's own sources are empty after an empty frame has overwritten them.
+            # As for Spark's own sources, overwriting with an empty frame empties the type.
             replace_types=(self._table_key,) if self._mode == "overwrite" else (),
             actor_id=self._actor,
             operation_id=self._key,
@@ -108,16 +108,16 @@ class FrameWriter(DataSourceArrowWriter):
         )
         sources = [
             FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]")
-            for number, each in enumerate(left)
+            for number, each in enumerate(written)
             if each.path
         ]
         try:
-            load(WritePath(kernel), _NOTHING_TO_MAKE, TaskLoad(kernel, request, sources, None))
+            load(WritePath(kernel), _EXISTING_BRANCH, TaskLoad(kernel, request, sources, None))
         finally:
             kernel.store.delete_prefix(self._scratch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what tasks have left behind."""
+        """Delete the scratch files."""
         self._kernel().store.delete_prefix(self._scratch)
 
     def _kernel(self) -> Kernel:
@@ -127,7 +127,7 @@ class FrameWriter(DataSourceArrowWriter):
 
 
 def rows_digest(batch: pa.RecordBatch) -> int:
-    """A digest of rows that does not depend on their order, or on how they are cut into batches."""
+    """A digest of rows, independent of their order and of batch boundaries."""
     total = 0
     for row in batch.to_pylist():
         text = orjson.dumps(row, default=str, option=orjson.OPT_SORT_KEYS)

@@ -1,1 +1,1 @@
-"""Spark itself: finding Java, starting a session, and ending it."""
+"""Finding Java, and starting and stopping Spark sessions."""

@@ -1,7 +1,7 @@
-"""Spark's JVM, which PySpark starts: silent, and ended with this process.
+"""Spark's JVM, started through PySpark and stopped with this process.
 
-All the JVM prints goes to a file, which is read when a start fails. Ctrl-C while Python waits for
-the JVM is raised as `KeyboardInterrupt`, and nothing is printed.
+Its output goes to a file, which is read if the start fails. Ctrl-C while Python waits for the JVM
+is raised as `KeyboardInterrupt`, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ class Jvm:
     gateway: Any
     """PySpark's connection to it."""
     directory: Path
-    """Scratch of this JVM: its log, and what Spark spills."""
+    """The log of this JVM and Spark's spill files."""
 
     @property
     def printed(self) -> str:
-        """What the JVM printed so far."""
+        """The output of the JVM so far."""
         return _text(self.directory / "spark.log")
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process is running."""
         return bool(self.gateway.proc.poll() is None)
 
     def stop(self) -> None:
-        """End it: orderly, or by force if that takes too long."""
+        """Stop it; kill it after `STOP_SECONDS_MAX`."""
         self._disconnect()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.gateway.proc.wait(STOP_SECONDS_MAX)
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, if it still runs, and remove what it left."""
+        """Kill it if it is running, and delete its directory."""
         self._disconnect()
         self.gateway.proc.kill()
         self.gateway.proc.wait()
@@ -77,7 +77,7 @@ class Jvm:
     def _disconnect(self) -> None:
         with contextlib.suppress(Exception):
             self.gateway.shutdown()
-        # The JVM reads until its input ends, so it also goes when this process is killed.
+        # The JVM exits when its stdin is closed, so also when this process is killed.
         with contextlib.suppress(OSError):
             self.gateway.proc.stdin.close()
 
@@ -99,14 +99,14 @@ def start_jvm(java: Java, conf: Mapping[str, str]) -> Jvm:
     log = directory / "spark.log"
     launch: Any = launch_gateway
     with log.open("wb") as out, _environment(environment), warnings.catch_warnings():
-        # PySpark forks with a hook, which Lance warns of: the new process is another program before
-        # Lance could be used in it.
+        # PySpark passes a `preexec_fn`, so Lance warns of a fork; the child executes Java and never
+        # uses Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             gateway = launch(launched, {"stdout": out, "stderr": out})
         except BaseException as error:
-            # A process that was started is only known there, and ends when its input is closed.
+            # Only these frames refer to the process; clearing them closes its stdin and ends it.
             traceback.clear_frames(error.__traceback__)
             reason = reason_of(_text(log)) or "its JVM printed nothing"
             shutil.rmtree(directory, ignore_errors=True)
@@ -119,10 +119,10 @@ def start_jvm(java: Java, conf: Mapping[str, str]) -> Jvm:
 
 
 def _java_home(java: Java, directory: Path) -> Path:
-    """A folder with a `bin/java` that starts ``java`` without Spark's incubator module.
+    """A folder with a `bin/java` that starts ``java`` without the option for an incubator module.
 
-    Spark asks every Java for that module. A small runtime, such as the bundled one, does not have
-    it and would not start; no load needs it.
+    Spark always passes that option. A small runtime, such as the bundled one, lacks the module and
+    would not start; no load needs it.
     """
     program = directory / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -133,8 +133,8 @@ def _java_home(java: Java, directory: Path) -> Path:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables for processes that are started in a block."""
-    # Spark's workers would otherwise run the first `python3` of the PATH.
+    """Set environment variables for processes started in a block."""
+    # Otherwise Spark's workers run the first `python3` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -158,15 +158,15 @@ def _text(log: Path) -> str:
 # --- Ctrl-C ---------------------------------------------------------------------------------------
 
 _LOGGERS = (None, "py4j.java_gateway", "py4j.clientserver")
-"""Where Py4J logs that it was interrupted: mostly at the root."""
+"""The loggers to which Py4J reports interrupts: mostly the root logger."""
 
 
 @contextmanager
 def interrupts_first() -> Iterator[None]:
-    """Raise Ctrl-C in a block as `KeyboardInterrupt`, whatever Py4J made of it.
+    """Raise Ctrl-C in a block as `KeyboardInterrupt`, even if Py4J replaced it.
 
-    Py4J closes its connection when it is interrupted. If the connection is gone already, that
-    fails, and the failure would hide the interrupt.
+    Py4J closes its connection when it is interrupted. If the connection is already closed, that
+    raises another error, which would hide the interrupt.
     """
     with _silent():
         try:
@@ -179,10 +179,10 @@ def interrupts_first() -> Iterator[None]:
 
 @contextmanager
 def own_interrupts() -> Iterator[None]:
-    """Keep this process's handler of Ctrl-C, also if a Spark context is made in the block.
+    """Keep this process's SIGINT handler if a Spark context is created in the block.
 
-    Spark's handler calls the JVM in the midst of the call that was interrupted. Loads cancel their
-    jobs themselves, and in order.
+    Spark's handler would call the JVM in the middle of the interrupted call. Loads cancel their
+    jobs themselves.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -194,7 +194,7 @@ def own_interrupts() -> Iterator[None]:
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused an error, directly or through another."""
+    """Whether `KeyboardInterrupt` is in the chain of an error."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -215,7 +215,7 @@ def _silent() -> Iterator[None]:
 
 
 class _NoInterrupts(logging.Filter):
-    """Drops what Py4J logs of an interrupt; one instance for each block, as blocks may overlap."""
+    """Drops Py4J's log records of interrupts; one instance per block, as blocks may overlap."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

@@ -1,7 +1,4 @@
-"""Java: which runtime is used, and why a JVM failed.
-
-The runtime is the user's own, or the one that comes with the `spark` extra.
-"""
+"""Finding a Java runtime (the user's own or that of the `spark` extra), and why a JVM failed."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Java:
 def find_java(environment: Mapping[str, str]) -> Java:
     """The first usable Java of `JAVA_HOME`, the `PATH` and the package that bundles one.
 
-    Raises `InputError` with a way to get one if there is none, before anything was started.
+    Raises `InputError` with installation hints if there is none.
     """
     for candidate in _candidates(environment):
         found = _probe(candidate)
@@ -54,7 +51,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _probe(executable: Path) -> Java | None:
-    """The runtime behind ``executable``, None if it does not run."""
+    """The runtime of ``executable``; None if it does not run."""
     try:
         asked = subprocess.run(
             [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -64,7 +61,7 @@ def _probe(executable: Path) -> Java | None:
     version = _VERSION.search(asked.stderr or asked.stdout)
     if version is None:
         return None
-    # Up to 8 they were called 1.8.
+    # Java 8 and older report 1.8 and so on.
     major = int(version[2] or 0) if version[1] == "1" else int(version[1])
     return Java(executable, major)
 
@@ -80,9 +77,9 @@ _GIVEN_UP = re.compile(r"Application has been killed\. Reason: (.+)")
 
 
 def reason_of(printed: str, log: str = "") -> str:
-    """The message of the innermost exception in what Java printed; the last lines if there is none.
+    """The message of the innermost exception in Java's output; the last lines if there is none.
 
-    A stack frame is never part of it. ``log`` is the JVM's: only there a cluster says why it
+    Stack frames are left out. ``log`` is the log of the JVM: only there is the reason why a cluster
     refused an application.
     """
     given_up = _GIVEN_UP.findall(log) if _STOPPED in printed else []

@@ -1,8 +1,7 @@
 """Spark sessions: an existing one is used and left running, one that is built here is stopped.
 
-A session is looked for in this order: the one passed in, the active one, one built from the
-settings. The JVM of built sessions stays until this process ends, because a second session in it
-starts in a fraction of a second.
+In this order: the session passed in, the active one, one built from the settings. The JVM of built
+sessions runs until this process ends: a second session in it starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ CONF_PREFIX = "OMNIGRAPH_SPARK_CONF_"
 """`OMNIGRAPH_SPARK_CONF_spark_executor_memory=2g` sets `spark.executor.memory`."""
 
 DEFAULT_MASTER = "local[*,4]"
-"""Four attempts per task: plain `local[*]` never repeats one."""
+"""Four attempts per task: plain `local[*]` never retries."""
 
 _DEFAULTS = {
     "spark.app.name": "omnigraph",
@@ -53,15 +52,15 @@ _DEFAULTS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "true",
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    # As Spark sets them for functions over frames: with the same for those over numbers, both run
-    # in the same workers, and say in one line what went wrong.
+    # Spark sets these for `mapInArrow`. With the same environment, RDD jobs reuse the workers, and
+    # their errors are one line too.
     "spark.executorEnv.SPARK_HIDE_TRACEBACK": "1",
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
 }
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A task begins 40 ms sooner than over TCP, which waits before it confirms small packets.
+    # A task starts 40 ms sooner than over TCP with its delayed acknowledgements.
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
 }
 
@@ -72,7 +71,7 @@ class SessionSettings:
 
     master: str = DEFAULT_MASTER
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Given by the user, and stronger than the defaults."""
+    """Given by the user; overrides the defaults."""
 
     @classmethod
     def of(
@@ -82,7 +81,7 @@ class SessionSettings:
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> SessionSettings:
-        """The settings of the environment, with what the caller says on top."""
+        """The settings of the environment, overridden by the arguments."""
         from_environment = {
             name.removeprefix(CONF_PREFIX).replace("_", "."): value
             for name, value in environment.items()
@@ -95,12 +94,12 @@ class SessionSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything runs in one JVM of this machine."""
+        """Whether Spark runs in one JVM on this machine."""
         return self.master.startswith("local[") or self.master == "local"
 
     def for_a_load(self) -> SessionSettings:
-        """The same, unless set otherwise with a JVM that compiles only once: it starts
-        sooner, and a load leaves it too little work to compile again."""
+        """The same with the C1 compiler only, by default: the JVM starts sooner, and a load is too
+        little work for C2 to pay off."""
         return replace(self, conf={JVM_OPTIONS: "-XX:TieredStopAtLevel=1", **self.conf})
 
     def complete(self) -> dict[str, str]:
@@ -112,7 +111,7 @@ class SessionSettings:
 
 
 def _retrying(master: str) -> str:
-    """A local master with four attempts per task, unless it says how many."""
+    """A local master with four attempts per task, unless it names a number."""
     if master == "local":
         return "local[1,4]"
     if re.fullmatch(r"local\[(\*|\d+)\]", master):
@@ -138,9 +137,9 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
 def spark_session(
     spark: SparkSession | None = None, settings: SessionSettings | None = None
 ) -> Iterator[SparkSession]:
-    """The session to work with, for the length of a block.
+    """The session to use in a block.
 
-    Raises `InputError` if there is no PySpark, no Java, or if the session cannot do bulk work.
+    Raises `InputError` without PySpark or Java, and for a Spark Connect session.
     """
     given = spark if spark is not None else _active()
     if given is not None:
@@ -158,9 +157,9 @@ def spark_session(
 
 
 class SparkWhenNeeded:
-    """The Spark of one operation: a session that is there, or one that is built when it is needed.
+    """The session of one operation: an existing one, or one that is built on first use.
 
-    A small input is loaded without a JVM, which takes seconds to start and may not be installed.
+    Planning fails for a bad input before a JVM is started, which takes seconds.
     """
 
     def __init__(self, spark: SparkSession | None, settings: SessionSettings) -> None:
@@ -186,7 +185,7 @@ class SparkWhenNeeded:
 
     @property
     def is_local(self) -> bool:
-        """Whether everything runs in one JVM of this machine."""
+        """Whether Spark runs in one JVM on this machine."""
         if self._found is None:
             return self._settings.is_local
         return (self._found.sparkContext.master or "").startswith("local[")
@@ -200,12 +199,12 @@ class SparkWhenNeeded:
 
 
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
-    """The session for a frame, which outlives the call: one built here ends with the process."""
+    """A session for a frame; one built here ends with the process, not with the call."""
     return spark or _active() or build_session(settings)
 
 
 def _active() -> SparkSession | None:
-    # Without the import there is no session in this process.
+    # If PySpark was not imported, there is no session in this process.
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -233,7 +232,7 @@ _jvm: Jvm | None = None
 
 
 def build_session(settings: SessionSettings) -> SparkSession:
-    """A new session, which the caller stops."""
+    """A new session; the caller stops it."""
     if settings.master.startswith("sc://"):
         raise _no_connect(f"master '{settings.master}'")
     require_pyspark()
@@ -254,7 +253,7 @@ def build_session(settings: SessionSettings) -> SparkSession:
 
 
 def require_pyspark() -> None:
-    """Raise `InputError` if PySpark is not installed; it is not imported for that."""
+    """Raise `InputError` if PySpark is not installed; does not import it."""
     if find_spec("pyspark") is None:
         raise InputError(
             "bulk jobs need PySpark, which is not installed",
@@ -275,17 +274,17 @@ def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession
                 context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items()]))
             _quieten(context)
             if settings.is_local:
-                # Setting up SQL takes as long again, in which the workers come up.
+                # Workers start while the next line sets up SQL.
                 start_workers(context)
             return SparkSession.builder.config(map={**conf}).getOrCreate()
     except BaseException as error:
-        # Some exceptions ask the JVM for their text, so it is taken while the JVM runs.
+        # Some exceptions ask the JVM for their text, so read it while the JVM runs.
         text = str(error)
         reason = reason_of(text, "" if _jvm is None else _jvm.printed)
         with suppress(Exception):
             if SparkContext._active_spark_context is not None:
                 SparkContext._active_spark_context.stop()
-        # The JVM keeps the wrong settings, or is still busy with the abandoned context.
+        # The JVM has the wrong settings, or is still starting the context.
         end_jvm(at_once=True)
         if not isinstance(error, (Py4JError, PySparkException, ConnectionError)):
             raise
@@ -296,8 +295,8 @@ def _started(settings: SessionSettings, conf: Mapping[str, str]) -> SparkSession
 
 
 def _ensure_jvm(java: Java, conf: Mapping[str, str]) -> None:
-    """Start the JVM of this process, unless it runs already."""
-    global _jvm  # noqa: PLW0603 - PySpark itself knows one JVM per process
+    """Start the JVM of this process, unless it is running."""
+    global _jvm  # noqa: PLW0603 - PySpark has one JVM per process
     if _jvm is not None and _jvm.is_alive:
         return
     if _jvm is None:
@@ -313,15 +312,15 @@ def _ensure_jvm(java: Java, conf: Mapping[str, str]) -> None:
 
 
 def end_jvm(*, at_once: bool = False) -> None:
-    """End the JVM of this process, if there is one."""
+    """Stop the JVM of this process, if there is one; ``at_once`` kills it."""
     global _jvm
     ending, _jvm = _jvm, None
     if ending is None:
         return
     from pyspark import SparkContext
 
-    # Objects that are collected later look for the JVM, and Py4J logs that it is gone; calls that
-    # are cut off it logs at the root.
+    # Py4J logs errors when objects are garbage-collected after the JVM has ended, and reports
+    # interrupted calls to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
     context: Any = SparkContext
@@ -336,7 +335,7 @@ def end_jvm(*, at_once: bool = False) -> None:
 def _quieten(context: Any) -> None:
     accumulators = getattr(context, "_accumulatorServer", None)
     if accumulators is not None:
-        # It reads until the JVM hangs up, also of a stopped session, and would print that.
+        # Its thread would print the closed connection when the JVM ends.
         accumulators.handle_error = lambda *_: None
 
 
@@ -347,7 +346,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 # --- masters --------------------------------------------------------------------------------------
 
 ANSWER_SECONDS_MAX = 5.0
-"""How long one machine of a cluster may take to answer."""
+"""Connection timeout per machine of a cluster."""
 
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?")
 _EXECUTORS_HERE = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
@@ -356,10 +355,10 @@ _CLUSTER = "spark://"
 
 
 def require_master(master: str) -> None:
-    """Refuse a master that cannot be one (`InputError`), or does not answer (`StorageError`).
+    """Raise `InputError` for a malformed master, `StorageError` for one that does not answer.
 
-    Spark itself waits for a minute, in silence. Masters of YARN and Kubernetes are left to Spark,
-    which has its own ways to find them.
+    Spark itself would wait for a minute without a message. YARN and Kubernetes masters are not
+    checked: Spark has its own ways to find them.
     """
     if master.startswith("local"):
         if not (_LOCAL.fullmatch(master) or _EXECUTORS_HERE.fullmatch(master)):
@@ -387,11 +386,11 @@ def _address(master: str, machine: str) -> tuple[str, int]:
 
 
 def _connection_failure(host: str, port: int) -> str | None:
-    """Why there is no connection, None if there is one."""
+    """Why the connection failed; None if it did not."""
     try:
         socket.create_connection((host, port), ANSWER_SECONDS_MAX).close()
     except (OSError, UnicodeError) as error:
-        # A name that cannot be a host's fails before it is looked up.
+        # `UnicodeError`: a host name that cannot be encoded.
         return (getattr(error, "strerror", None) or str(error)).lower()
     return None
 

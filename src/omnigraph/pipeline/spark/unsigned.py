@@ -1,4 +1,4 @@
-"""Unsigned numbers, which Spark does not know."""
+"""Unsigned integers, which Spark does not have."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-"""By unsigned type, the type of Spark that holds all of its values."""
+"""By unsigned type, the Spark type that holds all of its values."""

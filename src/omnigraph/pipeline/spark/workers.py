@@ -1,7 +1,7 @@
-"""Spark's Python workers: started before a load needs them, and running the driver's software.
+"""Spark's Python workers: started early, with the same software versions as the driver.
 
-A worker takes a second or two until it has imported what a load runs in it. Spark needs as long to
-set up its SQL, and a load to plan, so both happen at the same time.
+A worker needs a second or two to import the modules of a load. They start in the background while
+Spark sets up SQL and the load is planned.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _started: threading.Thread | None = None
 
 
 def start_workers(context: SparkContext) -> None:
-    """Have a worker started for every slot; returns at once, and ignores failures."""
-    global _started  # noqa: PLW0603 - as PySpark knows one context per process
+    """Start a worker for every slot in the background; ignores failures."""
+    global _started  # noqa: PLW0603 - PySpark has one context per process
     _started = threading.Thread(
         target=_start, args=(context,), name="omnigraph-workers", daemon=True
     )
@@ -44,7 +44,7 @@ def await_workers(seconds_max: float | None = None) -> bool:
 
 
 def _start(context: SparkContext) -> None:
-    # The session may be stopped meanwhile; any other failure will meet the load itself.
+    # The session may be stopped meanwhile; any other failure will show up in the load itself.
     with suppress(Exception):
         slots = min(context.defaultParallelism, _WORKERS_MAX)
         context.setJobGroup(JOB_GROUP, "Omnigraph: starting workers")
@@ -52,7 +52,7 @@ def _start(context: SparkContext) -> None:
 
 
 def _import(_: Any) -> None:
-    """In a worker: what the workers of a load import."""
+    """Runs in a worker."""
     for name in _IMPORTED_BY_LOADS:
         import_module(name)
 
@@ -61,7 +61,7 @@ def _import(_: Any) -> None:
 
 
 def require_same_versions(spark: SparkSession) -> None:
-    """Refuse executors whose software is not the driver's: they would write other files."""
+    """Raise `InputError` if executors have other versions: they might write other file formats."""
     context = spark.sparkContext
     slots = max(1, min(context.defaultParallelism, _WORKERS_MAX))
     found = context.parallelize(range(slots), slots).map(_executor_versions).collect()

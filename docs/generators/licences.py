@@ -1,7 +1,7 @@
 """The licences page: what Omnigraph is installed with, and on which terms.
 
 Everything is read from the metadata of the installed packages. A test fails when a licence turns up
-that nobody has looked at.
+that has not been reviewed.
 """
 
 from __future__ import annotations

@@ -75,10 +75,10 @@ BESIDE = {
 """What the guides import from elsewhere than the package itself."""
 
 REST = "More"
-"""Where a verb stands that nobody has put into a group."""
+"""The group of verbs that have no group."""
 
 NOT_SHOWN = ("omnigraph.schema", "omnigraph.query")
-"""Trees of the languages: whoever needs them reads the code."""
+"""Syntax trees of the languages, which are documented in the code only."""
 NOT_FOLLOWED = (*NOT_SHOWN, "omnigraph.storage", "omnigraph.branching.table_rows")
 """Parts of values that are the business of the value itself."""
 

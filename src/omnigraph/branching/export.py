@@ -78,16 +78,16 @@ def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, N
 
 def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Lines put together, so that there are fewer writes than lines."""
-    held: list[bytes] = []
+    block: list[bytes] = []
     size = 0
     for line in lines:
-        held.append(line)
+        block.append(line)
         size += len(line)
         if size >= BLOCK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(block)
+            block, size = [], 0
+    if block:
+        yield b"".join(block)
 
 
 def _lines(reader: ExportReader, type: NodeType | EdgeType) -> Iterator[bytes]:

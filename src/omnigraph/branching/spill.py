@@ -54,7 +54,7 @@ class Spill:
     def __init__(self, limits: SpillLimits | None = None) -> None:
         self._limits = limits or SpillLimits.from_environment(os.environ)
         self._lock = threading.Lock()
-        self._held = 0
+        self._memory_bytes = 0
         self.spilled_bytes = 0
         """What files were asked to take."""
 
@@ -68,17 +68,17 @@ class Spill:
         return CollectedRows(self, schema)
 
     def hold(self, size: int) -> bool:
-        """Whether so many bytes more may stay in memory; they count from now on if so."""
+        """Reserve memory; False if the budget does not allow it."""
         with self._lock:
-            if self._held + size > self._limits.memory_bytes:
+            if self._memory_bytes + size > self._limits.memory_bytes:
                 return False
-            self._held += size
+            self._memory_bytes += size
             return True
 
     def release(self, size: int) -> None:
-        """Give back what was held."""
+        """Free memory reserved by `hold`."""
         with self._lock:
-            self._held -= size
+            self._memory_bytes -= size
 
     def charge(self, size: int) -> None:
         """Count bytes that go to a file; raises `LimitExceeded` if they are too many."""
@@ -100,7 +100,7 @@ class CollectedRows:
     def __init__(self, spill: Spill, schema: pa.Schema) -> None:
         self._spill = spill
         self._schema = schema
-        self._held: list[pa.Table] = []
+        self._buffered: list[pa.Table] = []
         self._file: IO[bytes] | None = None
         self._writer: pa.RecordBatchStreamWriter | None = None
         self.num_rows = 0
@@ -111,7 +111,7 @@ class CollectedRows:
             return
         self.num_rows += rows.num_rows
         if self._file is None and self._spill.hold(rows.nbytes):
-            self._held.append(rows)
+            self._buffered.append(rows)
             return
         try:
             self._write(rows)
@@ -121,7 +121,7 @@ class CollectedRows:
     def table(self) -> pa.Table:
         """All of them, in the order they came; nothing can be added any more."""
         if self._file is None or self._writer is None:
-            return pa.concat_tables([self._schema.empty_table(), *self._held])
+            return pa.concat_tables([self._schema.empty_table(), *self._buffered])
         try:
             self._writer.close()
             self._file.flush()
@@ -138,10 +138,10 @@ class CollectedRows:
             # After a failure the table is never asked for; the file is closed with this object.
             weakref.finalize(self, self._file.close)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
-            held, self._held = self._held, []
-            for earlier in held:
+            buffered, self._buffered = self._buffered, []
+            for earlier in buffered:
                 self._append(earlier)
-            self._spill.release(sum(earlier.nbytes for earlier in held))
+            self._spill.release(sum(earlier.nbytes for earlier in buffered))
         self._append(rows)
 
     def _append(self, rows: pa.Table) -> None:

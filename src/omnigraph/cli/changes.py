@@ -223,9 +223,9 @@ def baseline_file(path: Path) -> Iterator[BinaryIO]:
 def _locked(target: Path) -> Iterator[None]:
     # The lock file stays: removing it would let two writers hold locks on two files of one name.
     lock = target.with_name(f"{target.name}.lock")
-    with _created(lock, lock, "ab") as held:
+    with _created(lock, lock, "ab") as lock_file:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             raise Busy(
                 f"another baseline is being written to `{target}`",

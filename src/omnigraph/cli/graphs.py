@@ -166,6 +166,6 @@ def _snapshot_lines(summary: SnapshotSummary) -> Iterator[Line]:
     yield from table(("type", "entities", "version"), rows)
     yield ()
     total = sum(entry.entity_count for entry in summary.datasets)
-    said = f"{counted(total, 'entity', 'entities')} on {summary.graph_branch}"
-    yield (Styled(said, "bold green"),)
+    sentence = f"{counted(total, 'entity', 'entities')} on {summary.graph_branch}"
+    yield (Styled(sentence, "bold green"),)
     yield (f"commit {summary.graph_commit_id}",)

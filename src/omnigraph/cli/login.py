@@ -85,16 +85,16 @@ def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -
     _require_name(server)
     kept = Credentials.beside(config_of(ctx))
     had = kept.forget(server)
-    said = f"the token of {server} is forgotten" if had else f"no token of {server} was kept"
+    sentence = f"the token of {server} is forgotten" if had else f"no token of {server} was kept"
     document = {"server": server, "credentials_path": str(kept.path)}
-    _report(output_of(ctx), document, said, json=json)
+    _report(output_of(ctx), document, sentence, json=json)
 
 
-def _report(output: Output, document: dict[str, Any], said: str, *, json: bool) -> None:
+def _report(output: Output, document: dict[str, Any], sentence: str, *, json: bool) -> None:
     if json:
         output.json(document)
     else:
-        output.line(Styled(said, "bold green"))
+        output.line(Styled(sentence, "bold green"))
 
 
 def _require_name(server: str) -> None:

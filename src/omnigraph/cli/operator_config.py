@@ -135,9 +135,9 @@ class OperatorConfig:
             )
         bound = [kind for kind in SCOPES if self._text("profiles", name, kind) is not None]
         if len(bound) != 1:
-            said = " and ".join(f"`{kind}`" for kind in bound) or "nothing"
+            found = " and ".join(f"`{kind}`" for kind in bound) or "nothing"
             raise InputError(
-                f"profile `{name}` binds {said}",
+                f"profile `{name}` binds {found}",
                 hint=f"in {self.path} it must bind exactly one of {', '.join(SCOPES)}",
             )
         target = self._text("profiles", name, bound[0])

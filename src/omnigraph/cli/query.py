@@ -206,15 +206,15 @@ def read(
     )
 
 
-def _format(ctx: typer.Context, said: str | None, *, json: bool) -> str:
+def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
     """What the command line says, else the configuration, else a table."""
     from omnigraph.cli.addressing import config_of
 
-    if json and said is not None:
+    if json and given is not None:
         raise UsageError("`--json` and `--format` are mutually exclusive", hint="give one of them")
     if json:
         return "json"
-    return said or config_of(ctx).output_format or "table"
+    return given or config_of(ctx).output_format or "table"
 
 
 def _table_layout(ctx: typer.Context) -> TextTable:

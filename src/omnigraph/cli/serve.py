@@ -247,12 +247,12 @@ def _store(ctx: typer.Context, cluster: str | None) -> str:
     return storage_target(store).uri
 
 
-def _seconds(flag: str, said: float | None, otherwise: float) -> float:
-    if said is None:
+def _seconds(flag: str, given: float | None, otherwise: float) -> float:
+    if given is None:
         return otherwise
-    if not 0 <= said < float("inf"):
-        raise UsageError(f"`{flag}` takes a number of seconds, not {said}")
-    return said
+    if not 0 <= given < float("inf"):
+        raise UsageError(f"`{flag}` takes a number of seconds, not {given}")
+    return given
 
 
 def _require_library() -> None:

@@ -114,10 +114,10 @@ class Gates:
     @contextmanager
     def write(self, branches: Iterable[str]) -> Iterator[None]:
         """For a write to these branches: shares the schema, has the branches alone."""
-        with ExitStack() as held:
-            held.enter_context(self._schema.shared())
+        with ExitStack() as locks:
+            locks.enter_context(self._schema.shared())
             for name in sorted(set(branches)):
-                held.enter_context(self._branch(name))
+                locks.enter_context(self._branch(name))
             yield
 
     @contextmanager
@@ -408,11 +408,11 @@ class Kernel:
         fenced: it cannot be told of a success on a branch that is gone. Yields the leases by
         their scopes.
         """
-        with ExitStack() as held:
-            held.enter_context(self.gates.whole_graph())
-            whole = held.enter_context(self.leases.hold(GRAPH_SCOPE, attempt_id))
+        with ExitStack() as locks:
+            locks.enter_context(self.gates.whole_graph())
+            whole = locks.enter_context(self.leases.hold(GRAPH_SCOPE, attempt_id))
             owned = {
-                name: held.enter_context(self.leases.hold(branch_scope(name), attempt_id))
+                name: locks.enter_context(self.leases.hold(branch_scope(name), attempt_id))
                 for name in sorted(branches())
             }
             for name, lease in owned.items():

@@ -121,11 +121,11 @@ def _migrate(kernel: Kernel) -> None:
     )
     migration.check()
     operation_id = kernel.ids.attempt_id()
-    with ExitStack() as held:
-        held.enter_context(kernel.gates.whole_graph())
-        held.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
+    with ExitStack() as locks:
+        locks.enter_context(kernel.gates.whole_graph())
+        locks.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
         for branch in migration.branches():
-            held.enter_context(kernel.leases.hold(branch_scope(branch), operation_id))
+            locks.enter_context(kernel.leases.hold(branch_scope(branch), operation_id))
         migration.run()
 
 
@@ -291,7 +291,7 @@ def _require_vacant(kernel: Kernel, force: bool) -> None:
 
 
 def _clear_empty_tables(kernel: Kernel) -> None:
-    """Remove the tables of an `init` that died before there was a graph: they never held a row."""
+    """Remove the tables of an `init` that died before there was a graph; they are empty."""
     for directory in TABLE_DIRECTORIES:
         kernel.store.delete_prefix(directory)
 

@@ -238,8 +238,8 @@ def undecodable(config: EmbeddingConfig) -> EmbeddingError:
 def message_of(reply: bytes) -> str:
     """The error message in a reply, on one line."""
     try:
-        said = json.loads(reply)["error"]
-        words = str(said["message"] if isinstance(said, dict) else said)
+        error = json.loads(reply)["error"]
+        words = str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, TypeError, KeyError, RecursionError):
         words = reply.decode(errors="replace")
     line = " ".join(words.split())

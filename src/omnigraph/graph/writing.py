@@ -99,14 +99,14 @@ def run_load(
     from omnigraph.loading import inputs
 
     files = inputs.file_sources(given.paths, given.nodes, given.edges)
-    held: Sequence[Frame] = ()
+    frames: Sequence[Frame] = ()
     if given.frames is not None:
         catalog = opened.accepted().catalog
-        held = inputs.named_frames(given.frames, catalog, ignore_unknown=errors.ignore_unknown)
+        frames = inputs.named_frames(given.frames, catalog, ignore_unknown=errors.ignore_unknown)
     choice = inputs.choose_engine(
         engine,
         files,
-        held,
+        frames,
         has_stream=given.data is not None,
         is_spark_named=spark.is_named,
         environment=os.environ,
@@ -143,7 +143,7 @@ def run_load(
         choice=choice,
         limits=opened.limits,
         data=given.data,
-        frames=held,
+        frames=frames,
         progress=progress,
         spark=spark,
         watch=observer.on_stage,

@@ -237,12 +237,12 @@ NUMBER = "__number"
 def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
     """Rows with the columns `PIECE` and `NUMBER` of their records; blobs as plain structs."""
     batch = rows.rows
-    schema = aside_schema(batch.schema)
+    schema = scratch_schema(batch.schema)
     pieces = pa.repeat(pa.scalar(piece.index, pa.int32()), batch.num_rows)
     return pa.RecordBatch.from_arrays([*batch.columns, pieces, rows.numbers], schema=schema)
 
 
-def aside_schema(schema: pa.Schema) -> pa.Schema:
+def scratch_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of scratch rows: without the metadata by which Lance recognizes blobs."""
     plain = [column.remove_metadata() for column in schema]
     return pa.schema([*plain, pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())])
@@ -344,7 +344,7 @@ class BufferedWriter:
             self._overflow.abandon()
 
 
-# --- problems on their way to the driver ----------------------------------------------------------
+# --- problems as JSON -----------------------------------------------------------------------------
 
 
 def encoded_problem(problem: Problem) -> dict[str, Any]:

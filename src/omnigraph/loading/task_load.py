@@ -228,20 +228,20 @@ class TaskLoad(LoadExecutor):
 
     def _place(self, capture: Capture, key: str) -> TablePlace:
         if self._uses_scratch:
-            return self._aside(capture, key, "read")
+            return self._scratch_place(capture, key, "read")
         return self._final_place(capture, key)
 
     def _final_place(self, capture: Capture, key: str) -> TablePlace:
         """Where rows to commit are written; of a dry run, a scratch place."""
         if self.request.dry_run:
-            return self._aside(capture, key, "written")
+            return self._scratch_place(capture, key, "written")
         entry = capture.snapshot.table(key)
         ref = capture.branch.where.ref
         address = DatasetRef(self.kernel.table_uri(entry.location), ref).address
         replaces = self.request.mode == "overwrite"
         return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
 
-    def _aside(self, capture: Capture, key: str, folder: str) -> TablePlace:
+    def _scratch_place(self, capture: Capture, key: str, folder: str) -> TablePlace:
         name = capture.snapshot.table(key).location.replace("/", "-")
         return TablePlace(self.kernel.root.join(self._scratch, folder, name))
 

@@ -96,7 +96,7 @@ class UpsertJob:
         """Storage options as storage takes them."""
         return self.storage_options or None
 
-    def aside(self, name: str) -> TablePlace | None:
+    def scratch_place(self, name: str) -> TablePlace | None:
         """The scratch place for arrays of one kind."""
         return None if self.scratch is None else TablePlace(f"{self.scratch}/{name}")
 
@@ -369,7 +369,7 @@ class Matching:
                 "row_id": self._row_ids[self._codes[chosen]],
                 "address": addresses[chosen],
             }
-            place, parts = self._job.aside("matches"), self._parts[chosen]
+            place, parts = self._job.scratch_place("matches"), self._parts[chosen]
             stretches = write_stretches(place, matches, parts, storage_options=self._job.options)
             for part, where in stretches.items():
                 yield TaskResult("matches", {"part": part, "stretches": where})
@@ -505,7 +505,7 @@ class _Replacing:
         if not len(addresses):
             return
         stretches = write_stretches(
-            self._job.aside("deletions"),
+            self._job.scratch_place("deletions"),
             {OFFSET: addresses & 0xFFFFFFFF},
             addresses >> 32,
             storage_options=self._job.options,

@@ -66,8 +66,8 @@ class McpServer:
                 return Response(b"", 202)
             result = await self._result(call, message)
         except RpcError as error:
-            told = {"code": error.code, "message": error.message}
-            return json_response({"jsonrpc": "2.0", "id": message_id, "error": told})
+            failure = {"code": error.code, "message": error.message}
+            return json_response({"jsonrpc": "2.0", "id": message_id, "error": failure})
         return json_response({"jsonrpc": "2.0", "id": message_id, "result": result})
 
     async def _result(self, call: Call, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class BlockResponse(StreamingResponse):
     def __init__(
         self,
         blocks: Blocks,
-        held: AsyncExitStack,
+        resources: AsyncExitStack,
         media: str,
         client_seconds: float,
         *,
@@ -139,8 +139,8 @@ class BlockResponse(StreamingResponse):
         chunk_bytes: int = CHUNK_BYTES_MAX,
     ) -> None:
         super().__init__(blocks.chunks(chunk_bytes), status, headers, media)
-        self._held = held
-        """What is released when the response ends, in whichever way."""
+        self._resources = resources
+        """Closed when the response ends, also on failure."""
         self._client_seconds = client_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,7 +153,7 @@ class BlockResponse(StreamingResponse):
         try:
             await super().__call__(scope, receive, send_in_time)
         finally:
-            await self._held.aclose()
+            await self._resources.aclose()
 
 
 async def block_response(
@@ -164,31 +164,31 @@ async def block_response(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
     chunk_bytes: int = CHUNK_BYTES_MAX,
-    held: AsyncExitStack | None = None,
+    resources: AsyncExitStack | None = None,
 ) -> BlockResponse:
     """A response of these blocks, whose first has been made."""
-    held = held or AsyncExitStack()
+    resources = resources or AsyncExitStack()
     made = Blocks(call.services.pool, blocks)
-    held.push_async_callback(made.close)
+    resources.push_async_callback(made.close)
     try:
         await made.start()
     except BaseException:
-        await held.aclose()
+        await resources.aclose()
         raise
     seconds = call.services.config.client_seconds
     return BlockResponse(
-        made, held, media, seconds, status=status, headers=headers, chunk_bytes=chunk_bytes
+        made, resources, media, seconds, status=status, headers=headers, chunk_bytes=chunk_bytes
     )
 
 
 async def lines_response(call: Call, begin: Callable[[], Iterator[bytes]]) -> BlockResponse:
     """JSON lines, holding the graph's stream slot and a share of transport memory until the end."""
     services = call.services
-    held = AsyncExitStack()
-    await held.enter_async_context(services.streams.stream(call.served.graph.uri))
+    resources = AsyncExitStack()
+    await resources.enter_async_context(services.streams.stream(call.served.graph.uri))
     try:
         blocks = await services.pool.read(begin)
     except BaseException:
-        await held.aclose()
+        await resources.aclose()
         raise
-    return await block_response(call, blocks, NDJSON_UTF8, held=held)
+    return await block_response(call, blocks, NDJSON_UTF8, resources=resources)

@@ -221,16 +221,16 @@ def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
 
 def fragment_groups(handle: LanceDataset, rows_min: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """The fragments of a table in groups of at least so many rows, and how many each has."""
-    held: list[int] = []
+    group: list[int] = []
     rows = 0
     for fragment in handle.get_fragments():
-        held.append(fragment.fragment_id)
+        group.append(fragment.fragment_id)
         rows += fragment.physical_rows
         if rows >= rows_min:
-            yield tuple(held), rows
-            held, rows = [], 0
-    if held:
-        yield tuple(held), rows
+            yield tuple(group), rows
+            group, rows = [], 0
+    if group:
+        yield tuple(group), rows
 
 
 def committed_batches(
@@ -278,7 +278,7 @@ class Stretch:
     address: str
     start: int
     rows: int
-    held: Mapping[str, Numbers] | None = field(default=None, repr=False, compare=False)
+    in_memory: Mapping[str, Numbers] | None = field(default=None, repr=False, compare=False)
 
 
 def write_stretches(
@@ -309,8 +309,8 @@ def write_stretches(
             groups[first : first + size], return_index=True, return_counts=True
         )
         for number, start, rows_there in zip(numbers, starts, counts, strict=True):
-            held = rows if place is None else None
-            stretch = Stretch(address, int(start), int(rows_there), held)
+            in_memory = rows if place is None else None
+            stretch = Stretch(address, int(start), int(rows_there), in_memory)
             found.setdefault(int(number), []).append(stretch)
         first += size
     return found
@@ -325,9 +325,10 @@ def read_stretches(
     """Columns of numbers of some stretches, one after another."""
     parts: list[list[Numbers]] = [[] for _ in columns]
     for stretch in stretches:
-        if stretch.held is not None:
+        if stretch.in_memory is not None:
+            chosen = slice(stretch.start, stretch.start + stretch.rows)
             for numbers, name in zip(parts, columns, strict=True):
-                numbers.append(stretch.held[name][stretch.start : stretch.start + stretch.rows])
+                numbers.append(stretch.in_memory[name][chosen])
             continue
         count_lance("scan", stretch.address)
         try:

@@ -100,12 +100,12 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
     """The error that a server's answer stands for, as a caller in its process would have met it."""
     message = str(envelope.get("error") or f"the server answered with status {status}")
     hint = envelope.get("hint")
-    told = envelope.get("details")
+    details = envelope.get("details")
     for key, kind in _BY_DETAIL.items():
         if key in envelope:
             detail = envelope[key]
             facts = detail if isinstance(detail, Mapping) else {key: detail}
-            more = told if isinstance(told, Mapping) else {}
+            more = details if isinstance(details, Mapping) else {}
             return _rebuilt(kind, message, hint, {**facts, **more})
     named = _named(envelope.get("error_code"), status)
     if named is not None and issubclass(named, errors.CompileError):
@@ -116,7 +116,7 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
         named or _BY_STATUS.get(status, errors.StorageError),
         message,
         hint,
-        told if isinstance(told, Mapping) else rest,
+        details if isinstance(details, Mapping) else rest,
     )
 
 

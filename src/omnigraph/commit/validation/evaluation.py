@@ -246,13 +246,13 @@ def fingerprints(texts: pa.StringArray) -> Prints:
         return np.zeros(0, np.uint64)
     _, offsets, values = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    held = np.frombuffer(values, np.uint8) if values is not None else np.zeros(0, np.uint8)
+    raw = np.frombuffer(values, np.uint8) if values is not None else np.zeros(0, np.uint8)
     sizes = np.diff(ends)
     least, most = int(sizes.min()), int(sizes.max())
     if least < _WORD:
         # A word of theirs reaches into the next text, or beyond the last one.
-        held = np.concatenate([held[: ends[-1]], np.zeros(_WORD, np.uint8)])
-    words = np.lib.stride_tricks.as_strided(held[:_WORD].view("<u8"), (len(held) - 7,), (1,))
+        raw = np.concatenate([raw[: ends[-1]], np.zeros(_WORD, np.uint8)])
+    words = np.lib.stride_tricks.as_strided(raw[:_WORD].view("<u8"), (len(raw) - 7,), (1,))
     if _WORD <= least == most:
         return _prints_of_even(words[ends[0] :], most, len(texts))
     start = ends[:-1].astype(np.int64)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.receipts import MESSAGE_CHARACTERS_MAX
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import InputError, RecoveryRequired
+from omnigraph.model.receipts import MESSAGE_CHARACTERS_MAX
 
 SCHEMA = "node Person { name: String @key }"
 ADA = b'{"type": "Person", "data": {"name": "ada"}}\n'

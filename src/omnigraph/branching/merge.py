@@ -23,7 +23,6 @@ from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import Intent
-from omnigraph.commit.receipts import commit_info
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
@@ -42,7 +41,7 @@ from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.manifest_rows import CommitRow, commit_info
 from omnigraph.storage.snapshot import ManifestState, Snapshot
 
 

@@ -23,9 +23,8 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.mutation_rows import Inputs, Matcher, PendingTable, unassigned
 from omnigraph.commit.plan import Intent
-from omnigraph.commit.receipts import AlreadyWritten, commit_info, mutation_receipt
 from omnigraph.commit.validation import validate
-from omnigraph.commit.write_path import Prepared, WritePath
+from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
@@ -37,6 +36,8 @@ from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import CommitRow, commit_info
 
 
 def mutate(
@@ -329,3 +330,16 @@ def _deletion(table_key: str, ids: pa.Array) -> TableChange:
 
 def _change_set(changes: Iterable[TableChange | None]) -> ChangeSet:
     return ChangeSet({change.table_key: change for change in changes if change is not None})
+
+
+def mutation_receipt(row: CommitRow) -> MutationReceipt:
+    """The receipt of a mutation, from its commit."""
+    stored = row.receipt or {}
+    return MutationReceipt(
+        row.branch or MAIN,
+        stored["query_name"],
+        stored["affected_nodes"],
+        stored["affected_edges"],
+        row.actor_id,
+        commit_info(row),
+    )

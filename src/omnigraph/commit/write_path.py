@@ -20,12 +20,12 @@ from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease
 from omnigraph.commit.plan import Intent
-from omnigraph.commit.receipts import refuse_repetition
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
+    Conflict,
     EffectFreeConflict,
     ExpectedVersionMismatch,
     ReadSetChanged,
@@ -37,6 +37,7 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
+from omnigraph.storage.snapshot import ManifestState
 
 log = logging.getLogger(__name__)
 
@@ -253,3 +254,31 @@ class WritePath:
 
 def _retries() -> int:
     return positive_number(WRITE_RETRIES_VARIABLE, WRITE_RETRIES)
+
+
+class AlreadyWritten(Exception):
+    """The operation a request names was carried out before; its commit says what it did."""
+
+    def __init__(self, commit: CommitRow) -> None:
+        super().__init__(commit.commit_id)
+        self.commit = commit
+
+
+def refuse_repetition(state: ManifestState, operation_id: str | None, kind: CommitKind) -> None:
+    """Raise `AlreadyWritten` if this branch has a commit of the operation."""
+    if operation_id is None:
+        return
+    for row in state.commits.values():
+        if row.operation_id == operation_id:
+            if row.kind != kind:
+                raise key_taken(operation_id, f"a {row.kind}", row)
+            raise AlreadyWritten(row)
+
+
+def key_taken(key: str, used_for: str, row: CommitRow) -> Conflict:
+    """The error for an idempotency key that names another write."""
+    return Conflict(
+        f"the idempotency key '{key}' was already used for {used_for}",
+        hint=f"use a new key for each write; this one belongs to commit {row.commit_id}",
+        details={"idempotency_key": key, "graph_commit_id": row.commit_id},
+    )

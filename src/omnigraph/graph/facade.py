@@ -38,7 +38,6 @@ from omnigraph.branching.moments import moment_of
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.mutate import mutate
-from omnigraph.commit.receipts import checked_message, commit_info
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import Settlement
@@ -82,6 +81,7 @@ from omnigraph.model.receipts import (
     SchemaApplyReceipt,
     check_load_mode,
     checked_key,
+    checked_message,
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
 from omnigraph.model.signatures import QuerySignature
@@ -99,6 +99,7 @@ from omnigraph.policy import Policy
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest_rows import commit_info
 from omnigraph.syntax.source import Source
 from omnigraph.upkeep.cleanup import cleanup
 from omnigraph.upkeep.optimize import ensure_indices, optimize

@@ -36,9 +36,8 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.unchanged import unchanged_rows
-from omnigraph.commit.validation import InputRows, validate
+from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
-from omnigraph.commit.validation.result_graph import NO_IDS
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.records.envelope import EnvelopeReader, TableType

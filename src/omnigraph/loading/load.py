@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.change_set import ChangeSet, WriteLimits
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.receipts import AlreadyWritten
 from omnigraph.commit.recovery import Recoverer
-from omnigraph.commit.write_path import Prepared, WriteOutcome, WritePath
+from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
 from omnigraph.errors import ReadSetChanged
 from omnigraph.loading.request import LoadBranch, LoadRequest
 from omnigraph.model.ids import TableKey

@@ -11,18 +11,12 @@ from typing import Any, Literal
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import Intent
-from omnigraph.commit.receipts import (
-    AlreadyWritten,
-    commit_info,
-    key_taken,
-    load_receipt,
-    refuse_repetition,
-)
+from omnigraph.commit.write_path import AlreadyWritten, key_taken, refuse_repetition
 from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.loading.records.problems import MAX_ERRORS, Findings, Grammar
 from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.manifest_rows import CommitRow, commit_info
 
 Counts = Sequence[LoadedType]
 
@@ -197,3 +191,19 @@ def _types_shown(types: Sequence[str]) -> str:
 
 def _unknown_shown(is_ignored: bool) -> str:
     return f"that {'left out' if is_ignored else 'refused'} unknown columns"
+
+
+def load_receipt(row: CommitRow) -> LoadReceipt:
+    """The receipt of a load, from its commit."""
+    stored = row.receipt or {}
+    return LoadReceipt(
+        row.branch or MAIN,
+        stored["base_branch"],
+        False,
+        stored["mode"],
+        tuple(LoadedType(*counts) for counts in stored["nodes"]),
+        tuple(LoadedType(*counts) for counts in stored["edges"]),
+        row.actor_id,
+        commit_info(row),
+        stored["engine"],
+    )

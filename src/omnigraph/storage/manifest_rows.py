@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.errors import StorageError
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
-from omnigraph.model.receipts import CommitKind
+from omnigraph.model.receipts import CommitInfo, CommitKind
 from omnigraph.storage.layout import MAIN
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -326,3 +326,18 @@ def _identity_columns(identity: TableIdentity) -> dict[str, int]:
 
 def _json(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value).decode()
+
+
+def commit_info(row: CommitRow) -> CommitInfo:
+    """A commit as users see it."""
+    return CommitInfo(
+        row.commit_id,
+        row.branch,
+        row.manifest_version,
+        row.parent_commit_id,
+        row.merged_parent_commit_id,
+        row.actor_id,
+        row.created_at,
+        row.kind,
+        row.message,
+    )

@@ -78,6 +78,7 @@ def test_a_merge_commit_has_both_heads_as_parents_and_its_actor(graph: og.Graph)
         "target": "main",
         "outcome": "merged",
         "actor_id": "act-ana",
+        "commit": commit.to_dict(),
     }
     assert head(graph, "review") == parents[1], "the source was touched"
 
@@ -482,6 +483,7 @@ def test_c_bra_033_the_source_is_deleted_after_every_outcome(graph: og.Graph) ->
         "target": "main",
         "outcome": "already_up_to_date",
         "actor_id": None,
+        "commit": None,
         "branch_deleted": True,
     }
     graph.create_branch("review")

@@ -74,7 +74,7 @@ def test_other_ages_are_usage_errors(run, old: str, text: str):
 
 def test_cleanup_as_json(run, old: str):
     document = json.loads(run("cleanup", old, "--keep", "1", "--confirm", "--json").out)
-    assert list(document) == ["uri", "keep_versions", "older_than_secs", "datasets", "summary"]
+    assert set(document) == {"uri", "keep_versions", "older_than_secs", "datasets", "summary"}
     (person,) = [row for row in document["datasets"] if row["type_key"] == "node:Person"]
     assert list(person) == [
         *("type_key", "bytes_removed", "old_versions_removed", "orphan_refs_removed", "error"),

@@ -54,6 +54,8 @@ def test_diff_as_json_has_both_ends_the_changes_and_statistics(run: Run, uri: st
     done = run("branch", "diff", "main", "review", "--uri", uri, "--json")
     document = json.loads(done.out)
     assert (document["from"]["graph_branch"], document["to"]["graph_branch"]) == ("main", "review")
+    (type_id,) = {change.pop("type_id") for change in document["changes"]}
+    assert type_id
     assert document["changes"] == [
         {"kind": "node", "type_name": "Person", "id": "ada", "op": "update"},
         {"kind": "node", "type_name": "Person", "id": "cleo", "op": "insert"},
@@ -135,6 +137,7 @@ def test_a_merge_as_json_has_the_served_shape(run: Run, uri: str) -> None:
         "target": "main",
         "outcome": "fast_forward",
         "actor_id": "act-ana",
+        "commit": og.open(uri).list_commits()[0].to_dict(),
     }
 
 

@@ -69,14 +69,14 @@ def test_apply_announces_the_graph_and_lists_what_it_did(
 def test_apply_as_json_has_the_members_of_the_contract(run: Run, root: Path, desired: Path) -> None:
     done = run("--as", "act-ana", "schema", "apply", root, "--schema", desired, "--json")
     document = json.loads(done.out)
-    assert list(document) == [
+    assert set(document) == {
         "uri",
         "supported",
         "applied",
         "step_count",
         "graph_manifest_version",
         "steps",
-    ]
+    }
     assert (document["applied"], document["step_count"]) == (True, 2)
     assert og.open(root).list_commits()[0].actor_id == "act-ana"
 

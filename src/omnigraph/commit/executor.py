@@ -70,7 +70,7 @@ class SchemaExecution:
     """Of the new tables, in the order of their registrations."""
 
 
-class _Failpoints(NamedTuple):
+class OperationFailpoints(NamedTuple):
     """What one kind of operation passes in the executor."""
 
     after_sidecar: Failpoint
@@ -78,30 +78,30 @@ class _Failpoints(NamedTuple):
     after_tables: Failpoint | None
 
 
-_MUTATION = _Failpoints(
+_MUTATION = OperationFailpoints(
     Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
     Failpoint.MUTATION_POST_TABLE_COMMIT,
     Failpoint.MUTATION_POST_FINALIZE_PRE_PUBLISHER,
 )
-_FAILPOINTS: dict[WriterKind, _Failpoints] = {
+_FAILPOINTS: dict[WriterKind, OperationFailpoints] = {
     "Mutation": _MUTATION,
     "Load": _MUTATION,
-    "SchemaApply": _Failpoints(
+    "SchemaApply": OperationFailpoints(
         Failpoint.SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT,
         Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT,
         None,
     ),
-    "BranchMerge": _Failpoints(
+    "BranchMerge": OperationFailpoints(
         Failpoint.BRANCH_MERGE_POST_SIDECAR_PRE_FORK,
         Failpoint.BRANCH_MERGE_BETWEEN_CHUNKS,
         Failpoint.BRANCH_MERGE_POST_PHASE_B_PRE_MANIFEST_COMMIT,
     ),
-    "EnsureIndices": _Failpoints(
+    "EnsureIndices": OperationFailpoints(
         Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
         Failpoint.ENSURE_INDICES_POST_TABLE_EFFECT,
         Failpoint.ENSURE_INDICES_POST_PHASE_B_PRE_MANIFEST_COMMIT,
     ),
-    "Optimize": _Failpoints(
+    "Optimize": OperationFailpoints(
         Failpoint.MUTATION_POST_SIDECAR_PRE_FORK,
         Failpoint.MUTATION_POST_TABLE_COMMIT,
         Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT,

@@ -21,8 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Extra arguments for pytest: make test ARGS="-k branch -x"
 ARGS ?=
 
-# How many processes run tests: make test WORKERS=3
-WORKERS ?= auto
+# How many processes run tests: make test WORKERS=2. One more than there are cores, since many tests
+# wait for a process they started.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean

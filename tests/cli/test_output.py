@@ -253,17 +253,25 @@ ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve"}
 
 @pytest.fixture
 def filled(run, full_graph: str, tmp_path: Path):
-    """Fill the places of a command line with a graph and what is in it."""
-    run("branch", "create", "old", "--uri", full_graph)
-    run("init", "--schema", SCHEMA, tmp_path / "plain.omni")
-    photos = og.init(tmp_path / "blobs.omni", "node Person { name: String @key  photo: Blob? }")
-    photos.mutate('query q { insert Person { name: "ada", photo: "base64:AAE=" } }')
-    head = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
+    """Fill the places of a command line; of what they stand for, only what it names is made."""
 
     def fill(arguments: list[str]) -> list[str]:
-        names = {"graph": full_graph, "commit": head, "folder": tmp_path}
-        names |= {"plain": tmp_path / "plain.omni", "blobs": tmp_path / "blobs.omni"}
-        return [argument.format(**names) for argument in arguments]
+        text = " ".join(arguments)
+        plain, blobs = tmp_path / "plain.omni", tmp_path / "blobs.omni"
+        commit = None
+        if "old" in text:
+            run("branch", "create", "old", "--uri", full_graph)
+        if "{plain}" in text:
+            run("init", "--schema", SCHEMA, plain)
+        if "{blobs}" in text:
+            photos = og.init(blobs, "node Person { name: String @key  photo: Blob? }")
+            photos.mutate('query q { insert Person { name: "ada", photo: "base64:AAE=" } }')
+        if "{commit}" in text:
+            commit = json.loads(run("snapshot", full_graph, "--json").out)["graph_commit_id"]
+        return [
+            each.format(graph=full_graph, folder=tmp_path, plain=plain, blobs=blobs, commit=commit)
+            for each in arguments
+        ]
 
     return fill
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import PolicyInvalid
-from omnigraph.policy import Action, BranchScope, Bundle, PolicyKind, parse_bundle
+from omnigraph.policy import Action, BranchProtection, Bundle, PolicyKind, parse_bundle
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policy"
 
@@ -62,8 +62,8 @@ def test_a_bundle_is_read_as_it_is_written():
         "team",
         (Action.READ, Action.EXPORT),
     )
-    assert (first.branch_scope, first.target_branch_scope) == (BranchScope.ANY, None)
-    assert (second.branch_scope, second.target_branch_scope) == (None, BranchScope.PROTECTED)
+    assert (first.branch_scope, first.target_branch_scope) == (BranchProtection.ANY, None)
+    assert (second.branch_scope, second.target_branch_scope) == (None, BranchProtection.PROTECTED)
 
 
 @pytest.mark.parametrize("name", ["team.yaml", "operators.yaml"])

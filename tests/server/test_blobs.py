@@ -13,7 +13,7 @@ from omnigraph.errors import BlobRangeError, InputError
 from omnigraph.graph import init
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build
-from omnigraph.server.routes.blobs import Span, if_range_holds, matches, requested_span
+from omnigraph.server.routes.blobs import ByteRange, if_range_holds, matches, requested_span
 from tests.server.live import SCHEMA, Live, serving
 
 PAYLOAD = bytes(range(256)) * 20_000
@@ -220,8 +220,8 @@ def test_tags_are_compared_as_http_says():
 
 
 def test_ranges_are_read_as_http_says():
-    assert requested_span("bytes=0-", 5) == Span(0, 5)
-    assert requested_span("bytes=4-9", 5) == Span(4, 5)
+    assert requested_span("bytes=0-", 5) == ByteRange(0, 5)
+    assert requested_span("bytes=4-9", 5) == ByteRange(4, 5)
     assert requested_span(f"bytes=0-{'9' * 40}", 5) is None
     for outside in ("bytes=5-", "bytes=-0", "bytes=9-9"):
         with pytest.raises(BlobRangeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -93,22 +94,22 @@ class DiffPage(JsonObject):
         return sum(counts.deleted for counts in self.types)
 
 
-class DiffView:
+class DiffView(ABC):
     """What leads from one commit to another. Printing one shows how much of each type differs."""
 
     @property
+    @abstractmethod
     def ends(self) -> tuple[DiffEnd, DiffEnd]:
         """The commit it starts from, and the one it leads to."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def types(self) -> Sequence[TypeCounts]:
         """How many entities of each type differ; types that do not are left out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def changes(self, *, images: bool = False) -> Iterator[EntityChange]:
         """Every change: nodes before edges, then by type and id; read as they are asked for."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return sum(counts.total for counts in self.types)

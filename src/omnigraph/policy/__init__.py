@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from omnigraph.policy.bundle import (
     Action,
-    BranchScope,
+    BranchProtection,
     Bundle,
     PolicyKind,
     PolicyRule,
@@ -26,7 +26,7 @@ from omnigraph.policy.decide import (
 
 __all__ = [
     "Action",
-    "BranchScope",
+    "BranchProtection",
     "Bundle",
     "CaseFailure",
     "Decision",

@@ -50,7 +50,7 @@ SCOPE_KEYS: dict[str, frozenset[Action]] = {
 """Keys that limit a rule to some branches → the actions they apply to."""
 
 
-class BranchScope(StrEnum):
+class BranchProtection(StrEnum):
     """The branches a rule is limited to."""
 
     ANY = "any"
@@ -71,8 +71,8 @@ class PolicyRule:
     id: str
     group: str
     actions: tuple[Action, ...]
-    branch_scope: BranchScope | None
-    target_branch_scope: BranchScope | None
+    branch_scope: BranchProtection | None
+    target_branch_scope: BranchProtection | None
     place: str
     """Its place in the file, for messages."""
 
@@ -197,7 +197,7 @@ def read_action(node: Node, whose: str = "") -> Action:
     return Action(name)
 
 
-def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> BranchScope:
+def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> BranchProtection:
     for action in actions:
         if action not in SCOPE_KEYS[key]:
             takes = [other for other, suited in SCOPE_KEYS.items() if action in suited]
@@ -208,14 +208,15 @@ def _scope(node: Node, rule_id: str, key: str, actions: tuple[Action, ...]) -> B
                 hint=f"`{action}` takes `{takes[0]}`" if takes else f"`{action}` takes no scope",
             )
     name = node.text()
-    if name not in set(BranchScope):
+    if name not in set(BranchProtection):
         _fail(
             node,
             rule_id,
             f"`{key}` cannot be `{name}`",
-            hint=did_you_mean(name, BranchScope) or f"it is one of {', '.join(BranchScope)}",
+            hint=did_you_mean(name, BranchProtection)
+            or f"it is one of {', '.join(BranchProtection)}",
         )
-    return BranchScope(name)
+    return BranchProtection(name)
 
 
 def _kind(

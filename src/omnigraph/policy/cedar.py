@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError, InternalError, PolicyEvaluationFailed
-from omnigraph.policy.bundle import Action, BranchScope, Bundle, PolicyRule
+from omnigraph.policy.bundle import Action, BranchProtection, Bundle, PolicyRule
 
 if TYPE_CHECKING:
     import cedarpy
@@ -164,11 +164,11 @@ def _condition(rule: PolicyRule) -> str | None:
     else:
         return None
     match scope:
-        case BranchScope.ANY:
+        case BranchProtection.ANY:
             return "true"
-        case BranchScope.PROTECTED:
+        case BranchProtection.PROTECTED:
             return f"context.has_{branch} && context.{branch}_is_protected"
-        case BranchScope.UNPROTECTED:
+        case BranchProtection.UNPROTECTED:
             return f"context.has_{branch} && context.{branch}_is_protected == false"
 
 

@@ -88,14 +88,14 @@ def _refused(call: Call, blob: Blob) -> Response | None:
     return None
 
 
-def _span(call: Call, size: int, etag: str) -> Span | None:
+def _span(call: Call, size: int, etag: str) -> ByteRange | None:
     ranges = call.headers("range")
     if len(ranges) != 1 or not if_range_holds(call.headers("if-range"), etag):
         return None
     return requested_span(ranges[0], size)
 
 
-async def _bytes(call: Call, blob: Blob, span: Span | None) -> Response:
+async def _bytes(call: Call, blob: Blob, span: ByteRange | None) -> Response:
     assert blob.size is not None
     start, end = (0, blob.size) if span is None else (span.start, span.end)
     headers = {**_headers(blob), "Content-Length": str(end - start)}
@@ -141,7 +141,7 @@ _DIGITS_MAX = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes from ``start`` up to but not including ``end``."""
 
     start: int
@@ -171,7 +171,7 @@ def if_range_holds(headers: Sequence[str], etag: str) -> bool:
     return not headers or (len(headers) == 1 and headers[0].strip() == etag)
 
 
-def requested_span(header: str, size: int) -> Span | None:
+def requested_span(header: str, size: int) -> ByteRange | None:
     """The bytes a `Range` header asks for; None if it is not one plain byte range.
 
     Raises `BlobRangeError` for a range that the value does not have.
@@ -185,14 +185,14 @@ def requested_span(header: str, size: int) -> Span | None:
         wanted = int(asked["last"])
         if wanted == 0 or size == 0:
             raise BlobRangeError(size, size, size)
-        return Span(max(0, size - wanted), size)
+        return ByteRange(max(0, size - wanted), size)
     first = int(asked["first"])
     last = int(asked["last"]) if asked["last"] else size - 1
     if asked["last"] and last < first:
         return None
     if first >= size:
         raise BlobRangeError(first, max(first, last) + 1, size)
-    return Span(first, min(last, size - 1) + 1)
+    return ByteRange(first, min(last, size - 1) + 1)
 
 
 def _items(text: str) -> list[str]:

@@ -142,11 +142,12 @@ def test_a_forked_child_does_not_keep_a_lock_its_parent_waits_for(tmp_path: Path
         waiter.start()
         while not _waiting:
             time.sleep(0.001)
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
+            Path(sys.argv[2]).write_text(str(os.getpid()))  # it has dropped what it inherited
             time.sleep(60)
             os._exit(0)
-        Path(sys.argv[2]).write_text(str(child))
+        while not Path(sys.argv[2]).exists() or not Path(sys.argv[2]).read_text():
+            time.sleep(0.01)
         print("ready", flush=True)
         waiter.join()
         print("locked", flush=True)

@@ -130,19 +130,18 @@ def kill(marker: str, _attempt: int) -> None:
 
 
 def wait(marker: str, attempt: int) -> None:
-    """The first attempt waits until a second is done."""
+    """Each of the first two attempts waits until the other is here; the second ends first."""
     import time
     from pathlib import Path
 
-    second = Path(f"{marker}-1")
     Path(f"{marker}-{attempt}").touch()
-    waits = 0 if attempt else 300
-    for _ in range(waits):
-        if second.exists():
+    other = Path(f"{marker}-{0 if attempt else 1}")
+    for _ in range(600):
+        if other.exists():
             break
         time.sleep(0.1)
-    # Spark ends it when the second one has come to its end.
-    time.sleep(3 if waits else 0)
+    # Spark ends the first one when the second has come to its end.
+    time.sleep(0 if attempt else 3)
 
 
 if __name__ == "__main__":

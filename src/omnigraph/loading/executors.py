@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,25 +23,11 @@ if TYPE_CHECKING:
 
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
-RESULTS_SCHEMA = "task int, kind string, payload string"
-"""The Spark schema of encoded `TaskResult` rows."""
+RESULTS_SCHEMA = "result binary"
+"""The Spark schema of `pickled` results."""
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`: task numbers in, rows out."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """One result of a task."""
-
-    kind: str
-    payload: dict[str, Any]
-    task: int = -1
-    """The number of the task; -1 where the driver does not need it."""
-
-
-TaskFunction = Callable[[int], Sequence[TaskResult]]
-"""Runs the task with a number."""
 
 
 def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
@@ -55,26 +41,15 @@ def task_batch(number: int) -> Iterator[pa.RecordBatch]:
     return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
 
 
-def encode_results(task: int, answers: Sequence[TaskResult]) -> pa.RecordBatch:
-    """Results as rows of `RESULTS_SCHEMA`."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([task] * len(answers), pa.int32()),
-            pa.array([each.kind for each in answers], pa.string()),
-            pa.array([json.dumps(each.payload, default=astuple) for each in answers], pa.string()),
-        ],
-        names=["task", "kind", "payload"],
-    )
+def pickled(result: object) -> pa.RecordBatch:
+    """The result of a task as a row of `RESULTS_SCHEMA`, for functions over frames."""
+    return pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
 
 
-def decode_result(row: Any) -> TaskResult:
-    """The result in a row collected by Spark."""
-    return TaskResult(row["kind"], json.loads(row["payload"]), row["task"])
-
-
-def decode_results(rows: Iterable[Any]) -> list[TaskResult]:
-    """The results in several rows."""
-    return list(map(decode_result, rows))
+def unpickled(rows: Iterable[Any]) -> Iterator[Any]:
+    """The results in rows from Spark."""
+    for row in rows:
+        yield pickle.loads(row["result"])  # noqa: S301 - from workers of this operation
 
 
 class RowCounter:
@@ -241,14 +216,13 @@ class TaskRunner:
     def _group(self, stage: str) -> str:
         return f"omnigraph-{self._operation_id}-{stage}"
 
-    def answers(self, stage: str, label: str, count: int, ask: TaskFunction) -> list[TaskResult]:
-        """The results of tasks 0 to ``count`` - 1, run by Spark workers or by threads."""
-        by_task = (
-            self.map_threads(stage, range(count), ask)
-            if self.uses_threads
-            else self.map_workers(stage, label, count, ask)
-        )
-        return [replace(each, task=n) for n, answers in enumerate(by_task) for each in answers]
+    def map_tasks(
+        self, stage: str, label: str, count: int, function: Callable[[int], T]
+    ) -> list[T]:
+        """The results of a function for the numbers below ``count``, by workers or threads."""
+        if self.uses_threads:
+            return self.map_threads(stage, range(count), function)
+        return self.map_workers(stage, label, count, function)
 
     def map_workers(
         self, stage: str, label: str, count: int, function: Callable[[int], T]

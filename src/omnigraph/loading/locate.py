@@ -29,18 +29,25 @@ from omnigraph.loading.checks import broken_by_threads, broken_by_workers
 from omnigraph.loading.executors import (
     RESULTS_SCHEMA,
     ArrowFunction,
-    TaskResult,
     TaskRunner,
-    decode_result,
-    decode_results,
     task_batch,
     task_numbers,
+    unpickled,
 )
 from omnigraph.loading.pieces import InputPlan, Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of, unit_of
+from omnigraph.loading.records.problems import (
+    Findings,
+    Grammar,
+    Order,
+    Place,
+    Problem,
+    Unit,
+    problems_of,
+    unit_of,
+)
 from omnigraph.loading.sources import type_of
-from omnigraph.loading.staging import NUMBER, PIECE, Staged, decoded_problem, list_problems
+from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
 from omnigraph.model.arrow import ID
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ class RecordPlaces:
         firsts: dict[int, int] = {}
         so_far: dict[str, int] = {}
         for task in plan.tasks:
-            for piece in task.pieces:
+            for piece in task:
                 firsts[piece.index] = so_far.get(piece.path, 0) if piece.is_range else piece.first
                 so_far[piece.path] = so_far.get(piece.path, 0) + records.get(piece.index, 0)
         pieces = plan.pieces
@@ -131,11 +138,8 @@ class Report:
         """Report problems of single records."""
         self.findings.counts.update(staged.counts)
         is_complete = len(staged.problems) == staged.counts.total()
-        for payload in staged.problems:
-            piece = payload["piece"]
-            problem = decoded_problem(payload, self.places.first(piece))
-            at = self.places.sort_key(problem.place, piece) if problem.place else (piece, 0)
-            self.findings.add(at, problem, listed=is_complete)
+        for piece, problem in staged.problems:
+            self.findings.add(*self._placed(piece, problem), listed=is_complete)
         if self.findings.errors_out is not None and not is_complete:
             self._list_all()
 
@@ -146,18 +150,22 @@ class Report:
         if self.runner.uses_threads:
             for number in range(count):
                 for batch in work(task_batch(number)):
-                    self._list(decode_results(batch.to_pylist()))
+                    self._list(batch.to_pylist())
             return
         with self.runner.named("check", "list every problem"):
             numbers = self.runner.spark.range(0, count, 1, count)
-            rows = numbers.mapInArrow(work, RESULTS_SCHEMA).toLocalIterator()
-            self._list(map(decode_result, rows))
+            self._list(numbers.mapInArrow(work, RESULTS_SCHEMA).toLocalIterator())
 
-    def _list(self, results: Iterable[TaskResult]) -> None:
-        for result in results:
-            piece = result.payload["piece"]
-            problem = decoded_problem(result.payload, self.places.first(piece))
-            self.findings.list(self.places.sort_key(problem.place, piece), problem)
+    def _list(self, rows: Iterable[Any]) -> None:
+        for problems in unpickled(rows):
+            for piece, problem in problems:
+                self.findings.list(*self._placed(piece, problem))
+
+    def _placed(self, piece: int, problem: Problem) -> tuple[Order, Problem]:
+        """A problem of a piece, numbered within its file, and its place in the report."""
+        problem = renumbered(problem, self.places.first(piece))
+        at = self.places.sort_key(problem.place, piece) if problem.place else (piece, 0)
+        return at, problem
 
     def add_violations(self, job: CheckJob) -> None:
         """Report records that break rules together or with committed rows."""
@@ -362,7 +370,7 @@ def locate_records(reading: Reading, plan: CheckPlan, tasks: Sequence[Task]) -> 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(reading)
         for number in task_numbers(batches):
-            for piece in tasks[number].pieces:
+            for piece in tasks[number]:
                 for rows, _ in reader.read(piece):
                     key = rows.type.table_key
                     yield from located(

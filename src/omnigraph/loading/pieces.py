@@ -78,12 +78,8 @@ class Piece:
         return self.end is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Pieces that one worker reads, one after another."""
-
-    index: int
-    pieces: tuple[Piece, ...]
+Task = tuple[Piece, ...]
+"""Pieces that one worker reads, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ class InputPlan:
     @property
     def pieces(self) -> dict[int, Piece]:
         """Every piece by its number."""
-        return {piece.index: piece for task in self.tasks for piece in task.pieces}
+        return {piece.index: piece for task in self.tasks for piece in task}
 
 
 def plan_sources(
@@ -128,7 +124,7 @@ def plan_sources(
         if found.size or found.format == "lance"
     ]
     tasks = list(_tasks(cut, aim))
-    count = sum(len(task.pieces) for task in tasks)
+    count = sum(map(len, tasks))
     if count > PIECES_MAX // 2:
         raise InputError(
             f"the input has {count} pieces, at most {PIECES_MAX // 2} are allowed",
@@ -235,7 +231,7 @@ def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[T
     Each byte range is a task of its own: if the text turns out not to be one record per line, the
     results of its ranges are dropped.
     """
-    index = number = 0
+    number = 0
     pending: list[Piece] = []
     pending_bytes = 0
     for found, pieces in cut:
@@ -244,16 +240,15 @@ def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[T
             numbered = replace(piece, index=number)
             number += 1
             if piece.is_range:
-                yield Task(index, (numbered,))
-                index += 1
+                yield (numbered,)
                 continue
             if pending and pending_bytes + size > aim:
-                yield Task(index, tuple(pending))
-                index, pending, pending_bytes = index + 1, [], 0
+                yield tuple(pending)
+                pending, pending_bytes = [], 0
             pending.append(numbered)
             pending_bytes += size
     if pending:
-        yield Task(index, tuple(pending))
+        yield tuple(pending)
 
 
 # --- bytes ----------------------------------------------------------------------------------------

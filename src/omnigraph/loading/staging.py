@@ -12,35 +12,21 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.errors import (
-    InputError,
-    NotFound,
-    OmnigraphError,
-    SourceChanged,
-    StorageError,
-)
-from omnigraph.loading.executors import (
-    ArrowFunction,
-    RowCounter,
-    TaskFunction,
-    TaskResult,
-    encode_results,
-    task_numbers,
-)
+from omnigraph.errors import InputError, NotFound, StorageError
+from omnigraph.loading.executors import ArrowFunction, RowCounter, pickled, task_numbers
 from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.framing import NotOnLines
-from omnigraph.loading.records.problems import FirstProblems, Place, Problem, ProblemKind
+from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind
 from omnigraph.loading.records.rows import TypedRows, ambiguous_rename
 from omnigraph.loading.sources import type_of
-from omnigraph.model.ids import TableKey
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
@@ -71,11 +57,6 @@ class StageJob:
     """Set when the load was cancelled; only within one process."""
 
 
-def stage_files(job: StageJob) -> TaskFunction:
-    """The function that stages one task by its number."""
-    return lambda number: stage_task(job, job.tasks[number])
-
-
 def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> ArrowFunction:
     """The function Spark runs over the rows of a frame: each partition is a piece."""
 
@@ -86,15 +67,14 @@ def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> A
         assert context is not None
         partition = context.partitionId()
         piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
-        staged = Staging(job)
         reader = PieceReader(job.reading)
         type = type_of(table_key, job.reading.catalog)
-        with staged:
+        with Staging(job) as staging:
             for batch in batches:
                 if batch.num_rows:
-                    staged.take(piece, *reader.table_rows(batch, type, piece))
-            staged.read(piece, reader.records)
-        yield encode_results(-1, staged.answers)
+                    staging.take(piece, *reader.table_rows(batch, type, piece))
+            staging.result.records[piece.index] = reader.records
+        yield pickled(staging.result)
 
     return run
 
@@ -105,68 +85,45 @@ def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(reading)
         for number in task_numbers(batches):
-            for piece in tasks[number].pieces:
+            for piece in tasks[number]:
                 for _, problems in reader.read(piece):
-                    found = [_problem_answer(piece.index, problem) for problem in problems]
-                    yield encode_results(number, found)
+                    yield pickled([(piece.index, problem) for problem in problems])
 
     return run
 
 
-def _problem_answer(piece: int, problem: Problem) -> TaskResult:
-    return TaskResult("problem", {"piece": piece, **encoded_problem(problem)})
-
-
-def stage_task(job: StageJob, task: Task) -> list[TaskResult]:
-    """Read and write the pieces of one task.
+def stage_files(job: StageJob) -> Callable[[int], Staged]:
+    """The function that reads and writes the pieces of one task.
 
     Problems of the input are results, not failures: Spark would run a failed task again.
     """
-    staged = Staging(job)
-    reader = PieceReader(job.reading)
-    with staged:
-        for piece in task.pieces:
-            try:
-                for rows, problems in reader.read(piece):
-                    staged.take(piece, rows, problems)
-            except NotOnLines:
-                staged.answers.append(TaskResult("not_on_lines", {"path": piece.path}))
-                return staged.answers
-            except (InputError, NotFound) as error:
-                staged.answers.append(_failure(piece, error))
-                return staged.answers
-            staged.read(piece, reader.records)
-    return staged.answers
 
+    def run(number: int) -> Staged:
+        reader = PieceReader(job.reading)
+        with Staging(job) as staging:
+            for piece in job.tasks[number]:
+                try:
+                    for rows, problems in reader.read(piece):
+                        staging.take(piece, rows, problems)
+                except NotOnLines:
+                    staging.result.not_on_lines = piece.path
+                    break
+                except (InputError, NotFound) as error:
+                    staging.result.failure = error
+                    break
+                staging.result.records[piece.index] = reader.records
+        return staging.result
 
-def _failure(piece: Piece, error: OmnigraphError) -> TaskResult:
-    return TaskResult(
-        "failure",
-        {
-            "piece": piece.index,
-            "kind": (
-                "not_found"
-                if isinstance(error, NotFound)
-                else "changed"
-                if isinstance(error, SourceChanged)
-                else "input"
-            ),
-            "message": error.message,
-            "hint": error.hint,
-            "details": {str(k): str(v) for k, v in error.details.items()},
-        },
-    )
+    return run
 
 
 class Staging:
-    """The writers and results of one task."""
+    """The writers and the result of one task."""
 
     def __init__(self, job: StageJob) -> None:
-        self.answers: list[TaskResult] = []
+        self.result = Staged()
         self._job = job
         self._writers: dict[str, TableWriter | BufferedWriter] = {}
-        self._counts: Counter[str] = Counter()
-        self._named: set[str] = set()
         self._first = FirstProblems(job.problems_max)
 
     def __enter__(self) -> Staging:
@@ -178,16 +135,8 @@ class Staging:
                 writer.abandon()
             return
         for table_key, writer in self._writers.items():
-            for fragment in writer.finish():
-                self.answers.append(
-                    TaskResult("fragment", {"table": table_key, "fragment": fragment})
-                )
-        for table_key in sorted(self._named):
-            self.answers.append(TaskResult("named", {"table": table_key}))
-        for at, problem in self._first.in_order():
-            self.answers.append(_problem_answer(at[0], problem))
-        if self._counts:
-            self.answers.append(TaskResult("counts", dict(self._counts)))
+            self.result.fragments[table_key] = writer.finish()
+        self.result.problems = [(at[0], problem) for at, problem in self._first.in_order()]
 
     def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
         """Write the rows of one batch and note its problems."""
@@ -199,24 +148,16 @@ class Staging:
         if rows.rows.num_rows:
             placed = with_place(rows, piece) if self._job.with_places else rows.rows
             self._writer(key, placed.schema).put(placed)
-            if key not in self._named and not pc.all(rows.minted).as_py():
-                self._named.add(key)
+            if key not in self.result.named and not pc.all(rows.minted).as_py():
+                self.result.named.add(key)
         if len(rows.refused_ids):
-            self.answers.append(
-                TaskResult("refused", {"table": key, "ids": rows.refused_ids.to_pylist()})
-            )
+            self.result.refused.setdefault(key, []).extend(rows.refused_ids.to_pylist())
         if rows.renamed:
-            self.answers.append(
-                TaskResult("renamed", {"table": key, "piece": piece.index, "ids": rows.renamed})
-            )
+            self.result.renamed.append((rows.type.name, rows.renamed))
         for problem in problems:
-            self._counts[problem.kind] += 1
+            self.result.counts[problem.kind] += 1
             number = 0 if problem.place is None else problem.place.number
             self._first.add((piece.index, number), problem)
-
-    def read(self, piece: Piece, records: int) -> None:
-        """Note that a piece was read to its end."""
-        self.answers.append(TaskResult("piece", {"piece": piece.index, "records": records}))
 
     def _writer(self, key: str, schema: pa.Schema) -> TableWriter | BufferedWriter:
         writer = self._writers.get(key)
@@ -344,47 +285,18 @@ class BufferedWriter:
             self._overflow.abandon()
 
 
-# --- problems as JSON -----------------------------------------------------------------------------
-
-
-def encoded_problem(problem: Problem) -> dict[str, Any]:
-    """A problem as JSON."""
-    # Not `asdict`, which is many times slower: there may be millions of problems.
-    place = problem.place
-    return {
-        "kind": problem.kind,
-        "message": problem.message,
-        "place": place and {"source": place.source, "number": place.number, "unit": place.unit},
-        "type_name": problem.type_name,
-        "property_name": problem.property_name,
-        "hint": problem.hint,
-        "entity_id": problem.entity_id,
-    }
-
-
-def decoded_problem(payload: dict[str, Any], first: int) -> Problem:
-    """The problem in a payload, with its record counted from the beginning of the file."""
-    place = payload["place"]
-    return Problem(
-        payload["kind"],
-        renumbered(payload["message"], place, first),
-        None if place is None else Place(place["source"], first + place["number"], place["unit"]),
-        payload["type_name"],
-        payload["property_name"],
-        payload["hint"],
-        payload["entity_id"],
-    )
-
-
-def renumbered(message: str, place: dict[str, Any] | None, first: int) -> str:
-    """A message that names its own record, with the record's number in the whole file."""
+def renumbered(problem: Problem, first: int) -> Problem:
+    """A problem of a piece with its record counted from the beginning of the file."""
+    place, message = problem.place, problem.message
     if place is None or not first:
-        return message
-    for words in (f"at line {place['number']}", f"at record {place['number']}"):
+        return problem
+    number = first + place.number
+    for unit in ("line", "record"):
+        # The message of invalid JSON names its record, too.
+        words = f"at {unit} {place.number}"
         if f"JSON {words}" in message:
-            kind = words.rpartition(" ")[0]
-            return message.replace(words, f"{kind} {first + place['number']}", 1)
-    return message
+            message = message.replace(words, f"at {unit} {number}", 1)
+    return replace(problem, message=message, place=replace(place, number=number))
 
 
 BUFFER_BYTES_MAX = 256 << 20
@@ -430,58 +342,48 @@ class Staged:
     """By type key, in the order of the input."""
     records: dict[int, int] = field(default_factory=dict)
     """How many records each piece has."""
-    problems: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[tuple[int, Problem]] = field(default_factory=list)
+    """The first ones of each task, with their pieces."""
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     refused: dict[str, list[str]] = field(default_factory=dict)
     """By type key, ids of refused records."""
-    renamed: list[dict[str, Any]] = field(default_factory=list)
+    renamed: list[tuple[str, Mapping[str, tuple[str, int]]]] = field(default_factory=list)
+    """Names of node types, with `TypedRows.renamed`."""
     named: set[str] = field(default_factory=set)
     """Keys of types with at least one record that has an id or a key."""
+    not_on_lines: str | None = None
+    """The file that does not have one record per line."""
+    failure: InputError | NotFound | None = None
+    """Why a piece could not be read."""
+
+    def add(self, other: Staged) -> None:
+        """Add the results of a task; raises its failure."""
+        if other.failure is not None:
+            raise other.failure
+        for table_key, fragments in other.fragments.items():
+            self.fragments.setdefault(table_key, []).extend(fragments)
+        for table_key, ids in other.refused.items():
+            self.refused.setdefault(table_key, []).extend(ids)
+        self.records |= other.records
+        self.problems += other.problems
+        self.counts += other.counts
+        self.renamed += other.renamed
+        self.named |= other.named
 
     def rows(self, table_key: str) -> int:
         """How many rows of a type were written."""
         return sum(map(fragment_rows, self.fragments.get(table_key, ())))
 
 
-def collect_results(answers: Sequence[TaskResult], staged: Staged) -> Staged:
-    """Add task results to ``staged`` by kind; raises the error of an unreadable piece."""
-    for answer in answers:
-        payload: Any = answer.payload
-        match answer.kind:
-            case "fragment":
-                staged.fragments.setdefault(payload["table"], []).append(payload["fragment"])
-            case "piece":
-                staged.records[payload["piece"]] = payload["records"]
-            case "problem":
-                staged.problems.append(payload)
-            case "counts":
-                staged.counts.update(payload)
-            case "refused":
-                staged.refused.setdefault(payload["table"], []).extend(payload["ids"])
-            case "renamed":
-                staged.renamed.append(payload)
-            case "named":
-                staged.named.add(payload["table"])
-            case "failure":
-                raise _error_of(payload)
-    return staged
-
-
-def renames_of(noted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def renames_of(staged: Staged) -> dict[str, dict[str, str]]:
     """By node type, the canonical id of each id that was given in an older spelling."""
     renames: dict[str, dict[str, str]] = {}
-    for each in noted:
-        known = renames.setdefault(TableKey(each["table"]).type_name, {})
-        for old, (canonical, _) in each["ids"].items():
+    for type_name, renamed in staged.renamed:
+        known = renames.setdefault(type_name, {})
+        for old, (canonical, _) in renamed.items():
             if known.setdefault(old, canonical) != canonical:
                 raise InputError(
                     ambiguous_rename(old, known[old], canonical),
                     hint="give these nodes their canonical ids",
                 )
     return renames
-
-
-def _error_of(payload: Mapping[str, Any]) -> Exception:
-    error = {"not_found": NotFound, "changed": SourceChanged}.get(payload["kind"], InputError)
-    failure: Exception = error(payload["message"], hint=payload["hint"], details=payload["details"])
-    return failure

@@ -16,13 +16,7 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
 from omnigraph.loading.checks import count_broken
-from omnigraph.loading.executors import (
-    RESULTS_SCHEMA,
-    TaskResult,
-    TaskRunner,
-    Watch,
-    decode_results,
-)
+from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, Watch, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import RecordPlaces, Report
@@ -35,7 +29,6 @@ from omnigraph.loading.staging import (
     BufferedRows,
     Staged,
     StageJob,
-    collect_results,
     renames_of,
     stage_files,
     stage_frame,
@@ -185,7 +178,7 @@ class TaskLoad(LoadExecutor):
         staged = self._read()
         if staged.renamed:
             # Edges may name nodes by their older ids, and may have been read before the nodes.
-            self._reading = replace(self._reading, renames=renames_of(staged.renamed))
+            self._reading = replace(self._reading, renames=renames_of(staged))
             staged = self._read()
         self._staged = staged
         self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
@@ -202,7 +195,7 @@ class TaskLoad(LoadExecutor):
     def _read(self) -> Staged:
         self._buffered = BufferedRows()
         job = self._stage_job(self._plan.tasks)
-        return self._read_frames(self._sorted(self._read_files(job), job))
+        return self._read_frames(self._joined(self._read_files(job), job))
 
     def _type_keys(self) -> list[str]:
         """The types that records may be of."""
@@ -271,34 +264,29 @@ class TaskLoad(LoadExecutor):
     def _storage_options(self) -> dict[str, str]:
         return self.kernel.root.storage_options()
 
-    def _read_files(self, job: StageJob) -> list[TaskResult]:
-        count = len(job.tasks)
-        if not count:
-            return []
+    def _read_files(self, job: StageJob) -> list[Staged]:
         label = f"{len(self._plan.files)} files"
-        return self._runner.answers("read", label, count, stage_files(job))
+        return self._runner.map_tasks("read", label, len(job.tasks), stage_files(job))
 
-    def _sorted(self, answers: Sequence[TaskResult], job: StageJob) -> Staged:
-        """Results by kind; texts without one record per line are read again as whole files."""
-        not_on_lines = {each.payload["path"] for each in answers if each.kind == "not_on_lines"}
-        if not not_on_lines:
-            return collect_results(answers, Staged())
-        again = [
-            task for task in job.tasks if any(piece.path in not_on_lines for piece in task.pieces)
-        ]
-        kept = [task for task in job.tasks if task not in again]
-        kept_numbers = {task.index for task in kept}
+    def _joined(self, results: Sequence[Staged], job: StageJob) -> Staged:
+        """All results; texts without one record per line are read again as whole files."""
+        not_on_lines = {each.not_on_lines for each in results}
+        kept: list[Task] = []
         whole: dict[str, Task] = {}
-        for task in again:
-            piece = task.pieces[0]
-            whole.setdefault(
-                piece.path, replace(task, pieces=(replace(piece, start=0, end=None, first=0),))
-            )
-        second = [replace(task, index=i) for i, task in enumerate(whole.values())]
-        staged = collect_results([each for each in answers if each.task in kept_numbers], Staged())
-        staged = collect_results(self._read_files(self._stage_job(tuple(second))), staged)
-        tasks = [replace(task, index=i) for i, task in enumerate([*kept, *second])]
-        self._plan = replace(self._plan, tasks=tuple(tasks))
+        staged = Staged()
+        for task, result in zip(job.tasks, results, strict=True):
+            piece = task[0]
+            if any(each.path in not_on_lines for each in task):
+                uncut = replace(piece, start=0, end=None, first=0)
+                whole.setdefault(piece.path, (uncut,))
+            else:
+                kept.append(task)
+                staged.add(result)
+        if whole:
+            second = tuple(whole.values())
+            for result in self._read_files(self._stage_job(second)):
+                staged.add(result)
+            self._plan = replace(self._plan, tasks=(*kept, *second))
         return staged
 
     def _read_frames(self, staged: Staged) -> Staged:
@@ -312,8 +300,8 @@ class TaskLoad(LoadExecutor):
                 rows: list[Any] = frame.mapInArrow(function, RESULTS_SCHEMA).collect()
                 return rows
 
-            answers = decode_results(self._runner.run("read", source.name, collect))
-            staged = collect_results(answers, staged)
+            for result in unpickled(self._runner.run("read", source.name, collect)):
+                staged.add(result)
             first += frame.rdd.getNumPartitions()
         return staged
 

@@ -15,18 +15,20 @@ from typing import Any
 from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
-from omnigraph.loading.executors import RESULTS_SCHEMA, TaskResult, TaskRunner, decode_results
+from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, unpickled
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import BufferedRows, Staged
 from omnigraph.loading.upsert_tasks import (
     IDS,
     CommittedIds,
+    Deleted,
     DeleteTask,
+    Matches,
     Matching,
+    Stretches,
     UpsertJob,
     committed_ids,
-    decoded_stretches,
     delete_rows,
     list_ids,
     match_ids,
@@ -35,7 +37,7 @@ from omnigraph.loading.upsert_tasks import (
 )
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
-from omnigraph.storage.written import Stretch, TablePlace, fragment_groups, fragment_rows
+from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
 
 BROADCAST_IDS_MAX = 1_000_000
 """Up to this many records, every worker holds all their ids and matches a part of the committed
@@ -66,7 +68,7 @@ class _Replaced:
     version: tuple[str, int]
     place: TablePlace
     fragments: list[str] = field(default_factory=list)
-    deletions: dict[int, list[Stretch]] = field(default_factory=dict)
+    deletions: Stretches = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -107,17 +109,11 @@ class Upsert:
             self._replaced[key] = _Replaced(self._version(capture, key), job.places[key])
         parts = len(job.records)
         label = f"write {parts} parts of {', '.join(moved)}"
-        for answer in self.jobs.answers("match", label, parts, replace_rows(job, matches)):
-            payload = answer.payload
-            replaced = self._replaced[payload["table"]]
-            match answer.kind:
-                case "fragment":
-                    replaced.fragments.append(payload["fragment"])
-                case "deletions":
-                    there = replaced.deletions.setdefault(payload["fragment"], [])
-                    there.extend(decoded_stretches(payload["stretches"]))
-                case "loaded":
-                    replaced.counts.update({n: v for n, v in payload.items() if n != "table"})
+        for written in self.jobs.map_tasks("match", label, parts, replace_rows(job, matches)):
+            replaced = self._replaced[written.table_key]
+            replaced.fragments += written.fragments
+            replaced.counts.update(written.counts)
+            _extend(replaced.deletions, written.deletions)
 
     def forget(self, key: str) -> None:
         """Remove what was written for a type."""
@@ -170,21 +166,18 @@ class Upsert:
             for fragment in self.staged.fragments[key]
         ]
 
-    def _match(self, job: UpsertJob) -> dict[int, list[Stretch]]:
+    def _match(self, job: UpsertJob) -> Stretches:
         self._folded -= set(job.tables)
-        matches: dict[int, list[Stretch]] = {}
-        for answer in (
+        stretches: Stretches = {}
+        for found in (
             self._match_by_threads(job) if self.jobs.uses_threads else self._match_by_workers(job)
         ):
-            payload = answer.payload
-            if answer.kind == "folded":
-                self._folded.add(payload["table"])
-            else:
-                there = matches.setdefault(payload["part"], [])
-                there.extend(decoded_stretches(payload["stretches"]))
-        return matches
+            if found.has_folded:
+                self._folded.add(found.table_key)
+            _extend(stretches, found.stretches)
+        return stretches
 
-    def _match_by_threads(self, job: UpsertJob) -> Iterator[TaskResult]:
+    def _match_by_threads(self, job: UpsertJob) -> Iterator[Matches]:
         """Match all records of each type with parts of the committed rows, on threads."""
         for key in job.tables:
             parts = [part for part in job.committed if part.table_key == key]
@@ -196,14 +189,14 @@ class Upsert:
                     records.result().meet(ids)
 
                 self.jobs.map_threads("match", parts, meet)
-                yield from records.result().answers()
+                yield records.result().result()
 
-    def _match_by_workers(self, job: UpsertJob) -> list[TaskResult]:
+    def _match_by_workers(self, job: UpsertJob) -> Iterable[Matches]:
         parts: list[Part] = [*job.records, *job.committed]
         ids = sum(part.rows for part in parts)
         label = f"{ids} ids of {', '.join(job.tables)}"
         if sum(part.rows for part in job.records) <= BROADCAST_IDS_MAX:
-            return self.jobs.answers("match", label, *match_parts(job))
+            return self.jobs.map_workers("match", label, *match_parts(job))
         shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
 
         def collect() -> list[Any]:
@@ -216,7 +209,7 @@ class Upsert:
             )
             return rows
 
-        return decode_results(self.jobs.run("match", label, collect))
+        return unpickled(self.jobs.run("match", label, collect))
 
     # --- check ---
 
@@ -287,11 +280,11 @@ class Upsert:
     def changes(self) -> ChangeSet:
         """The change of each table that has one, with replaced rows marked as deleted."""
         tasks = self._delete_tasks()
-        left: dict[str, list[dict[str, Any]]] = {}
+        left: dict[str, list[Deleted]] = {}
         label = f"delete rows of {len({task.table_key for task in tasks})} types"
         delete = delete_rows(tasks, self.storage_options)
-        for answer in self.jobs.answers("match", label, len(tasks), delete):
-            left.setdefault(answer.payload["table"], []).append(answer.payload)
+        for deleted in self.jobs.map_tasks("match", label, len(tasks), delete):
+            left.setdefault(deleted.table_key, []).append(deleted)
         changes: dict[str, TableChange] = {}
         for key, known in sorted(self._replaced.items()):
             if not known.fragments:
@@ -299,8 +292,8 @@ class Upsert:
             parts = left.get(key, [])
             written = WrittenRows(
                 tuple(known.fragments),
-                tuple(fragment for part in parts for fragment in part["updated"]),
-                tuple(number for part in parts for number in part["removed"]),
+                tuple(fragment for part in parts for fragment in part.updated),
+                tuple(number for part in parts for number in part.removed),
                 {} if self._is_forked(known) else known.deletions,
             )
             nothing = table_schema(type_of(key, self.reading.catalog)).empty_table()
@@ -320,6 +313,11 @@ class Upsert:
                 own = {number: known.deletions[number] for number in numbers[start::slots]}
                 tasks.append(DeleteTask(key, *known.version, own))
         return tasks
+
+
+def _extend(known: Stretches, more: Stretches) -> None:
+    for number, stretches in more.items():
+        known.setdefault(number, []).extend(stretches)
 
 
 PREFETCH_ROWS = 2_000_000

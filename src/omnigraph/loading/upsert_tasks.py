@@ -14,7 +14,7 @@ fragments get a deletion file. Nothing is visible before the commit, so every ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +28,7 @@ from lance import LanceDataset
 from omnigraph.commit.unchanged import same_values
 from omnigraph.commit.validation.evaluation import Prints, fingerprints
 from omnigraph.loading.check_plan import CommittedPart, WrittenPart
-from omnigraph.loading.executors import (
-    ArrowFunction,
-    TaskFunction,
-    TaskResult,
-    encode_results,
-    task_numbers,
-)
+from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.sources import type_of
@@ -219,11 +213,10 @@ def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
 
 
 def match_ids(job: UpsertJob) -> ArrowFunction:
-    """The function Spark runs over `IDS`, partitioned by key: `Matching.answers` of each type."""
+    """The function Spark runs over `IDS`, partitioned by key: the `Matches` of each type."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records, committed = _parted(batches)
-        answers: list[TaskResult] = []
         for number in pc.unique(records["table"]).sort().to_pylist():
             own = [
                 ids.filter(pc.equal(ids["table"], number)) if len(job.tables) > 1 else ids
@@ -234,9 +227,7 @@ def match_ids(job: UpsertJob) -> ArrowFunction:
                 CommittedIds.of(batch["key"], batch["row_id"], batch["address"])
                 for batch in own[1].to_batches()
             )
-            answers += matching.answers()
-        if answers:
-            yield encode_results(-1, answers)
+            yield pickled(matching.result())
 
     return run
 
@@ -299,22 +290,36 @@ def committed_ids(
     ]
 
 
-def match_parts(job: UpsertJob) -> tuple[int, TaskFunction]:
+def match_parts(job: UpsertJob) -> tuple[int, Callable[[int], Matches]]:
     """The number of tasks and their function, if all records of a type fit into one worker.
 
     A task matches them with a part of the committed rows, or with none if the type has none.
     """
     bare = sorted(set(job.tables) - {part.table_key for part in job.committed})
 
-    def ask(number: int) -> list[TaskResult]:
+    def run(number: int) -> Matches:
         if number >= len(job.committed):
-            return list(Matching.of(job, bare[number - len(job.committed)]).answers())
+            return Matching.of(job, bare[number - len(job.committed)]).result()
         part = job.committed[number]
         matching = Matching.of(job, part.table_key)
         matching.meet(committed_ids(part, job.options))
-        return list(matching.answers())
+        return matching.result()
 
-    return len(job.committed) + len(bare), ask
+    return len(job.committed) + len(bare), run
+
+
+Stretches = dict[int, list[Stretch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The committed rows that records of one type meet."""
+
+    table_key: str
+    stretches: Stretches
+    """By part of the records: where rows, row ids and addresses are stored."""
+    has_folded: bool
+    """Whether several records have the same id."""
 
 
 class Matching:
@@ -358,11 +363,12 @@ class Matching:
             self._row_ids[codes] = each.row_ids[at]
             self._addresses[codes] = each.addresses[at]
 
-    def answers(self) -> Iterator[TaskResult]:
-        """Where the matches of each part are stored, and how many records were folded."""
+    def result(self) -> Matches:
+        """Store the matches of each part."""
         addresses = np.where(self._is_last, self._addresses[self._codes], FOLDED)
         chosen = np.flatnonzero(addresses != NEW)
         chosen = chosen[np.argsort(self._parts[chosen], kind="stable")]
+        stretches: Stretches = {}
         if len(chosen):
             matches: dict[str, Numbers] = {
                 "row": self._rows[chosen].astype(np.int64),
@@ -371,11 +377,7 @@ class Matching:
             }
             place, parts = self._job.scratch_place("matches"), self._parts[chosen]
             stretches = write_stretches(place, matches, parts, storage_options=self._job.options)
-            for part, where in stretches.items():
-                yield TaskResult("matches", {"part": part, "stretches": where})
-        folded = int(np.count_nonzero(~self._is_last))
-        if folded:
-            yield TaskResult("folded", {"table": self._table_key, "records": folded})
+        return Matches(self._table_key, stretches, not bool(self._is_last.all()))
 
 
 def _numbers(rows: pa.Table, column: str) -> Numbers:
@@ -386,13 +388,23 @@ def _numbers(rows: pa.Table, column: str) -> Numbers:
 # --- replace --------------------------------------------------------------------------------------
 
 
-def replace_rows(job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]) -> TaskFunction:
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The rows that were written for some records of one type."""
+
+    table_key: str
+    fragments: list[str]
+    deletions: Stretches
+    """By fragment of the table: the rows that are replaced."""
+    counts: dict[str, int]
+    """`records`, `inserted`, `updated` and `unchanged`."""
+
+
+def replace_rows(
+    job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]
+) -> Callable[[int], Replacement]:
     """The function that writes the new and changed rows of one part of ``job.records``."""
-
-    def ask(number: int) -> list[TaskResult]:
-        return list(_Replacing(job, job.records[number], matches.get(number, ())).answers())
-
-    return ask
+    return lambda number: _Replacing(job, job.records[number], matches.get(number, ())).result()
 
 
 class _Replacing:
@@ -422,8 +434,8 @@ class _Replacing:
         ]
         return pa.Table.from_batches(batches, self._schema)
 
-    def answers(self) -> Iterator[TaskResult]:
-        """Write; yields fragments, replaced rows and counts."""
+    def result(self) -> Replacement:
+        """Write the rows."""
         new = np.flatnonzero(self._addresses == NEW)
         known = np.flatnonzero(self._addresses >= 0)
         # In the order of the table: reads are sequential, and runs of row ids encode compactly.
@@ -433,13 +445,11 @@ class _Replacing:
             written = self._write(self._changed(known))
             replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
             updated = with_row_ids(written, self._row_ids[replaced])
-        for fragment in (*updated, *inserting.result()):
-            yield TaskResult("fragment", {"table": self._key, "fragment": fragment})
-        yield from self._deleted(np.sort(self._addresses[replaced]))
-        yield TaskResult(
-            "loaded",
+        return Replacement(
+            self._key,
+            [*updated, *inserting.result()],
+            self._deleted(np.sort(self._addresses[replaced])),
             {
-                "table": self._key,
                 "records": self._rows.num_rows,
                 "inserted": len(new),
                 "updated": len(replaced),
@@ -501,18 +511,15 @@ class _Replacing:
         place = self._job.places[self._key]
         return write_rows(place, self._schema, batches, storage_options=self._job.options)
 
-    def _deleted(self, addresses: Numbers) -> Iterator[TaskResult]:
+    def _deleted(self, addresses: Numbers) -> Stretches:
         if not len(addresses):
-            return
-        stretches = write_stretches(
+            return {}
+        return write_stretches(
             self._job.scratch_place("deletions"),
             {OFFSET: addresses & 0xFFFFFFFF},
             addresses >> 32,
             storage_options=self._job.options,
         )
-        for fragment_id, where in stretches.items():
-            payload = {"table": self._key, "fragment": fragment_id, "stretches": where}
-            yield TaskResult("deletions", payload)
 
 
 def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
@@ -535,19 +542,23 @@ class DeleteTask:
     deletions: Deletions
 
 
-def delete_rows(tasks: Sequence[DeleteTask], storage_options: dict[str, str]) -> TaskFunction:
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The fragments of a table after rows in them were deleted."""
+
+    table_key: str
+    updated: list[str]
+    removed: list[int]
+
+
+def delete_rows(
+    tasks: Sequence[DeleteTask], storage_options: dict[str, str]
+) -> Callable[[int], Deleted]:
     """The function that marks the rows of one task as deleted."""
 
-    def ask(number: int) -> list[TaskResult]:
+    def run(number: int) -> Deleted:
         task, options = tasks[number], storage_options or None
         dataset = open_version(task.address, task.version, options)
-        updated, removed = delete_written(dataset, task.deletions, options)
-        left = {"table": task.table_key, "updated": updated, "removed": removed}
-        return [TaskResult("left", left)]
+        return Deleted(task.table_key, *delete_written(dataset, task.deletions, options))
 
-    return ask
-
-
-def decoded_stretches(given: Sequence[Stretch | Sequence[Any]]) -> list[Stretch]:
-    """Stretches; JSON from Spark has lists in their place."""
-    return [each if isinstance(each, Stretch) else Stretch(*each) for each in given]
+    return run

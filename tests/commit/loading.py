@@ -15,7 +15,7 @@ from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.loading.in_process import LoadPlan, ReadRecords, checked_plan, plan_load, read_input
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by
-from omnigraph.loading.records.problems import Findings, Grammar, ProblemLog
+from omnigraph.loading.records.problems import Findings, Grammar
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog
@@ -123,7 +123,7 @@ def edge(type: str, source: str, target: str, **data: Any) -> dict[str, Any]:
     return {"edge": type, "from": source, "to": target, "data": data}
 
 
-def read(
+def read_all(
     *sources: bytes | RecordSource,
     mode: LoadMode = "append",
     grammar: Grammar = "strict",
@@ -131,9 +131,9 @@ def read(
     mint: MintIds | None = None,
     external: ExternalBlobs | None = None,
     limits: WriteLimits | None = None,
-    problems: ProblemLog | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ReadRecords:
+    """The records and their problems."""
     return read_input(
         [each if isinstance(each, RecordSource) else RecordSource.of(each) for each in sources],
         catalog=catalog(schema),
@@ -142,9 +142,16 @@ def read(
         mint=mint or counting_ids(),
         external=external,
         limits=limits,
-        problems=problems,
         chunk_bytes=chunk_bytes,
     )
+
+
+def read(*sources: bytes | RecordSource, **options: Any) -> ReadRecords:
+    """The records, or a failure with the first problem."""
+    found = read_all(*sources, **options)
+    for problem in found.problems:
+        raise problem.to_error()
+    return found
 
 
 def load(
@@ -158,7 +165,10 @@ def load(
 
 def checked(*sources: bytes | RecordSource, view: Rows | None = None, **options: Any) -> LoadPlan:
     """The same, or a failure with everything that breaks a constraint."""
-    return checked_plan(read(*sources, **options), view or Rows(), (), (), Findings.of(100))
+    found, findings = read_all(*sources, **options), Findings(100)
+    for problem in found.problems:
+        findings.note(problem)
+    return checked_plan(found, view or Rows(), (), findings)
 
 
 def rows(plan: LoadPlan | ReadRecords, table_key: str) -> list[dict[str, Any]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph.errors import InputError
-from omnigraph.loading.records.problems import Grammar, ProblemLog
-from tests.commit.loading import edge, lines, node, read, rows
+from omnigraph.loading.records.problems import Findings, Grammar
+from tests.commit.loading import edge, lines, node, read, read_all, rows
 
 BOTH: list[Grammar] = ["strict", "compatible"]
 
@@ -223,7 +225,7 @@ def test_the_first_problem_does_not_depend_on_chunks():
             read(raw, chunk_bytes=chunk_bytes)
 
 
-def test_a_log_holds_every_problem_of_an_input_in_order():
+def test_findings_hold_every_problem_of_an_input_in_order(tmp_path: Path):
     raw = lines(
         node("Person", slug="a", age="x", height=1e39, born="no"),
         "{",
@@ -232,11 +234,8 @@ def test_a_log_holds_every_problem_of_an_input_in_order():
         node("Person", slug="c", id="d"),
         edge("Knows", "a", "b", since=True, nope=1),
     )
-    seen: list[str] = []
-    log = ProblemLog(keep=3, sink=lambda problem: seen.append(problem.text))
-    with pytest.raises(InputError) as caught:
-        read(raw, problems=log)
-    assert [(text.split(": ")[0], text.split(": ")[1]) for text in seen] == [
+    found = read_all(raw).problems
+    assert [tuple(problem.text.split(": ")[:2]) for problem in found] == [
         ("line 1", "Person.age"),
         ("line 1", "Person.born"),
         ("line 1", "Person.height"),
@@ -245,6 +244,22 @@ def test_a_log_holds_every_problem_of_an_input_in_order():
         ("line 5", "Person.id"),
         ("line 6", "Knows.nope"),
         ("line 6", "Knows.since"),
+    ]
+    log = Findings(3, tmp_path / "errors.jsonl")
+    for problem in reversed(found):
+        log.note(problem)
+    with pytest.raises(InputError) as caught:
+        log.raise_if_any()
+    listed = [json.loads(line) for line in (tmp_path / "errors.jsonl").read_text().splitlines()]
+    assert [(each["line"], each["property"]) for each in listed] == [
+        (1, "age"),
+        (1, "born"),
+        (1, "height"),
+        (2, None),
+        (3, None),
+        (5, "id"),
+        (6, "nope"),
+        (6, "since"),
     ]
     assert log.counts == {
         "bad_value": 4,
@@ -258,7 +273,10 @@ def test_a_log_holds_every_problem_of_an_input_in_order():
     assert len(caught.value.details["problems"]) == 3
 
 
-def test_one_problem_in_a_log_fails_as_itself():
+def test_one_problem_fails_as_itself():
+    log = Findings(100)
+    for problem in read_all(lines(node("X"))).problems:
+        log.note(problem)
     with pytest.raises(InputError, match="unknown node type 'X'") as caught:
-        read(lines(node("X")), problems=ProblemLog())
+        log.raise_if_any()
     assert caught.value.details["kind"] == "unknown_type"

@@ -17,6 +17,7 @@ from omnigraph.errors import InputError, LimitExceeded, NotFound
 from omnigraph.loading.records import framing
 from omnigraph.loading.records.framing import RecordSource, read_chunks
 from omnigraph.loading.records.problems import Grammar, Problem
+from omnigraph.loading.sources import FileSource, find_all, record_source
 
 
 def decoded(
@@ -229,19 +230,24 @@ def test_a_record_without_end_is_not_read_into_memory(
 # --- files ----------------------------------------------------------------------------------------
 
 
+def opened(path: Path) -> RecordSource:
+    (found,) = find_all([FileSource(str(path))])
+    return record_source(found)
+
+
 @pytest.mark.parametrize("name", ["plain.jsonl", "packed.jsonl.gz", "packed.jsonl.zst"])
 def test_files_are_read_plain_or_compressed(tmp_path: Path, name: str):
     path = tmp_path / name
     with pa.output_stream(str(path)) as out:
         out.write(b'{"a":1}\n{"a":2}\n')
-    values, _ = decoded(RecordSource.file(path))
+    values, _ = decoded(opened(path))
     assert values == [(1, {"a": 1}), (2, {"a": 2})]
 
 
 def test_problems_of_a_file_carry_its_name(tmp_path: Path):
     path = tmp_path / "people.jsonl"
     path.write_bytes(b"{}\nx\n")
-    _, (problem,) = decoded(RecordSource.file(path))
+    _, (problem,) = decoded(opened(path))
     assert problem.text.startswith(f"{path}:2: invalid strict JSON at line 2")
     assert problem.to_dict()["file"] == str(path)
     assert problem.to_dict()["line"] == 2
@@ -251,9 +257,9 @@ def test_a_truncated_file_is_named(tmp_path: Path):
     path = tmp_path / "cut.jsonl.gz"
     path.write_bytes(gzip.compress(b"".join(b'{"a":%d}\n' % i for i in range(10_000)))[:-500])
     with pytest.raises(InputError, match=r"cut\.jsonl\.gz cannot be read: Truncated"):
-        decoded(RecordSource.file(path))
+        decoded(opened(path))
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(NotFound, match=r"no such file: .*absent\.jsonl"):
-        decoded(RecordSource.file(tmp_path / "absent.jsonl"))
+        decoded(opened(tmp_path / "absent.jsonl"))

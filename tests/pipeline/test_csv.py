@@ -186,7 +186,7 @@ def test_a_csv_is_cut_where_no_cell_is_open(path, monkeypatch):
     names: list[str] = []
     for piece in plan.pieces.values():
         before = len(names)
-        for rows, problems in reader.read(piece):
+        for (rows,), problems in reader.read(piece):
             assert not problems
             names += rows.rows["slug"].to_pylist()
         assert reader.records == len(names) - before

@@ -249,7 +249,8 @@ def reading(**options: Any) -> Reading:
 
 
 def read(piece: Piece, **options: Any) -> int:
-    return sum(rows.rows.num_rows for rows, _ in PieceReader(reading(**options)).read(piece))
+    chunks = PieceReader(reading(**options)).read(piece)
+    return sum(each.rows.num_rows for rows, _ in chunks for each in rows)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +305,9 @@ def test_ranges_of_a_text_hold_every_line_once(tmp_path, monkeypatch):
     found: list[str] = []
     records = 0
     for task in plan.tasks:
-        for piece in task.pieces:
-            found += [x for rows, _ in reader.read(piece) for x in rows.rows["id"].to_pylist()]
+        for piece in task:
+            for (rows,), _ in reader.read(piece):
+                found += rows.rows["id"].to_pylist()
             records += reader.records
     assert found == [f"p{i}" * (i % 7 + 1) for i in range(60)]
     assert records == 60

@@ -13,7 +13,6 @@ overwrite  the records of a type replace its rows; types without records stay as
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -40,33 +39,33 @@ from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
-from omnigraph.loading.records.envelope import EnvelopeReader, TableType
-from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource, read_chunks
+from omnigraph.loading.records.envelope import TableType
+from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import (
     Findings,
     Grammar,
     Place,
     Problem,
-    ProblemLog,
     Unit,
     name_hint,
     problems_of,
     unit_of,
 )
 from omnigraph.loading.records.rows import (
+    Renamed,
     RowBuilder,
     TypedRows,
-    ambiguous_rename,
-    renamed_ends,
-    value_problems,
+    renames_of,
+    typed_chunks,
+    with_renames,
 )
 from omnigraph.loading.request import LoadRequest
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType, LoadMode
-from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 
 
 class InProcessLoad(LoadExecutor):
@@ -92,7 +91,6 @@ class InProcessLoad(LoadExecutor):
         self._progress = progress
         self._sources: list[RecordSource] = []
         self._input: ReadRecords | None = None
-        self._log = ProblemLog(keep=sys.maxsize)
 
     @property
     def rows(self) -> int:
@@ -130,12 +128,10 @@ class InProcessLoad(LoadExecutor):
             mint=minted_by(self.kernel.ids.ulid),
             external=self.request.external,
             limits=self._limits,
-            problems=self._log,
-            fail_fast=False,
         )
-        if self._log.first and self.kernel.store.exists(LAST_STAGED_OBJECT):
+        if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
             # An interrupted schema apply may declare what is missing: the caller completes it.
-            self._log.raise_if_any()
+            self._findings().raise_if_any()
         self.note("read", perf_counter() - started)
 
     def close(self) -> None:
@@ -144,11 +140,17 @@ class InProcessLoad(LoadExecutor):
     def changes(self, capture: Capture) -> LoadChanges:
         """The records as a change set, checked together with the captured head."""
         assert self._input is not None
-        findings = self.request.findings([source.name for source in self._sources])
-        started, replace_types = perf_counter(), self.request.replace_types
-        plan = checked_plan(self._input, capture.reader, replace_types, self._log.first, findings)
+        started, findings = perf_counter(), self._findings()
+        plan = checked_plan(self._input, capture.reader, self.request.replace_types, findings)
         self.note("check", perf_counter() - started)
         return LoadChanges(plan.changes, plan.nodes, plan.edges)
+
+    def _findings(self) -> Findings:
+        """The problems of single records."""
+        findings = self.request.findings([source.name for source in self._sources])
+        for problem in () if self._input is None else self._input.problems:
+            findings.note(problem)
+        return findings
 
 
 def _watched(source: RecordSource, progress: Callable[[int], None]) -> RecordSource:
@@ -210,6 +212,8 @@ class ReadRecords:
     """By type key."""
     refused_ids: Mapping[str, pa.Array] = field(default_factory=dict)
     """By type key, ids of records that were refused and are not in ``tables``."""
+    problems: Sequence[Problem] = ()
+    """Of single records, in input order."""
 
 
 def read_input(
@@ -221,152 +225,92 @@ def read_input(
     mint: MintIds,
     external: ExternalBlobs | None = None,
     limits: WriteLimits | None = None,
-    problems: ProblemLog | None = None,
-    fail_fast: bool = True,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ReadRecords:
     """Read all records of ``sources``, in order.
 
-    Without ``problems`` the first bad record raises `InputError`; with it the whole input is read
-    and every problem collected before raising. With ``fail_fast=False`` nothing is raised: the
-    caller goes on to check the good records. Raises `LimitExceeded` once a table exceeds
-    ``limits``.
+    Raises `LimitExceeded` once a table exceeds ``limits``.
     """
-    log = problems if problems is not None else _FirstProblem()
-    reader = _InputReader(
-        catalog,
-        mode=mode,
-        grammar=grammar,
-        mint=mint,
-        external=external or ExternalBlobs(),
-        limits=limits,
-        log=log,
-        chunk_bytes=chunk_bytes,
-    )
+    reader = _InputReader(catalog, mode, grammar, mint, external or ExternalBlobs(), limits)
     for source in sources:
-        reader.read(source)
-    return reader.finish(fails=fail_fast)
+        chunks = read_chunks(source, grammar, chunk_bytes=chunk_bytes)
+        reader.read(chunks, source.name)
+    return reader.finish()
 
 
-class _FirstProblem(ProblemLog):
-    """Raises the first problem."""
-
-    def extend(self, problems: Iterable[Problem]) -> None:
-        for problem in problems:
-            raise problem.to_error()
-
-
+@dataclass(slots=True)
 class _InputReader:
-    def __init__(
-        self,
-        catalog: Catalog,
-        *,
-        mode: LoadMode,
-        grammar: Grammar,
-        mint: MintIds,
-        external: ExternalBlobs,
-        limits: WriteLimits | None,
-        log: ProblemLog,
-        chunk_bytes: int,
-    ) -> None:
-        self._catalog = catalog
-        self._mode = mode
-        self._grammar = grammar
-        self._mint = mint
-        self._external = external
-        self._limits = limits
-        self._log = log
-        self._chunk_bytes = chunk_bytes
-        self._envelopes = EnvelopeReader(catalog, grammar)
-        self._builders: dict[str, RowBuilder] = {}
-        self._parts: dict[str, list[TypedRows]] = {}
-        self._budgets: dict[str, Budget] = {}
+    catalog: Catalog
+    mode: LoadMode
+    grammar: Grammar
+    mint: MintIds
+    external: ExternalBlobs
+    limits: WriteLimits | None
+    _problems: list[Problem] = field(default_factory=list)
+    _builders: dict[str, RowBuilder] = field(default_factory=dict)
+    _parts: dict[str, list[TypedRows]] = field(default_factory=dict)
+    _budgets: dict[str, Budget] = field(default_factory=dict)
 
-    def read(self, source: RecordSource) -> None:
+    def read(self, chunks: Iterable[Chunk], name: str | None) -> None:
         """Take the records of one source."""
-        for chunk in read_chunks(source, self._grammar, chunk_bytes=self._chunk_bytes):
-            groups, problems = self._envelopes.sort(chunk, source.name)
-            problems.extend(chunk.problems)
-            for records in groups:
-                table_key = records.type.table_key
-                rows, found = self._builder(table_key, records.type).build(records, source.name)
-                problems.extend(found)
-                self._parts.setdefault(table_key, []).append(rows)
-                self._charge(table_key, rows.rows)
+        for several, problems in typed_chunks(
+            chunks, name, self.catalog, self.grammar, self._builder
+        ):
+            for rows in several:
+                self._parts.setdefault(rows.type.table_key, []).append(rows)
+                self._charge(rows.type.table_key, rows.rows)
             # Sorted by record, so that the first problem does not depend on the chunk size.
-            self._log.extend(sorted(problems, key=_number))
+            self._problems += sorted(problems, key=_number)
 
-    def finish(self, *, fails: bool = True) -> ReadRecords:
+    def finish(self) -> ReadRecords:
         """Apply renames and put the records of each type together."""
-        renames = {
-            key: self._renames(parts)
-            for key, parts in self._parts.items()
-            if any(part.renamed for part in parts)
-        }
-        tables = {key: self._table(key, renames) for key in sorted(self._parts)}
-        if fails:
-            self._log.raise_if_any()
+        parts = [part for parts in self._parts.values() for part in parts]
+        renamed = [Renamed(each.type.name, each.source, each.renamed) for each in parts]
+        if any(each.ids for each in renamed):
+            self._rename(parts, renamed)
+        tables = {key: self._table(key) for key in sorted(self._parts)}
         refused = {
             key: pa.chunked_array([part.refused_ids for part in parts], pa.string())
             for key, parts in self._parts.items()
         }
-        return ReadRecords(self._mode, self._catalog, tables, refused)
+        return ReadRecords(self.mode, self.catalog, tables, refused, self._problems)
 
-    def _builder(self, table_key: str, type: TableType) -> RowBuilder:
-        builder = self._builders.get(table_key)
+    def _rename(self, parts: Sequence[TypedRows], renamed: Sequence[Renamed]) -> None:
+        unit = unit_of(self.grammar)
+        renames, ambiguous = renames_of(renamed, unit)
+        self._problems += [problem for _, problem in ambiguous]
+        self._parts = {}
+        for part in parts:
+            rows, found = with_renames(part, renames, unit)
+            self._parts.setdefault(part.type.table_key, []).append(rows)
+            self._problems += found
+
+    def _builder(self, type: TableType) -> RowBuilder:
+        builder = self._builders.get(type.table_key)
         if builder is None:
             # A replaced table keeps references to external objects; other writes copy the bytes.
-            copy_external = self._mode != "overwrite"
-            builder = self._builders[table_key] = RowBuilder(
-                type, self._grammar, self._mint, self._external, copy_external=copy_external
+            copy_external = self.mode != "overwrite"
+            builder = self._builders[type.table_key] = RowBuilder(
+                type, self.grammar, self.mint, self.external, copy_external=copy_external
             )
         return builder
 
     def _charge(self, table_key: str, added: pa.RecordBatch) -> None:
-        if self._limits is None:
+        if self.limits is None:
             return
-        budget = self._budgets.setdefault(table_key, Budget(self._limits, table_key))
+        budget = self._budgets.setdefault(table_key, Budget(self.limits, table_key))
         try:
             budget.charge(rows=added.num_rows, bytes=added.nbytes)
         except LimitExceeded as error:
             error.hint = f"load it in parts, or raise {ROWS_MAX_VARIABLE} or {BYTES_MAX_VARIABLE}"
             raise
 
-    # --- older ids ---
-
-    def _renames(self, parts: list[TypedRows]) -> dict[str, str]:
-        """The canonical id of each id that was given in an older spelling."""
-        canonical: dict[str, str] = {}
-        for part in parts:
-            for old, (new, number) in part.renamed.items():
-                known = canonical.setdefault(old, new)
-                if known != new:
-                    self._ambiguous(part, number, ambiguous_rename(old, known, new))
-        olds = pa.array(list(canonical), pa.string())
-        for part in parts:
-            # An older spelling of one node can be the canonical id of another.
-            for i in pc.indices_nonzero(pc.is_in(part.rows[ID], value_set=olds)).to_pylist():
-                taken = part.rows[ID][i].as_py()
-                message = ambiguous_rename(taken, canonical[taken], taken)
-                self._ambiguous(part, part.numbers[i].as_py(), message)
-        return canonical
-
-    def _ambiguous(self, part: TypedRows, number: int, message: str) -> None:
-        place = Place(part.source, number, unit_of(self._grammar))
-        hint = "give these nodes their canonical ids"
-        self._log.extend([Problem("bad_id", message, place, part.type.name, ID, hint)])
-
-    # --- tables ---
-
-    def _table(self, table_key: str, renames: Mapping[str, Mapping[str, str]]) -> InputTable:
+    def _table(self, table_key: str) -> InputTable:
         parts = self._parts[table_key]
         type = parts[0].type
         raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
-        if isinstance(type, EdgeType):
-            raw = renamed_ends(raw, SRC, renames.get(TableKey.node(type.source)))
-            raw = renamed_ends(raw, DST, renames.get(TableKey.node(type.target)))
         minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
-        places = Places(tuple(parts), unit_of(self._grammar))
+        places = Places(tuple(parts), unit_of(self.grammar))
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()
         rows = raw
         if pc.count_distinct(given).as_py() < len(given):
@@ -497,17 +441,10 @@ def checked_plan(
     loaded: ReadRecords,
     view: GraphView,
     replace_types: Iterable[str],
-    found: Sequence[Problem],
     findings: Findings,
 ) -> LoadPlan:
-    """`plan_load`; raises `InputError` with every problem and those already ``found``."""
+    """`plan_load`; raises `InputError` with every problem and those in ``findings``."""
     plan = plan_load(loaded, view, replace_types=replace_types)
-    for problem in found:
-        findings.note(problem)
-    for table in loaded.tables.values():
-        for part in table.places.parts:
-            for problem in value_problems(part, table.places.unit):
-                findings.note(problem)
 
     def place_of(table_key: str, holder: Holder, *, own: bool) -> Place | None:
         table = loaded.tables.get(table_key)

@@ -5,9 +5,9 @@ Only a load that fails runs this. It reads its input again, unless there are scr
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +36,8 @@ from omnigraph.loading.executors import (
 )
 from omnigraph.loading.pieces import InputPlan, Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.records.problems import (
-    Findings,
-    Grammar,
-    Order,
-    Place,
-    Problem,
-    Unit,
-    problems_of,
-    unit_of,
-)
+from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of
+from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
 from omnigraph.model.arrow import ID
@@ -57,17 +49,14 @@ if TYPE_CHECKING:
 # --- where records are ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordPlaces:
     """The places of records by file and number, independent of how the input was cut."""
 
     plan: InputPlan
     grammar: Grammar
-    pieces: Mapping[int, Piece]
     firsts: Mapping[int, int]
     """How many records of its file come before each piece."""
-    order: Mapping[str, int]
-    """The first piece of each file: files come in the order of the input."""
 
     @classmethod
     def of(cls, plan: InputPlan, grammar: Grammar, records: Mapping[int, int]) -> RecordPlaces:
@@ -78,47 +67,39 @@ class RecordPlaces:
             for piece in task:
                 firsts[piece.index] = so_far.get(piece.path, 0) if piece.is_range else piece.first
                 so_far[piece.path] = so_far.get(piece.path, 0) + records.get(piece.index, 0)
-        pieces = plan.pieces
-        order = {piece.shown: number for number, piece in reversed(pieces.items())}
-        return cls(plan, grammar, pieces, firsts, order)
+        return cls(plan, grammar, firsts)
+
+    @cached_property
+    def _pieces(self) -> dict[int, tuple[str, Unit]]:
+        """The name and the unit of every piece, partitions of frames included, in input order."""
+        pieces: dict[int, tuple[str, Unit]] = {
+            number: (piece.shown, piece.unit(self.grammar))
+            for number, piece in sorted(self.plan.pieces.items())
+        }
+        first = self.plan.first_frame
+        for source in self.plan.frames:
+            partitions = source.frame.rdd.getNumPartitions()
+            for number in range(partitions):
+                pieces[first + number] = (f"{source.name}[{number}]", "record")
+            first += partitions
+        return pieces
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of all pieces."""
+        return [name for name, _ in self._pieces.values()]
 
     def first(self, piece: int) -> int:
         """How many records of its file come before a piece."""
         return self.firsts.get(piece, 0)
 
-    def place(self, piece: int, number: int) -> Place:
-        """The place of a record, by its piece and its number within it."""
-        known = self.pieces.get(piece)
-        if known is None:
-            name, partition = self._frame(piece)
-            return Place(f"{name}[{partition}]", number, "record")
-        return Place(known.shown, self.first(piece) + number, _unit(known, self.grammar))
-
     def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
         """The place of the record to show; None for a committed row."""
-        record = holder.record if own else holder.entity_record or holder.record
-        return None if record[0] < 0 else self.place(*record)
-
-    def sort_key(self, place: Place | None, piece: int = sys.maxsize) -> tuple[int, int]:
-        """The order of problems in the report; those without a place come first."""
-        if place is None:
-            return (-1, 0)
-        return (self.order.get(place.source or "", piece), place.number)
-
-    def _frame(self, piece: int) -> tuple[str, int]:
-        first = self.plan.first_frame
-        for source in self.plan.frames:
-            partitions = source.frame.rdd.getNumPartitions()
-            if piece < first + partitions:
-                return source.name, piece - first
-            first += partitions
-        raise IndexError(piece)
-
-
-def _unit(piece: Piece, grammar: Grammar) -> Unit:
-    if piece.format == "records":
-        return unit_of(grammar)
-    return "line" if piece.format == "json" else "record"
+        piece, number = holder.record if own else holder.entity_record or holder.record
+        if piece < 0:
+            return None
+        name, unit = self._pieces[piece]
+        return Place(name, self.first(piece) + number, unit)
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -139,7 +120,8 @@ class Report:
         self.findings.counts.update(staged.counts)
         is_complete = len(staged.problems) == staged.counts.total()
         for piece, problem in staged.problems:
-            self.findings.add(*self._placed(piece, problem), listed=is_complete)
+            placed = renumbered(problem, self.places.first(piece))
+            self.findings.add(placed, listed=is_complete)
         if self.findings.errors_out is not None and not is_complete:
             self._list_all()
 
@@ -159,13 +141,7 @@ class Report:
     def _list(self, rows: Iterable[Any]) -> None:
         for problems in unpickled(rows):
             for piece, problem in problems:
-                self.findings.list(*self._placed(piece, problem))
-
-    def _placed(self, piece: int, problem: Problem) -> tuple[Order, Problem]:
-        """A problem of a piece, numbered within its file, and its place in the report."""
-        problem = renumbered(problem, self.places.first(piece))
-        at = self.places.sort_key(problem.place, piece) if problem.place else (piece, 0)
-        return at, problem
+                self.findings.list(renumbered(problem, self.places.first(piece)))
 
     def add_violations(self, job: CheckJob) -> None:
         """Report records that break rules together or with committed rows."""
@@ -177,8 +153,7 @@ class Report:
 
     def _add(self, rows: Iterable[HolderRow], job: CheckJob) -> None:
         for problem in problems_of(explain(rows, job.plan), self.places.of_holder):
-            self.findings.counts[problem.kind] += 1
-            self.findings.add(self.places.sort_key(problem.place), problem)
+            self.findings.note(problem)
 
 
 def explain(rows: Iterable[HolderRow], plan: CheckPlan) -> Iterator[Violation]:
@@ -371,16 +346,9 @@ def locate_records(reading: Reading, plan: CheckPlan, tasks: Sequence[Task]) -> 
         reader = PieceReader(reading)
         for number in task_numbers(batches):
             for piece in tasks[number]:
-                for rows, _ in reader.read(piece):
-                    key = rows.type.table_key
-                    yield from located(
-                        plan.written.get(key, ()),
-                        rows.rows,
-                        reading.minting.prefix,
-                        pieces=_all(piece.index, rows.rows, pa.int32()),
-                        numbers=rows.numbers,
-                        table_key=key,
-                    )
+                for chunk, _ in reader.read(piece):
+                    for rows in chunk:
+                        yield from _located_rows(rows, piece, reading, plan)
 
     return run
 
@@ -400,17 +368,24 @@ def locate_frame(
         reader = PieceReader(reading)
         type = type_of(table_key, reading.catalog)
         for batch in batches:
-            rows, _ = reader.table_rows(batch, type, piece)
-            yield from located(
-                plan.written.get(table_key, ()),
-                rows.rows,
-                reading.minting.prefix,
-                pieces=_all(piece.index, rows.rows, pa.int32()),
-                numbers=rows.numbers,
-                table_key=table_key,
-            )
+            (rows,), _ = reader.table_rows(batch, type, piece)
+            yield from _located_rows(rows, piece, reading, plan)
 
     return run
+
+
+def _located_rows(
+    rows: TypedRows, piece: Piece, reading: Reading, plan: CheckPlan
+) -> Iterator[pa.RecordBatch]:
+    key = rows.type.table_key
+    return located(
+        plan.written.get(key, ()),
+        rows.rows,
+        reading.minting.prefix,
+        pieces=_all(piece.index, rows.rows, pa.int32()),
+        numbers=rows.numbers,
+        table_key=key,
+    )
 
 
 def locate_parts(job: CheckJob) -> ArrowFunction:

@@ -20,6 +20,7 @@ from omnigraph.loading.files import Files, Stamp
 from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
 from omnigraph.loading.records.framing import CHUNK_BYTES
 from omnigraph.loading.records.ids import PIECES_MAX
+from omnigraph.loading.records.problems import Grammar, Unit, unit_of
 from omnigraph.loading.sources import (
     FileSource,
     FolderValues,
@@ -71,6 +72,12 @@ class Piece:
     def shown(self) -> str:
         """What messages call it."""
         return self.name or self.path
+
+    def unit(self, grammar: Grammar) -> Unit:
+        """What the numbers of its records count; ``grammar`` is that of graph records."""
+        if self.format == "records":
+            return unit_of(grammar)
+        return "line" if self.format == "json" else "record"
 
     @property
     def is_range(self) -> bool:

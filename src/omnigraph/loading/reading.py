@@ -6,12 +6,12 @@ the formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.errors import InputError, ValueConversionError
@@ -27,35 +27,28 @@ from omnigraph.loading.formats.table_batches import (
 )
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type, mapped_columns
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
-from omnigraph.loading.records.envelope import EnvelopeReader, TableType
+from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
 from omnigraph.loading.records.ids import Minting
-from omnigraph.loading.records.problems import (
-    Grammar,
-    Place,
-    Problem,
-    Unit,
-    name_hint,
-    unit_of,
-    value_hint,
-)
+from omnigraph.loading.records.problems import Grammar, Problem, Unit, name_hint, value_hint
 from omnigraph.loading.records.rows import (
+    Renames,
     RowBuilder,
     TypedRows,
-    ambiguous_rename,
-    renamed_ends,
+    typed_chunks,
     value_problems,
+    with_renames,
 )
 from omnigraph.loading.sources import FoundFile, corrupt, type_of
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.arrow_columns import values_from_text
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import property_value
-from omnigraph.schema.catalog import Catalog, EdgeType, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType
 from omnigraph.schema.contract import SchemaContract, open_contract
 
-_Rows = tuple[TypedRows, list[Problem]]
-"""Rows, and the problems of these and of records that could not become rows."""
+_Rows = tuple[list[TypedRows], list[Problem]]
+"""Rows by type, and the problems of these and of records that could not become rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +62,7 @@ class Reading:
     ignore_unknown: bool = False
     files: Files = field(default_factory=Files)
     """Access to the input files."""
-    renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By node type, canonical ids by ids in an older spelling."""
+    renames: Renames = field(default_factory=dict)
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
 
@@ -121,19 +113,16 @@ class PieceReader:
     # --- graph records ---
 
     def _records(self, piece: Piece) -> Iterator[_Rows]:
-        grammar = self.reading.grammar
-        envelopes = EnvelopeReader(self.reading.catalog, grammar)
-        for chunk in self._chunks(piece, grammar):
-            groups, problems = envelopes.sort(chunk, piece.shown)
-            problems.extend(chunk.problems)
-            for records in groups:
-                builder = self._builder(records.type, piece)
-                rows, found = builder.build(records, piece.shown)
-                rows = self._renamed(rows, found, unit_of(grammar))
-                yield _checked(rows, [*problems, *found], unit_of(grammar))
-                problems = []
-            if problems:
-                yield _no_rows(self.reading.catalog, piece.shown), problems
+        reading, unit = self.reading, piece.unit(self.reading.grammar)
+        chunks = self._chunks(piece, reading.grammar)
+        for rows, problems in typed_chunks(
+            chunks, piece.shown, reading.catalog, reading.grammar, partial(self._builder, piece)
+        ):
+            if reading.renames:
+                renamed = [with_renames(each, reading.renames, unit) for each in rows]
+                rows = [each for each, _ in renamed]  # noqa: PLW2901
+                problems += [problem for _, found in renamed for problem in found]
+            yield rows, problems
 
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
         source = RecordSource(piece.shown, lambda: blocks_of(piece, self.reading.files))
@@ -152,33 +141,6 @@ class PieceReader:
             yield block
         self.records += ends_open
 
-    def _renamed(self, rows: TypedRows, problems: list[Problem], unit: Unit) -> TypedRows:
-        """Rows with canonical ids as endpoints; nodes with ambiguous ids become problems."""
-        renames = self.reading.renames
-        if not renames:
-            return rows
-        if isinstance(rows.type, EdgeType):
-            batch = rows.rows
-            for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
-                batch = renamed_ends(batch, column, renames.get(node, {}))
-            return replace(rows, rows=batch)
-        canonical = renames.get(rows.type.name, {})
-        taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
-        for i in pc.indices_nonzero(taken).to_pylist():
-            # An older spelling of one node can be the canonical id of another.
-            old = rows.rows[ID][i].as_py()
-            problems.append(
-                Problem(
-                    "bad_id",
-                    ambiguous_rename(old, canonical[old], old),
-                    Place(rows.source, rows.numbers[i].as_py(), unit),
-                    rows.type.name,
-                    ID,
-                    "give these nodes their canonical ids",
-                )
-            )
-        return rows
-
     # --- objects of one type ---
 
     def _json(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
@@ -196,7 +158,7 @@ class PieceReader:
     def _objects(
         self, objects: Sequence[Any], numbers: Sequence[int], type: TableType, piece: Piece
     ) -> _Rows:
-        unit: Unit = "line" if piece.format == "json" else "record"
+        unit = piece.unit("strict")
         records, problems = typed_records(
             objects,
             numbers,
@@ -206,7 +168,7 @@ class PieceReader:
             unit=unit,
             ignore_unknown=self.reading.ignore_unknown,
         )
-        rows, found = self._builder(type, piece).build(records, piece.shown)
+        rows, found = self._builder(piece, type).build(records, piece.shown)
         return _checked(rows, [*problems, *map(with_way_out, found)], unit)
 
     # --- rows of one type ---
@@ -242,7 +204,7 @@ class PieceReader:
             folder_values=dict(piece.folder_values),
         )
         is_edge = isinstance(type, EdgeType)
-        rows, problems = self._builder(type, piece).build_from_columns(
+        rows, problems = self._builder(piece, type).build_from_columns(
             {name: batch.column(index) for name, index in columns.items()},
             numbers,
             piece.shown,
@@ -253,7 +215,7 @@ class PieceReader:
         )
         return _checked(rows, problems, "record")
 
-    def _builder(self, type: TableType, piece: Piece) -> RowBuilder:
+    def _builder(self, piece: Piece, type: TableType) -> RowBuilder:
         known = self._builders.get((type.table_key, piece.index))
         if known is None:
             reading, is_typed = self.reading, piece.format != "records"
@@ -264,7 +226,7 @@ class PieceReader:
                 lambda _source, numbers: reading.minting.ids(piece.index, numbers),
                 reading.external,
                 copy_external=reading.mode != "overwrite",
-                unit="line" if piece.format == "json" else "record" if is_typed else None,
+                unit=piece.unit(reading.grammar),
                 folder_values=dict(piece.folder_values),
             )
         return known
@@ -272,18 +234,7 @@ class PieceReader:
 
 def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
     """Add the problems of single values; their rows stay, so that later checks see them too."""
-    return rows, [*problems, *value_problems(rows, unit)]
-
-
-def _no_rows(catalog: Catalog, source: str) -> TypedRows:
-    """An empty batch, for chunks whose records all have unknown types."""
-    types: list[TableType] = [*catalog.nodes.values(), *catalog.edges.values()]
-    type = types[0]
-    nothing = pa.nulls(0, pa.string())
-    empty = pa.RecordBatch.from_pylist([], table_schema(type))
-    return TypedRows(
-        type, source, empty, pa.nulls(0, pa.int64()), pa.nulls(0, pa.bool_()), {}, nothing
-    )
+    return [rows], [*problems, *value_problems(rows, unit)]
 
 
 def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unknown: bool) -> None:

@@ -74,7 +74,7 @@ class LoadRequest:
 
     def findings(self, sources: Sequence[str | None] = ()) -> Findings:
         """A collector of problems; ``sources`` are the names of the input, in its order."""
-        return Findings.of(self.max_errors, self.errors_out, sources)
+        return Findings(self.max_errors, self.errors_out, sources)
 
     def forget_problems(self) -> None:
         """Empty the error file, which may hold problems of an earlier load."""

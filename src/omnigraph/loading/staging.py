@@ -11,7 +11,7 @@ import json
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.framing import NotOnLines
 from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind
-from omnigraph.loading.records.rows import TypedRows, ambiguous_rename
+from omnigraph.loading.records.rows import Renamed, TypedRows
 from omnigraph.loading.sources import type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
@@ -138,10 +138,18 @@ class Staging:
             self.result.fragments[table_key] = writer.finish()
         self.result.problems = [(at[0], problem) for at, problem in self._first.in_order()]
 
-    def take(self, piece: Piece, rows: TypedRows, problems: list[Problem]) -> None:
-        """Write the rows of one batch and note its problems."""
+    def take(self, piece: Piece, rows: Iterable[TypedRows], problems: Iterable[Problem]) -> None:
+        """Write the rows of one chunk and note its problems."""
         if self._job.stopped is not None and self._job.stopped.is_set():
             raise StorageError("the load was given up", hint="see what went wrong before")
+        for each in rows:
+            self._write(piece, each)
+        for problem in problems:
+            self.result.counts[problem.kind] += 1
+            number = 0 if problem.place is None else problem.place.number
+            self._first.add((piece.index, number), problem)
+
+    def _write(self, piece: Piece, rows: TypedRows) -> None:
         key = rows.type.table_key
         if self._job.tally is not None:
             self._job.tally.add(rows.rows.num_rows)
@@ -153,11 +161,8 @@ class Staging:
         if len(rows.refused_ids):
             self.result.refused.setdefault(key, []).extend(rows.refused_ids.to_pylist())
         if rows.renamed:
-            self.result.renamed.append((rows.type.name, rows.renamed))
-        for problem in problems:
-            self.result.counts[problem.kind] += 1
-            number = 0 if problem.place is None else problem.place.number
-            self._first.add((piece.index, number), problem)
+            renamed = Renamed(rows.type.name, rows.source, rows.renamed, piece.index)
+            self.result.renamed.append(renamed)
 
     def _writer(self, key: str, schema: pa.Schema) -> TableWriter | BufferedWriter:
         writer = self._writers.get(key)
@@ -347,8 +352,7 @@ class Staged:
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     refused: dict[str, list[str]] = field(default_factory=dict)
     """By type key, ids of refused records."""
-    renamed: list[tuple[str, Mapping[str, tuple[str, int]]]] = field(default_factory=list)
-    """Names of node types, with `TypedRows.renamed`."""
+    renamed: list[Renamed] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """Keys of types with at least one record that has an id or a key."""
     not_on_lines: str | None = None
@@ -373,17 +377,3 @@ class Staged:
     def rows(self, table_key: str) -> int:
         """How many rows of a type were written."""
         return sum(map(fragment_rows, self.fragments.get(table_key, ())))
-
-
-def renames_of(staged: Staged) -> dict[str, dict[str, str]]:
-    """By node type, the canonical id of each id that was given in an older spelling."""
-    renames: dict[str, dict[str, str]] = {}
-    for type_name, renamed in staged.renamed:
-        known = renames.setdefault(type_name, {})
-        for old, (canonical, _) in renamed.items():
-            if known.setdefault(old, canonical) != canonical:
-                raise InputError(
-                    ambiguous_rename(old, known[old], canonical),
-                    hint="give these nodes their canonical ids",
-                )
-    return renames

@@ -23,13 +23,14 @@ from omnigraph.loading.locate import RecordPlaces, Report
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
 from omnigraph.loading.reading import Reading, check_headers
 from omnigraph.loading.records.ids import Minting
+from omnigraph.loading.records.problems import unit_of
+from omnigraph.loading.records.rows import renames_of
 from omnigraph.loading.request import LoadRequest
 from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
 from omnigraph.loading.staging import (
     BufferedRows,
     Staged,
     StageJob,
-    renames_of,
     stage_files,
     stage_frame,
 )
@@ -178,8 +179,11 @@ class TaskLoad(LoadExecutor):
         staged = self._read()
         if staged.renamed:
             # Edges may name nodes by their older ids, and may have been read before the nodes.
-            self._reading = replace(self._reading, renames=renames_of(staged))
+            renames, problems = renames_of(staged.renamed, unit_of(self.request.grammar))
+            self._reading = replace(self._reading, renames=renames)
             staged = self._read()
+            staged.problems += problems
+            staged.counts.update(problem.kind for _, problem in problems)
         self._staged = staged
         self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
         self.note("read", perf_counter() - started)
@@ -316,11 +320,11 @@ class TaskLoad(LoadExecutor):
     def _check(self, job: CheckJob | None, staged: Staged) -> None:
         """Raise `InputError` if records have problems, alone or together with the graph."""
         started = perf_counter()
-        findings = self.request.findings()
         broken = 0 if job is None else count_broken(self._runner, job)
         self.note("check", perf_counter() - started)
         if not broken and not staged.counts:
             return
+        findings = self.request.findings(self._records.sources)
         report = Report(self._runner, self._reading, self._plan, self._records, findings)
         report.add_records(staged)
         if broken and job is not None:

@@ -7,15 +7,11 @@ the start of the next one is unknown.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import pyarrow as pa
-
-from omnigraph.errors import InputError, LimitExceeded, NotFound
+from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_plain
 from omnigraph.loading.records.problems import Grammar, Place, Problem, unit_of
 
@@ -45,26 +41,6 @@ class RecordSource:
     def stream(cls, blocks: Iterable[bytes], name: str | None = None) -> RecordSource:
         """Records from a stream; can be read only once."""
         return cls(name, lambda: blocks)
-
-    @classmethod
-    def file(cls, path: str | os.PathLike[str]) -> RecordSource:
-        """A local file; `.gz`, `.zst`, `.bz2` and `.lz4` are unpacked while reading."""
-        return cls(os.fspath(path), lambda: _file_blocks(Path(path)))
-
-
-def _file_blocks(path: Path) -> Iterator[bytes]:
-    try:
-        with pa.input_stream(str(path), compression="detect") as stream:
-            while block := stream.read(CHUNK_BYTES):
-                yield block
-    except FileNotFoundError as error:
-        raise NotFound(f"no such file: {path}", details={"file": str(path)}) from error
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error}",
-            hint="check that the file is complete and that its name says how it is compressed",
-            details={"file": str(path)},
-        ) from error
 
 
 def line_blocks(source: RecordSource, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -150,47 +150,6 @@ class Problem:
         return KeyConflict(kind, self.type_name or "", self.entity_id or "", **options)
 
 
-@dataclass(slots=True)
-class ProblemLog:
-    """Collects the problems of a whole input: the first ones in full, all of them counted."""
-
-    keep: int = 100
-    sink: Callable[[Problem], None] | None = None
-    """Receives every problem, kept or not."""
-    first: list[Problem] = field(default_factory=list)
-    counts: Counter[ProblemKind] = field(default_factory=Counter)
-
-    def extend(self, problems: Iterable[Problem]) -> None:
-        """Add problems, in the order they are to be shown."""
-        for problem in problems:
-            self.counts[problem.kind] += 1
-            if len(self.first) < self.keep:
-                self.first.append(problem)
-            if self.sink is not None:
-                self.sink(problem)
-
-    def raise_if_any(self) -> None:
-        """Raise one error with all problems; a single problem raises its own class."""
-        total = self.counts.total()
-        if not total:
-            return
-        error = self.first[0].to_error() if total == 1 else self._all(total)
-        error.details["problems"] = [problem.to_dict() for problem in self.first]
-        error.details["counts"] = dict(self.counts)
-        raise error
-
-    def _all(self, total: int) -> OmnigraphError:
-        shown = [problem.text for problem in self.first]
-        if total > len(shown):
-            shown.append(f"… and {total - len(shown)} more")
-        # Ties are sorted by kind, so that the message is deterministic.
-        by_count = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_count)
-        head = f"the input has {total} problems; nothing was written"
-        message = "\n".join([head, *shown, f"by kind: {kinds}"])
-        return self.first[0].to_error_of_several(message, self.counts)
-
-
 _LISTED_MAX = 10
 
 
@@ -297,52 +256,47 @@ class FirstProblems:
 
 @dataclass(slots=True)
 class Findings:
-    """The problems of a whole input, in the order of its files and records."""
+    """The problems of a whole input: the first ones in full, all of them counted."""
 
     keep: int
     errors_out: Path | None = None
+    """Receives every problem."""
+    sources: Sequence[str | None] = ()
+    """The names of the input, in the order in which problems are reported."""
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     _first: FirstProblems = field(init=False)
-    _sources: dict[str, int] = field(default_factory=dict)
+    _order: dict[str | None, int] = field(init=False)
     _unwritten: list[_Placed] = field(default_factory=list)
     _stream: IO[str] | None = None
 
     def __post_init__(self) -> None:
         self._first = FirstProblems(self.keep)
-
-    @classmethod
-    def of(
-        cls, keep: int, errors_out: Path | None = None, sources: Sequence[str | None] = ()
-    ) -> Findings:
-        """Findings about ``sources``, reported in this order."""
-        findings = cls(keep, errors_out)
-        for name in sources:
-            findings._sources.setdefault(name or "", len(findings._sources))
-        return findings
+        self._order = {name: number for number, name in reversed([*enumerate(self.sources)])}
 
     def note(self, problem: Problem) -> None:
-        """Add a problem and count it."""
+        """Count a problem and add it."""
         self.counts[problem.kind] += 1
-        place = problem.place
-        if place is None:
-            self.add(NOWHERE, problem)
-            return
-        at = self._sources.setdefault(place.source or "", len(self._sources))
-        self.add((at, place.number), problem)
+        self.add(problem)
 
-    def add(self, order: Order, problem: Problem, *, listed: bool = True) -> None:
+    def add(self, problem: Problem, *, listed: bool = True) -> None:
         """Add a problem; ``listed``: to the error file as well."""
-        self._first.add(order, problem)
+        self._first.add(self._place_of(problem), problem)
         if listed:
-            self.list(order, problem)
+            self.list(problem)
 
-    def list(self, order: Order, problem: Problem) -> None:
+    def list(self, problem: Problem) -> None:
         """Add a problem to the error file, if there is one."""
         if self.errors_out is None:
             return
-        self._unwritten.append((order, problem))
+        self._unwritten.append((self._place_of(problem), problem))
         if len(self._unwritten) >= _LISTED_AT_ONCE:
             self._write(self.errors_out)
+
+    def _place_of(self, problem: Problem) -> Order:
+        place = problem.place
+        if place is None:
+            return NOWHERE
+        return self._order.setdefault(place.source, len(self._order)), place.number
 
     def _write(self, path: Path) -> None:
         if self._stream is None:
@@ -352,13 +306,30 @@ class Findings:
         self._unwritten.clear()
 
     def raise_if_any(self) -> None:
-        """Raise an error with the first problems and the counts of all."""
+        """Raise one error with all problems; a single problem raises its own class."""
         if self.errors_out is not None and self._unwritten:
             self._write(self.errors_out)
         if self._stream is not None:
             self._stream.close()
+        if not self.counts:
+            return
         first = [problem for _, problem in self._first.in_order()]
-        ProblemLog(self.keep, first=first, counts=self.counts).raise_if_any()
+        total = self.counts.total()
+        error = first[0].to_error() if total == 1 else self._all(first, total)
+        error.details["problems"] = [problem.to_dict() for problem in first]
+        error.details["counts"] = dict(self.counts)
+        raise error
+
+    def _all(self, first: Sequence[Problem], total: int) -> OmnigraphError:
+        shown = [problem.text for problem in first]
+        if total > len(shown):
+            shown.append(f"… and {total - len(shown)} more")
+        # Ties are sorted by kind, so that the message is deterministic.
+        by_count = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_count)
+        head = f"the input has {total} problems; nothing was written"
+        message = "\n".join([head, *shown, f"by kind: {kinds}"])
+        return first[0].to_error_of_several(message, self.counts)
 
 
 def _in_input(placed: _Placed) -> tuple[Order, str]:

@@ -6,11 +6,11 @@ if a column does not fit are its values converted one by one, to find every prob
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from omnigraph.commit.external_blobs import ExternalBlobs, denial
 from omnigraph.commit.validation.evaluation import broken_values
 from omnigraph.errors import ValueConversionError
-from omnigraph.loading.records.envelope import TableType, TypeRecords
+from omnigraph.loading.records.envelope import EnvelopeReader, TableType, TypeRecords
+from omnigraph.loading.records.framing import Chunk
 from omnigraph.loading.records.ids import MintIds, names_key
 from omnigraph.loading.records.problems import (
     Grammar,
@@ -49,7 +50,7 @@ from omnigraph.model.columns import (
 )
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
-from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
 
 _MEMBERS = {SRC: "from", DST: "to"}
 """The names of endpoints in records."""
@@ -455,20 +456,65 @@ class _Batch:
         """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
         known, _ = renamed.setdefault(old, (canonical, number))
         if known != canonical:
-            message = ambiguous_rename(old, known, canonical)
-            self.add_at(number, "bad_id", message, ID, "give these nodes their canonical ids")
+            place = Place(self.source, number, self._unit)
+            self.problems.append(_ambiguous(old, known, canonical, self._type.name, place))
 
 
-def ambiguous_rename(old: str, first: str, second: str) -> str:
-    """The message for an id that means two nodes."""
-    return f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
+# --- ids in older spellings -----------------------------------------------------------------------
+
+Renames = Mapping[str, Mapping[str, str]]
+"""By node type, the canonical id of each id that was given in an older spelling."""
 
 
-_Columns = TypeVar("_Columns", pa.RecordBatch, pa.Table)
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The ids in older spellings of some records of a node type."""
+
+    type_name: str
+    source: str | None
+    ids: Mapping[str, tuple[str, int]]
+    """As in `TypedRows.renamed`."""
+    piece: int = 0
+    """The piece of the input that has the records."""
 
 
-def renamed_ends(rows: _Columns, column: str, renames: Mapping[str, str] | None) -> _Columns:
-    """Rows of edges with canonical ids in ``column``."""
+def renames_of(parts: Iterable[Renamed], unit: Unit) -> tuple[Renames, list[tuple[int, Problem]]]:
+    """The renames of a whole input; ids that mean two nodes are problems, with their pieces."""
+    renames: dict[str, dict[str, str]] = {}
+    problems: list[tuple[int, Problem]] = []
+    for part in parts:
+        known = renames.setdefault(part.type_name, {})
+        for old, (new, number) in part.ids.items():
+            first = known.setdefault(old, new)
+            if first != new:
+                place = Place(part.source, number, unit)
+                problems.append((part.piece, _ambiguous(old, first, new, part.type_name, place)))
+    return renames, problems
+
+
+def with_renames(rows: TypedRows, renames: Renames, unit: Unit) -> tuple[TypedRows, list[Problem]]:
+    """Rows with canonical ids as endpoints; nodes with ambiguous ids become problems."""
+    if isinstance(rows.type, EdgeType):
+        batch = rows.rows
+        for column, node in ((SRC, rows.type.source), (DST, rows.type.target)):
+            batch = _renamed_ends(batch, column, renames.get(node, {}))
+        return replace(rows, rows=batch), []
+    canonical = renames.get(rows.type.name, {})
+    taken = pc.is_in(rows.rows[ID], value_set=pa.array(list(canonical), pa.string()))
+    problems = []
+    for i in pc.indices_nonzero(taken).to_pylist():
+        # An older spelling of one node can be the canonical id of another.
+        old, place = rows.rows[ID][i].as_py(), Place(rows.source, rows.numbers[i].as_py(), unit)
+        problems.append(_ambiguous(old, canonical[old], old, rows.type.name, place))
+    return rows, problems
+
+
+def _ambiguous(old: str, first: str, second: str, type_name: str, place: Place) -> Problem:
+    message = f"id '{old}' means both '{first}' and '{second}': ambiguous edge endpoint remap"
+    return Problem("bad_id", message, place, type_name, ID, "give these nodes their canonical ids")
+
+
+def _renamed_ends(rows: pa.RecordBatch, column: str, renames: Mapping[str, str]) -> pa.RecordBatch:
     if not renames:
         return rows
     olds = pa.array(list(renames), pa.string())
@@ -476,6 +522,32 @@ def renamed_ends(rows: _Columns, column: str, renames: Mapping[str, str] | None)
     found = news.take(pc.index_in(rows[column], value_set=olds))
     index = rows.schema.get_field_index(column)
     return rows.set_column(index, rows.schema.field(index), pc.coalesce(found, rows[column]))
+
+
+# --- chunks ---------------------------------------------------------------------------------------
+
+
+def typed_chunks(
+    chunks: Iterable[Chunk],
+    source: str | None,
+    catalog: Catalog,
+    grammar: Grammar,
+    builder_of: Callable[[TableType], RowBuilder],
+) -> Iterator[tuple[list[TypedRows], list[Problem]]]:
+    """Graph records as rows by type, and all problems of each chunk.
+
+    Rows with values that break a constraint stay, so that later checks see them too.
+    """
+    envelopes = EnvelopeReader(catalog, grammar)
+    for chunk in chunks:
+        groups, problems = envelopes.sort(chunk, source)
+        problems.extend(chunk.problems)
+        rows: list[TypedRows] = []
+        for records in groups:
+            typed, found = builder_of(records.type).build(records, source)
+            problems += [*found, *value_problems(typed, unit_of(grammar))]
+            rows.append(typed)
+        yield rows, problems
 
 
 def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:

@@ -9,10 +9,11 @@ disagree, and any manual edit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from omnigraph.errors import SchemaContractError
 from omnigraph.model.types import Scalar, ValueType
@@ -221,32 +222,33 @@ def read_ir(text: str) -> SchemaIR:
     """The IR a text holds.
 
     Raises `SchemaContractError` when the text is of an unknown version, malformed, inconsistent, or
-    not exactly what `encoding.ir_text` writes.
+    not exactly what `ir_text` writes.
     """
-    root = _Reader(read_json_object(text, "the accepted schema"), "$")
-    version = root.value.get("ir_version")
+    root = read_json_object(text, "the accepted schema")
+    version = root.get("ir_version")
     if version != IR_VERSION or isinstance(version, bool):
         raise SchemaContractError(
             f"unsupported ir_version {version!r} (expected {IR_VERSION})",
             hint="this graph was written by another version of the product",
         )
-    ir = _decode(root)
-    _check_ids(ir)
     try:
+        ir = _decode(root)
         again = ir_text(ir)
-    except KeyError as dangling:
-        name = ".".join(map(str, dangling.args[0]))
+    except KeyError as missing:
+        name = missing.args[0]
+        name = name if isinstance(name, str) else ".".join(map(str, name))
         raise SchemaContractError(
             f"the accepted schema refers to {name}, which it does not declare"
         ) from None
-    except ValueError as number:
-        raise SchemaContractError(f"the accepted schema holds no JSON value: {number}") from None
+    except (TypeError, ValueError) as bad:
+        raise SchemaContractError(f"the accepted schema is malformed: {bad}") from None
+    _check_ids(ir)
     if again != text:
         raise SchemaContractError("the accepted schema is not in its canonical form")
     return ir
 
 
-def read_json_object(text: str, what: str) -> dict[str, Any]:
+def read_json_object(text: str, what: str) -> Json:
     """One JSON object, or `SchemaContractError` naming ``what``."""
     try:
         text.encode("utf-8")  # a lone surrogate has no UTF-8 form
@@ -258,202 +260,159 @@ def read_json_object(text: str, what: str) -> dict[str, Any]:
     return value
 
 
-class _Reader:
-    """One JSON value and its path, with readers that insist on a type."""
-
-    __slots__ = ("path", "value")
-
-    def __init__(self, value: Any, path: str) -> None:
-        self.value = value
-        self.path = path
-
-    def __getitem__(self, member: str) -> _Reader:
-        if not isinstance(self.value, dict) or member not in self.value:
-            self.fail(f"an object with member '{member}'")
-        return _Reader(self.value[member], f"{self.path}.{member}")
-
-    def text(self) -> str:
-        return self.value if isinstance(self.value, str) else self.fail("a string")
-
-    def boolean(self) -> bool:
-        return self.value if isinstance(self.value, bool) else self.fail("true or false")
-
-    def integer(self) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            self.fail("an integer")
-        return self.value
-
-    def number(self) -> int | float:
-        if not isinstance(self.value, int | float) or isinstance(self.value, bool):
-            self.fail("a number")
-        return self.value
-
-    def literal(self) -> LiteralValue:
-        return self.value if isinstance(self.value, str | int | float) else self.fail("a literal")
-
-    def optional(self, read: Callable[[_Reader], T]) -> T | None:
-        return None if self.value is None else read(self)
-
-    def each(self, read: Callable[[_Reader], T]) -> tuple[T, ...]:
-        if not isinstance(self.value, list):
-            self.fail("an array")
-        return tuple(
-            read(_Reader(item, f"{self.path}[{at}]")) for at, item in enumerate(self.value)
-        )
-
-    def ascending(self, read: Callable[[_Reader], T], key: Callable[[T], Any]) -> tuple[T, ...]:
-        """Like `each`, for members that are written sorted and without repetition."""
-        items = self.each(read)
-        keys = [key(item) for item in items]
-        if any(earlier >= later for earlier, later in pairwise(keys)):
-            self.fail("sorted members without repetition")
-        return items
-
-    def words(self, read: Callable[[_Reader], T]) -> tuple[T, ...]:
-        """Ascending strings."""
-        return self.ascending(read, lambda word: word)
-
-    def one_of(self, allowed: Iterable[T]) -> T:
-        found = next((choice for choice in allowed if choice == self.value), None)
-        return found if found is not None else self.fail("a known word")
-
-    def fail(self, expected: str) -> NoReturn:
-        raise SchemaContractError(
-            f"the accepted schema is malformed at {self.path}: expected {expected}"
-        )
+def _is(kind: type[T], value: Any) -> T:
+    """A value of exactly this JSON type: `true` is no number."""
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}, found {canonical_json(value)[:40]}")
+    return value
 
 
-def _decode(root: _Reader) -> SchemaIR:
+def _optional(read: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else read(value)
+
+
+_text, _integer, _boolean = partial(_is, str), partial(_is, int), partial(_is, bool)
+
+
+def _number(value: Any) -> int | float:
+    return _integer(value) if isinstance(value, int) else _is(float, value)
+
+
+def _literal(value: Any) -> LiteralValue:
+    return value if type(value) in (str, bool) else _number(value)
+
+
+def _each(read: Callable[[Any], T], values: Any, key: Callable[[T], Any]) -> tuple[T, ...]:
+    """Members by key, once each: an array that is not sorted is encoded differently again."""
+    found = {key(item): item for item in map(read, _is(list, values))}
+    return tuple(found[each] for each in sorted(found))
+
+
+def _names(values: Any, member: str) -> tuple[str, ...]:
+    return _each(lambda ref: _text(ref[member]), values, str)
+
+
+def _decode(root: Json) -> SchemaIR:
     types: dict[TypeRef, int] = {}
     properties: dict[PropertyRef, int] = {}
     incarnations: dict[TypeRef, int] = {}
 
-    def read_type(kind: TypeKind, entry: _Reader) -> str:
-        name = entry["name"].text()
-        types[kind, name] = entry["type_id"].integer()
+    def identity(kind: TypeKind, entry: Json) -> str:
+        name = _text(entry["name"])
+        types[kind, name] = _integer(entry["type_id"])
         if kind != "interface":
-            incarnations[kind, name] = entry["table_incarnation_id"].integer()
-        for prop in entry["properties"].each(lambda prop: prop):
-            properties[kind, name, prop["name"].text()] = prop["property_id"].integer()
+            incarnations[kind, name] = _integer(entry["table_incarnation_id"])
+        for prop in _is(list, entry["properties"]):
+            properties[kind, name, _text(prop["name"])] = _integer(prop["property_id"])
         return name
 
-    def interface(entry: _Reader) -> InterfaceShape:
-        name = read_type("interface", entry)
-        return InterfaceShape(name, entry["properties"].ascending(_read_interface_property, _NAME))
+    def interface(entry: Json) -> InterfaceShape:
+        shapes = _each(_read_interface_property, entry["properties"], _NAME)
+        return InterfaceShape(identity("interface", entry), shapes)
 
-    def node(entry: _Reader) -> NodeShape:
+    def node(entry: Json) -> NodeShape:
         return NodeShape(
-            read_type("node", entry),
+            identity("node", entry),
             _read_annotations(entry),
-            entry["implements"].words(lambda ref: ref["type_name"].text()),
-            entry["properties"].ascending(_read_node_property, _NAME),
-            entry["constraints"].ascending(_read_constraint, constraint_key),
+            _names(entry["implements"], "type_name"),
+            _each(_read_node_property, entry["properties"], _NAME),
+            _each(_read_constraint, entry["constraints"], constraint_key),
         )
 
-    def edge(entry: _Reader) -> EdgeShape:
-        cardinality = entry["cardinality"]
+    def edge(entry: Json) -> EdgeShape:
+        low, high = entry["cardinality"]["min"], entry["cardinality"]["max"]
         return EdgeShape(
-            read_type("edge", entry),
-            entry["from_type"]["type_name"].text(),
-            entry["to_type"]["type_name"].text(),
-            Cardinality(cardinality["min"].integer(), cardinality["max"].optional(_Reader.integer)),
+            identity("edge", entry),
+            _text(entry["from_type"]["type_name"]),
+            _text(entry["to_type"]["type_name"]),
+            Cardinality(_integer(low), _optional(_integer, high)),
             _read_annotations(entry),
-            entry["properties"].ascending(_read_property, _NAME),
-            entry["constraints"].ascending(_read_constraint, constraint_key),
+            _each(_read_property, entry["properties"], _NAME),
+            _each(_read_constraint, entry["constraints"], constraint_key),
         )
 
     shape = SchemaShape(
-        root["interfaces"].ascending(interface, _NAME),
-        root["nodes"].ascending(node, _NAME),
-        root["edges"].ascending(edge, _NAME),
+        _each(interface, root["interfaces"], _NAME),
+        _each(node, root["nodes"], _NAME),
+        _each(edge, root["edges"], _NAME),
     )
     return SchemaIR(
-        checked_domain(root["schema_identity_domain"].text()),
-        root["next_identity_id"].integer(),
+        checked_domain(_text(root["schema_identity_domain"])),
+        _integer(root["next_identity_id"]),
         shape,
         SchemaIds(types, properties, incarnations),
     )
 
 
-def _read_property(
-    entry: _Reader,
-    constraints: tuple[ColumnsKind, ...] = (),
-    is_direct: bool = True,
-    satisfies: tuple[str, ...] = (),
-) -> PropertyShape:
+def _read_property(entry: Json) -> PropertyShape:
     return PropertyShape(
-        entry["name"].text(),
+        _text(entry["name"]),
         _read_type(entry["prop_type"]),
         _read_annotations(entry),
-        entry["default"].optional(_Reader.literal),
-        entry["embed_source"].optional(_read_embed),
-        constraints,
-        is_direct,
-        satisfies,
+        _optional(_literal, entry["default"]),
+        _optional(_read_embed, entry["embed_source"]),
     )
 
 
-def _read_interface_property(entry: _Reader) -> PropertyShape:
-    kinds = entry["property_constraints"].words(lambda kind: kind.one_of(COLUMNS_KINDS))
-    return _read_property(entry, constraints=kinds)
+def _read_interface_property(entry: Json) -> PropertyShape:
+    constraints = _each(_columns_kind, entry["property_constraints"], str)
+    return replace(_read_property(entry), constraints=constraints)
 
 
-def _read_node_property(entry: _Reader) -> PropertyShape:
-    links = entry["satisfies_interface_properties"]
-    return _read_property(
-        entry,
-        is_direct=entry["declared_directly"].boolean(),
-        satisfies=links.words(lambda link: link["type_name"].text()),
+def _read_node_property(entry: Json) -> PropertyShape:
+    return replace(
+        _read_property(entry),
+        is_direct=_boolean(entry["declared_directly"]),
+        satisfies=_names(entry["satisfies_interface_properties"], "type_name"),
     )
 
 
-def _read_type(entry: _Reader) -> ValueType:
-    scalar = entry["scalar"]
-    dimension = None
-    if isinstance(scalar.value, dict):
-        dimension = scalar[Scalar.VECTOR.value].integer()
-        scalar = _Reader(Scalar.VECTOR.value, scalar.path)
+def _read_type(entry: Json) -> ValueType:
+    scalar, values, dimension = entry["scalar"], entry["enum_values"], None
+    if isinstance(scalar, dict):
+        dimension, scalar = _integer(scalar[Scalar.VECTOR]), Scalar.VECTOR
     return ValueType(
-        scalar.one_of(Scalar),
-        nullable=entry["nullable"].boolean(),
-        is_list=entry["list"].boolean(),
-        enum_values=entry["enum_values"].optional(lambda values: values.words(_Reader.text)),
+        Scalar(scalar),
+        nullable=_boolean(entry["nullable"]),
+        is_list=_boolean(entry["list"]),
+        enum_values=None if values is None else _each(_text, values, str),
         vector_dim=dimension,
     )
 
 
-def _read_embed(entry: _Reader) -> Embed:
-    return Embed(entry["source"]["property_name"].text(), entry["model"].optional(_Reader.text))
+def _read_embed(entry: Json) -> Embed:
+    return Embed(_text(entry["source"]["property_name"]), _optional(_text, entry["model"]))
 
 
-def _read_annotations(entry: _Reader) -> tuple[Annotation, ...]:
-    return entry["annotations"].ascending(_read_annotation, annotation_key)
+def _read_annotations(entry: Json) -> tuple[Annotation, ...]:
+    return _each(_read_annotation, entry["annotations"], annotation_key)
 
 
-def _read_annotation(entry: _Reader) -> Annotation:
-    name = entry["name"].text()
-    options: tuple[tuple[str, LiteralValue], ...] = ()
-    if "kwargs" in entry.value:
-        kwargs = entry["kwargs"]
-        if not isinstance(kwargs.value, dict):
-            kwargs.fail("an object")
-        options = tuple((name, kwargs[name].literal()) for name in sorted(kwargs.value))
-    return Annotation(name, entry["value"].optional(_Reader.literal), options)
+def _read_annotation(entry: Json) -> Annotation:
+    options = _is(dict, _is(dict, entry).get("kwargs", {}))
+    return Annotation(
+        _text(entry["name"]),
+        _optional(_literal, entry["value"]),
+        tuple((name, _literal(options[name])) for name in sorted(options)),
+    )
 
 
-def _read_constraint(entry: _Reader) -> ConstraintShape:
-    kind = entry["kind"].text()
-    if kind == "range":
-        low, high = entry["min"].optional(_Reader.number), entry["max"].optional(_Reader.number)
-        return Range(_read_field(entry["field"]), low, high)
-    if kind == "check":
-        return Check(_read_field(entry["field"]), entry["pattern"].text())
-    return ColumnsShape(entry["kind"].one_of(COLUMNS_KINDS), entry["fields"].words(_read_field))
+def _read_constraint(entry: Json) -> ConstraintShape:
+    match entry["kind"]:
+        case "range":
+            low, high = _optional(_number, entry["min"]), _optional(_number, entry["max"])
+            return Range(_read_field(entry["field"]), low, high)
+        case "check":
+            return Check(_read_field(entry["field"]), _text(entry["pattern"]))
+    return ColumnsShape(_columns_kind(entry["kind"]), _each(_read_field, entry["fields"], str))
 
 
-def _read_field(entry: _Reader) -> str:
-    member = "system" if isinstance(entry.value, dict) and "system" in entry.value else None
-    return entry[member or "property_name"].text()
+def _columns_kind(value: Any) -> ColumnsKind:
+    return COLUMNS_KINDS[COLUMNS_KINDS.index(value)]
+
+
+def _read_field(entry: Json) -> str:
+    return _text(entry["system"] if "system" in entry else entry["property_name"])
 
 
 def _check_ids(ir: SchemaIR) -> None:

@@ -215,7 +215,7 @@ def test_allowed_imports_are_not_reported(tmp_path: Path):
     files = {
         "__init__.py": "from omnigraph.errors import Conflict\n__version__ = '1'",
         "errors/a.py": "import json",
-        "schema/__init__.py": "from . import parse\nfrom omnigraph.syntax.source import Source",
+        "schema/__init__.py": "from . import parse\nfrom omnigraph.syntax.tokens import Source",
         "query/parse.py": "from omnigraph.schema import catalog\nimport numpy",
         "pipeline/spark/run.py": "import pyspark\nfrom omnigraph.model.ids import TableKey",
         "pipeline/load.py": "import lance\nimport omnigraph.pipeline.spark.run",

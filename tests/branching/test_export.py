@@ -17,8 +17,7 @@ from omnigraph.branching.export import export_blocks
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import NotFound
 from omnigraph.loading.records.problems import Grammar
-from omnigraph.model.temporal import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN, BlobUri
 from tests.commit.loading import Rows, catalog, edge, lines, load, node
 
 ALLOWED = ExternalBlobs(allow=lambda uri: uri.startswith("ext:"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from omnigraph.model.temporal import parse_datetime
+from omnigraph.model.values import parse_datetime
 
 DIRECTORY = Path(__file__).parent
 

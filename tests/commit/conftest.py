@@ -20,7 +20,7 @@ from omnigraph.commit.change_set import (
 )
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.mutate import MutationOutcome, run_mutation
-from omnigraph.model.columns import column_from_values
+from omnigraph.model.arrow import column_from_values
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.types import Scalar, ValueType

@@ -12,22 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.arrow import BLOB_STORAGE, arrow_type
-from omnigraph.model.columns import column_from_json, column_from_values
-from omnigraph.model.temporal import (
+from omnigraph.model.arrow import BLOB_STORAGE, arrow_type, column_from_json, column_from_values
+from omnigraph.model.types import INTEGER_BOUNDS, VECTOR_DIMENSION_MAX, Scalar, ValueType
+from omnigraph.model.values import (
+    ARROW_NAMES,
     DAYS_MAX,
     DAYS_MIN,
     MS_MAX,
     MS_MIN,
+    BlobUri,
     date_from_days,
     datetime_from_ms,
     epoch_days,
     epoch_ms,
     format_date,
     format_datetime,
+    property_value,
+    round_to_f32,
 )
-from omnigraph.model.types import INTEGER_BOUNDS, VECTOR_DIMENSION_MAX, Scalar, ValueType
-from omnigraph.model.values import ARROW_NAMES, BlobUri, property_value, round_to_f32
 
 
 def convert(values: list[object], type: ValueType, *, strict: bool = True) -> pa.Array:
@@ -179,7 +181,7 @@ def test_clean_columns_are_converted_whole(
     type: ValueType, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = [property_value(value, type, "p", strict=True), None]
-    monkeypatch.setattr("omnigraph.model.columns.property_value", None)
+    monkeypatch.setattr("omnigraph.model.arrow.property_value", None)
     assert convert([value, None], type.with_nullable(True)).to_pylist() == expected
 
 

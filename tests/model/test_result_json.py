@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import InternalError
-from omnigraph.model.arrow import arrow_type
-from omnigraph.model.columns import column_from_values
+from omnigraph.model.arrow import arrow_type, column_from_values
 from omnigraph.model.result_json import (
     SAFE_INTEGER_MAX,
     SHORT,
     rows_to_python,
 )
-from omnigraph.model.temporal import (
+from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+from omnigraph.model.values import (
     DAYS_MAX,
     DAYS_MIN,
     MS_MAX,
@@ -30,9 +30,8 @@ from omnigraph.model.temporal import (
     datetime_from_ms,
     format_date,
     format_datetime,
+    round_to_f32,
 )
-from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.model.values import round_to_f32
 
 
 def json_of(values: list[Any], type: pa.DataType, **options: bool) -> list[Any]:

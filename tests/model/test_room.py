@@ -10,8 +10,8 @@ import sys
 import pytest
 
 LIGHT = ["changes", "ids", "json_object", "merging", "parameters", "receipts"]
-LIGHT += ["signatures", "temporal", "text_table", "types", "upkeep", "values"]
-HEAVY = ["arrow", "columns", "result_json"]
+LIGHT += ["signatures", "text_table", "types", "upkeep", "values"]
+HEAVY = ["arrow", "arrow_columns", "result_json"]
 
 
 def test_modules_the_languages_need_load_neither_arrow_nor_numpy() -> None:

@@ -15,18 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.arrow import arrow_type
-from omnigraph.model.columns import column_from_values, entity_id_column, spell_column
-from omnigraph.model.temporal import (
+from omnigraph.model.arrow import arrow_type, column_from_values, entity_id_column, spell_column
+from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
+from omnigraph.model.values import (
     DAYS_MAX,
     DAYS_MIN,
     MS_MAX,
     MS_MIN,
     date_from_days,
     datetime_from_ms,
+    entity_id,
+    round_to_f32,
+    spell,
 )
-from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.model.values import entity_id, round_to_f32, spell
 
 F32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 F64 = st.floats(allow_nan=False, allow_infinity=False)

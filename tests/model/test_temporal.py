@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.temporal import (
+from omnigraph.model.values import (
     DAYS_MAX,
     DAYS_MIN,
     MS_MAX,

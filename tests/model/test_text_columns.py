@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import ValueConversionError
+from omnigraph.model.arrow import column_from_json
 from omnigraph.model.arrow_columns import column_from_arrow, parsed_texts, values_from_text
-from omnigraph.model.columns import column_from_json
 from omnigraph.model.types import Scalar, ValueType
 
 SPELLINGS = [

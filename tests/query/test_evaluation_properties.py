@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
-from omnigraph.model.temporal import to_utc_ms
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.model.values import round_to_f32
+from omnigraph.model.values import round_to_f32, to_utc_ms
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import evaluate
 from omnigraph.query.kernels import compare, list_contains, rounded

@@ -6,7 +6,7 @@ from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.query import ast
 from omnigraph.query.parser import parse_query_file, select_query
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 from tests.query.parsing import (
     query,
     refused,

@@ -14,8 +14,7 @@ from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
 from omnigraph.query import ast
 from omnigraph.query.parse_expression import QueryStream
 from omnigraph.query.parser import parse_query_file
-from omnigraph.syntax.source import Source, Span
-from omnigraph.syntax.tokens import TokenKind
+from omnigraph.syntax.tokens import Source, Span, TokenKind
 from tests.query.printing import (
     print_clause,
     print_predicate,
@@ -320,10 +319,10 @@ def shaken(text: str, layout: random.Random) -> str:
     last_end = 0
     while stream.current.kind is not TokenKind.END:
         token = stream.advance()
-        is_signed = token.start == last_end and pieces[-1:] == ["-"]
+        is_signed = token.span.start == last_end and pieces[-1:] == ["-"]
         pieces += [] if is_signed else [layout.choice(SEPARATORS)]
-        pieces.append(text[token.start : token.end])
-        last_end = token.end
+        pieces.append(text[token.span.start : token.span.end])
+        last_end = token.span.end
     return "".join([*pieces, layout.choice(SEPARATORS)])
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omnigraph.model.types import SCALAR_NAMES, Scalar
 from omnigraph.schema import ast
 from omnigraph.schema.ast import COLUMNS_KINDS
-from omnigraph.syntax.source import Source, Span
+from omnigraph.syntax.tokens import Source, Span
 
 NOWHERE = Span(0, 0)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
-from omnigraph.syntax.source import Source, Span
+from omnigraph.syntax.tokens import Source, Span
 
 
 def test_a_source_is_made_of_text_bytes_or_a_file(tmp_path):

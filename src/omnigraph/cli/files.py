@@ -23,7 +23,7 @@ from omnigraph.syntax.suggest import did_you_mean
 if TYPE_CHECKING:
     from omnigraph.schema.compile import CompiledSchema
     from omnigraph.schema.identity import IdentityWarning
-    from omnigraph.syntax.source import Source
+    from omnigraph.syntax.tokens import Source
 
 
 STANDARD_INPUT = "-"
@@ -117,7 +117,7 @@ def read_source(path: Path, error: type[CompileError]) -> Source:
     Raises `NotFound` for a file that does not exist, with the nearest name beside it, and
     `InputError` for one that cannot be read.
     """
-    from omnigraph.syntax.source import Source
+    from omnigraph.syntax.tokens import Source
 
     try:
         return Source.of(path, error)
@@ -195,7 +195,7 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
     Raises `UsageError` if there is neither, or two texts.
     """
     from omnigraph.errors import QueryParseError
-    from omnigraph.syntax.source import Source
+    from omnigraph.syntax.tokens import Source
 
     if query is not None and text is not None:
         raise UsageError(

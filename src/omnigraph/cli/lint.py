@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.errors import CompileError
     from omnigraph.query.lint import LintReport
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.syntax.source import Source
+    from omnigraph.syntax.tokens import Source
 
 EXAMPLES = """
 omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq

@@ -30,8 +30,7 @@ from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.receipts import MutationReceipt
-from omnigraph.model.temporal import datetime_from_ms
-from omnigraph.model.values import Value, entity_id, spell
+from omnigraph.model.values import Value, datetime_from_ms, entity_id, spell
 from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType

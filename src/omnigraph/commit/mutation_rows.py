@@ -20,8 +20,15 @@ import pyarrow.compute as pc
 from omnigraph.commit.change_set import Budget, ChangeKind, MutationView, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.errors import InternalError
-from omnigraph.model.arrow import BLOB_STORAGE, DST, ID, SRC, arrow_type
-from omnigraph.model.columns import column_from_values, spell_column
+from omnigraph.model.arrow import (
+    BLOB_STORAGE,
+    DST,
+    ID,
+    SRC,
+    arrow_type,
+    column_from_values,
+    spell_column,
+)
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import BlobUri, Value, assigned_value, entity_id, property_value
 from omnigraph.query import expressions as ex

@@ -100,7 +100,7 @@ from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import commit_info
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.cleanup import cleanup
 from omnigraph.upkeep.optimize import ensure_indices, optimize
 from omnigraph.upkeep.pending import release_abandoned

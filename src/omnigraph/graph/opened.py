@@ -35,8 +35,8 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import PastReader, SnapshotReader
 from omnigraph.storage.snapshot import ManifestState, Snapshot
-from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
 
 ENGINES = ("local",)

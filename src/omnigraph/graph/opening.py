@@ -19,7 +19,7 @@ from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.upkeep import Diagnosis, DoctorCheck, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.stats import unopened
 
 OpenMode = Literal["read_write", "read_only"]

@@ -29,14 +29,14 @@ from omnigraph.model.result import (
     SnapshotSummary,
     TableSummary,
 )
-from omnigraph.model.temporal import datetime_from_ms
+from omnigraph.model.values import datetime_from_ms
 from omnigraph.query.explain import explain as plan_text
 from omnigraph.query.expressions import Nearest
 from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import PastReader
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 
 def read_target(branch: str | None, snapshot: str | None, default: str) -> ReadTarget:

@@ -12,7 +12,7 @@ from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.parser import parse_query_file
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 SUFFIX = ".gq"
 

@@ -21,8 +21,8 @@ from omnigraph.model.receipts import LoadReceipt
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
-from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Source
 
 if TYPE_CHECKING:
     from omnigraph.loading.inputs import Frame, LoadEngine, Paths

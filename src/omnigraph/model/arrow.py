@@ -1,19 +1,41 @@
-"""How values lie in tables: the Arrow type and field of every property type.
+"""How values lie in tables: the Arrow type and field of every property type, and whole columns.
 
 A Blob is the one type Arrow has no word for: its column is Lance's blob extension, which only the
 storage room may import. An extension in Arrow is a name in the field's metadata over a plain
 storage type, so the schema built here is complete without Lance: a blob field is the struct
 `BLOB_STORAGE` marked with Lance's extension name, and a batch of such columns can be handed to
 Lance as it is. What Lance gives back is its own extension type with the same storage.
+
+JSON becomes columns at two speeds with one meaning. A column in which every value has exactly the
+expected Python type is converted by Arrow in one go; Arrow's own leniency (`True` as 1, `3.7` as 3,
+`inf` for a number too large) never gets a chance, because types are compared before and bounds
+after. Anything else goes value by value through `model.values`, which names the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from types import NoneType
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from omnigraph.errors import ValueConversionError
 from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import (
+    DAYS_MAX,
+    DAYS_MIN,
+    MS_MAX,
+    MS_MIN,
+    BlobUri,
+    Value,
+    entity_id,
+    expand_exponent,
+    property_value,
+    refuse_non_finite,
+)
 
 ID = "id"
 SRC = "src"
@@ -84,3 +106,228 @@ def _table_schema(endpoints: list[pa.Field], properties: Iterable[PropertyColumn
     # Python orders strings by code point, and UTF-8 keeps that order in its bytes.
     columns = sorted(properties, key=lambda column: column[0])
     return pa.schema([id_field, *endpoints, *(property_field(*column) for column in columns)])
+
+
+# --- JSON to columns ------------------------------------------------------------------------------
+
+
+def column_from_json(
+    values: Sequence[object], type: ValueType, *, name: str, strict: bool
+) -> pa.Array:
+    """The column of property ``name`` holding decoded JSON ``values``; absent values are None.
+
+    The first value that does not fit raises `ValueConversionError`, whose details give the
+    ``property``, the ``value`` and ``record``, its position in ``values``. ``strict`` as in
+    `model.values.property_value`. One call takes less than 2 GiB of text, the most an Arrow array
+    of this type can hold.
+    """
+    column = _clean_column(values, type, null_items=not strict)
+    if column is None:
+        column = column_from_values(_convert_each(values, type, name, strict=strict), type)
+    return column
+
+
+def column_from_values(values: Sequence[Value | None], type: ValueType) -> pa.Array:
+    """The column of values that are already in the form of `model.values`."""
+    if not type.is_blob:
+        return pa.array(values, arrow_type(type))
+    data = [value if isinstance(value, bytes) else None for value in values]
+    uris = [value.uri if isinstance(value, BlobUri) else None for value in values]
+    return pa.StructArray.from_arrays(
+        [pa.array(data, pa.large_binary()), pa.array(uris, pa.string())],
+        fields=list(BLOB_STORAGE),
+        mask=_null_mask(values),
+    )
+
+
+def _convert_each(
+    values: Sequence[object], type: ValueType, name: str, *, strict: bool
+) -> list[Value | None]:
+    converted = []
+    for record, value in enumerate(values):
+        try:
+            converted.append(property_value(value, type, name, strict=strict))
+        except ValueConversionError as error:
+            error.details["record"] = record
+            raise
+    return converted
+
+
+def _clean_column(
+    values: Sequence[object], type: ValueType, *, null_items: bool
+) -> pa.Array | None:
+    """The whole column at once, or None if any value needs a closer look."""
+    if len(values) and values[0] is None and values.count(None) == len(values):
+        return pa.nulls(len(values), arrow_type(type)) if type.nullable else None
+    if type.is_blob:
+        return None
+    try:
+        if type.is_vector:
+            column = _vectors(values, type)
+        elif type.is_list:
+            column = _lists(values, type, null_items=null_items)
+        else:
+            column = _scalars(values, type.scalar)
+    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+        return None
+    if column is None or (column.null_count and not type.nullable):
+        return None
+    return column
+
+
+_PYTHON_TYPES: dict[Scalar, type] = {
+    Scalar.STRING: str,
+    Scalar.BOOL: bool,
+    Scalar.I32: int,
+    Scalar.I64: int,
+    Scalar.U32: int,
+    Scalar.U64: int,
+}
+
+
+def _scalars(values: Sequence[object], scalar: Scalar) -> pa.Array | None:
+    kinds = _types_of(values) - {NoneType}
+    if scalar in _PYTHON_TYPES:
+        if kinds <= {_PYTHON_TYPES[scalar]}:
+            return pa.array(values, arrow_type(ValueType(scalar)))
+    elif scalar.is_float:
+        if kinds <= {int, float}:
+            return _floats(values, scalar, has_integers=int in kinds)
+    elif scalar is Scalar.DATE:
+        if kinds <= {str}:
+            return dates_from_texts(pa.array(values, pa.string()))
+        if kinds <= {int}:
+            return _within(pa.array(values, pa.int32()).cast(pa.date32()), DAYS_MIN, DAYS_MAX)
+    elif scalar is Scalar.DATETIME:
+        if kinds <= {str}:
+            return datetimes_from_texts(pa.array(values, pa.string()))
+        if kinds <= {int}:
+            return _within(pa.array(values, pa.int64()).cast(TIMESTAMP), MS_MIN, MS_MAX)
+    return None
+
+
+def _floats(values: Sequence[object], scalar: Scalar, *, has_integers: bool) -> pa.Array | None:
+    if has_integers:
+        # Arrow refuses integers beyond 2^53, which are rounded here like any other number.
+        values = [float(value) if isinstance(value, int) else value for value in values]
+    column = pa.array(values, arrow_type(ValueType(scalar)))
+    return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
+
+
+# The plain forms. Rarer ones (lower case, leap seconds, mixed zones) take the slow way.
+_ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
+_UNZONED = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?$"
+_BEYOND_MS = r"(\.\d{3})\d+"
+
+
+def dates_from_texts(texts: pa.StringArray) -> pa.Array | None:
+    """The dates of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
+    return _within(texts.cast(pa.date32()), DAYS_MIN, DAYS_MAX)
+
+
+def datetimes_from_texts(texts: pa.StringArray) -> pa.Array | None:
+    """The instants of texts; None or `pa.ArrowInvalid` if any needs a closer look."""
+    if _all_match(texts, _ZONED):
+        parsed = TIMESTAMP
+    elif _all_match(texts, _UNZONED):
+        parsed = pa.timestamp("ms")
+    else:
+        return None
+    if pc.any(pc.match_substring_regex(texts, _BEYOND_MS), min_count=0).as_py():
+        texts = pc.replace_substring_regex(texts, _BEYOND_MS, r"\1")
+    return _within(texts.cast(parsed).cast(TIMESTAMP), MS_MIN, MS_MAX)
+
+
+def _all_match(texts: pa.StringArray, pattern: str) -> bool:
+    matches: bool = pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py()
+    return matches
+
+
+def _within(column: pa.Array, low: int, high: int) -> pa.Array | None:
+    """``column`` if its epoch numbers are those of years 1 to 9999."""
+    numbers = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    bounds = pc.min_max(numbers)
+    least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+    return column if least is None or (low <= least and greatest <= high) else None
+
+
+def _lists(values: Sequence[object], type: ValueType, *, null_items: bool) -> pa.Array | None:
+    if not _types_of(values) <= {list, NoneType}:
+        return None
+    lists = [value if isinstance(value, list) else [] for value in values]
+    items = _scalars(list(chain.from_iterable(lists)), type.scalar)
+    if items is None or (items.null_count and not null_items):
+        return None
+    offsets = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum([len(each) for each in lists], out=offsets[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), items, type=arrow_type(type), mask=_null_mask(values)
+    )
+
+
+def _vectors(values: Sequence[object], type: ValueType) -> pa.Array | None:
+    assert type.vector_dim is not None
+    if not _types_of(values) <= {list, NoneType}:
+        return None
+    width = type.vector_dim
+    lists = [value for value in values if isinstance(value, list)]
+    if any(len(each) != width for each in lists):
+        return None
+    numbers = list(chain.from_iterable(lists))
+    if not _types_of(numbers) <= {int, float}:
+        return None
+    with np.errstate(over="ignore"):
+        components = np.array(numbers, np.float64).astype(np.float32)
+    if not np.isfinite(components).all():
+        return None
+    nulls = _null_mask(values)
+    if len(lists) < len(values):
+        # A null row still takes the room of its components.
+        padded = np.zeros((len(values), width), np.float32)
+        padded[~nulls.to_numpy(zero_copy_only=False)] = components.reshape(len(lists), width)
+        components = padded.reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(components), type=arrow_type(type), mask=nulls
+    )
+
+
+def _types_of(values: Sequence[object]) -> set[type]:
+    """The exact Python types of the values: `bool` is not `int` here."""
+    return set(map(type, values))
+
+
+def _null_mask(values: Sequence[object]) -> pa.BooleanArray:
+    return pa.array([value is None for value in values], pa.bool_())
+
+
+# --- spellings ------------------------------------------------------------------------------------
+
+
+def spell_column(column: pa.Array, type: ValueType) -> pa.StringArray:
+    """`model.values.spell` for every value of ``column``; nulls stay null."""
+    if type.scalar is Scalar.DATE:
+        column = column.cast(pa.int32())
+    elif type.scalar is Scalar.DATETIME:
+        column = column.cast(pa.int64())
+    elif type.scalar.is_float:
+        return _spell_floats(column)
+    return column.cast(pa.string())
+
+
+def _spell_floats(column: pa.Array) -> pa.StringArray:
+    finite = pc.is_finite(column)
+    if not pc.all(finite, min_count=0).as_py():
+        raise refuse_non_finite(column.filter(pc.invert(finite))[0].as_py())
+    # Arrow writes the shortest digits too, but large and small numbers with an exponent.
+    texts = column.cast(pa.string())
+    odd = pc.or_(pc.match_substring(texts, "e"), pc.equal(texts, "-0"))
+    expanded = [expand_exponent(text.as_py()) for text in texts.filter(odd)]
+    return pc.replace_with_mask(texts, odd, pa.array(expanded, pa.string())) if expanded else texts
+
+
+def entity_id_column(members: Sequence[pa.StringArray]) -> pa.StringArray:
+    """`model.spelling.entity_id` row by row; ``members`` in ascending order of property id."""
+    if len(members) == 1:
+        return members[0]
+    rows = zip(*(member.to_pylist() for member in members), strict=True)
+    return pa.array([entity_id(row) for row in rows], pa.string())

@@ -1,8 +1,8 @@
 """Columns that are Arrow already, as columns of properties: for tables, frames and text files.
 
-The meaning is that of `model.columns`: a value fits here exactly if its JSON form fits there. What
+The meaning is that of `model.arrow`: a value fits here exactly if its JSON form fits there. What
 Arrow can convert without a loss is converted in one go. Any other column becomes JSON values, which
-`model.columns` then judges one by one and names in its complaints.
+`model.arrow` then judges one by one and names in its complaints.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.arrow import BLOB_STORAGE, TIMESTAMP, arrow_type
-from omnigraph.model.columns import (
+from omnigraph.model.arrow import (
+    BLOB_STORAGE,
+    TIMESTAMP,
+    arrow_type,
     column_from_json,
     column_from_values,
     dates_from_texts,
     datetimes_from_texts,
     spell_column,
 )
-from omnigraph.model.temporal import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import Value, property_value
+from omnigraph.model.values import DAYS_MAX, DAYS_MIN, MS_MAX, MS_MIN, Value, property_value
 
 _DAY_MS = 86_400_000
 _TO_MS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
@@ -391,7 +392,7 @@ def _json_value(value: object) -> object:
 # --- cells of text files --------------------------------------------------------------------------
 #
 # A cell means what its text means in JSON, without quotes. Columns in which every cell spells a
-# value plainly are parsed by Arrow; any other is taken cell by cell for `model.columns` to judge.
+# value plainly are parsed by Arrow; any other is taken cell by cell for `model.arrow` to judge.
 
 _INTEGER = re.compile(r"-?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from omnigraph.errors import InputError, ParameterError, ValueConversionError
-from omnigraph.model.temporal import to_utc_ms
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import (
     ARROW_NAMES,
@@ -27,6 +26,7 @@ from omnigraph.model.values import (
     read_blob,
     scalar_value,
     shown,
+    to_utc_ms,
 )
 
 _DECIMAL = re.compile(r"-?[0-9]+")

@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 from typing import get_args
 
 from omnigraph.model.types import ValueType
-from omnigraph.syntax.source import Source, Span
+from omnigraph.syntax.tokens import Source, Span
 
 ANONYMOUS = "_"
 """The variable `$_`, which never binds or joins."""

@@ -19,8 +19,8 @@ from omnigraph.query.operands import (
 )
 from omnigraph.query.predicates import literal_hint, require_comparable, require_enum_member
 from omnigraph.schema.catalog import EdgeType, NodeType, Property
-from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Span
 
 _ENDPOINTS = {"from": "src", "to": "dst"}
 """The pseudo-properties of an edge, and the columns behind them."""

@@ -17,7 +17,7 @@ from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, Variab
 from omnigraph.query.parser import parse_query_file, select_query
 from omnigraph.query.plan import QueryPlan
 from omnigraph.schema.catalog import Catalog
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 PLANS_CACHED_MAX = 512
 FILES_CACHED_MAX = 64

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import TIMESTAMP, arrow_type
-from omnigraph.model.temporal import to_utc_ms
 from omnigraph.model.types import ValueType
+from omnigraph.model.values import to_utc_ms
 from omnigraph.query import expressions as ex
 from omnigraph.query.ast import ScalarFunction
 from omnigraph.query.kernels import (

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import assert_never
 
-from omnigraph.model.temporal import format_date, format_datetime
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import BlobUri, format_date, format_datetime
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 

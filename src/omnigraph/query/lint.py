@@ -12,7 +12,7 @@ from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import OperationDescriptor, describe_operation
 from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.catalog import Catalog
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 HARDCODED_MUTATION = "mutation declares no params; hardcoded mutations are easy to miss"
 

@@ -16,8 +16,8 @@ from omnigraph.model.values import round_to_f32
 from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
-from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Source, Span
 
 # --- scope ----------------------------------------------------------------------------------------
 

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from omnigraph.errors import QueryParseError, ValueConversionError
-from omnigraph.model.temporal import parse_date, parse_datetime
+from omnigraph.model.values import parse_date, parse_datetime
 from omnigraph.query import ast
-from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.suggest import did_you_mean
-from omnigraph.syntax.tokens import Lexer, Token, TokenKind, TokenStream
+from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, TokenStream
 
 # --- tokens ---------------------------------------------------------------------------------------
 
@@ -126,8 +125,8 @@ class QueryStream(TokenStream):
 
     def type_name(self, where: str) -> Token:
         """Read the name of a node or edge type."""
-        if not self.at_kind(TokenKind.TYPE):
-            word = self.at_kind(TokenKind.WORD)
+        if self.current.kind is not TokenKind.TYPE:
+            word = self.current.kind is TokenKind.WORD
             hint = "type names start with an uppercase letter" if word else None
             self.unexpected("a type name", where, hint=hint)
         return self.advance()
@@ -152,13 +151,13 @@ class QueryStream(TokenStream):
     def end_number(self, token: Token) -> None:
         """Fail if a word touches the number before it, as in `1e3`."""
         after = self.current
-        if after.start == token.end and after.kind in (TokenKind.WORD, TokenKind.TYPE):
+        if after.span.start == token.span.end and after.kind in (TokenKind.WORD, TokenKind.TYPE):
             hint = None
             if after.text[0] in "eE":
                 hint = "numbers have no exponent: write all digits"
             elif after.text[0] == "_":
                 hint = "digits are written without separators"
-            number = Token(TokenKind.INT, token.text + after.text, token.start, after.end)
+            number = Token(TokenKind.INT, token.text + after.text, token.span.to(after.span))
             self.fail(f"{number.describe()} is not a number", number.span, hint=hint)
 
     # --- errors ----------------------------------------------------------------------------------
@@ -234,8 +233,10 @@ def parse_value(stream: QueryStream, where: str) -> ast.Expression:
 
 def parse_list(stream: QueryStream, where: str) -> ast.ListLiteral:
     """Read `[ … ]` where a variable is allowed too."""
-    if not stream.at_punct("["):
-        hint = "lists are written in square brackets: `[1, 2]`" if stream.at_punct("(") else None
+    if stream.current.text != "[":
+        hint = (
+            "lists are written in square brackets: `[1, 2]`" if stream.current.text == "(" else None
+        )
         stream.unexpected("`[` or a variable", where, hint=hint)
     return _list(stream)
 
@@ -256,9 +257,9 @@ def parse_reference(stream: QueryStream) -> ast.Variable | ast.PropertyRef | ast
 
 def _expression(stream: QueryStream, binding: int = 0) -> ast.Expression:
     """Read operands joined by operators that bind more tightly than ``binding``."""
-    start = stream.current.start
+    start = stream.current.span.start
     left = _primary(stream)
-    if stream.at_punct("[") and stream.current.start == stream.span_from(start).end:
+    if stream.current.text == "[" and stream.current.span.start == stream.span_from(start).end:
         stream.fail(
             "a value cannot be indexed with `[…]`",
             stream.current.span,
@@ -300,7 +301,7 @@ def _parenthesised(stream: QueryStream) -> ast.Expression:
     inner = _expression(stream)
     if not stream.take_punct(")"):
         hint = stream.foreign_hint()
-        if stream.at_punct(":"):
+        if stream.current.text == ":":
             hint = "a node is bound as `$a: Person`, without parentheses"
         stream.unexpected("`)`", hint=hint)
     stream.leave()
@@ -359,7 +360,7 @@ def _arguments(
     stream.advance()
     found = stream.separated(_expression, ")", f"in the arguments of `{name.text}`")
     stream.leave()
-    span = stream.span_from(name.start)
+    span = stream.span_from(name.span.start)
     if len(found) < fewest or (most is not None and len(found) > most):
         wanted = f"{fewest} or {most}"
         if most is None:
@@ -392,13 +393,13 @@ def _search_call(
 
 def _aggregate(stream: QueryStream, function: ast.AggregateFunction) -> ast.Aggregate:
     stream.enter()
-    start = stream.advance().start
+    start = stream.advance().span.start
     stream.advance()
     # `count(distinct)` counts an alias of that name.
     distinct = stream.at_word("distinct") and stream.peek().text != ")"
     if distinct:
         stream.advance()
-    if stream.at_punct("*") and (distinct or function != "count"):
+    if stream.current.text == "*" and (distinct or function != "count"):
         stream.fail("`*` stands for all rows in `count(*)` only", stream.current.span)
     argument = None if stream.take_punct("*") else _expression(stream)
     stream.expect_punct(")", f"after the argument of `{function}`")
@@ -424,7 +425,7 @@ def _literal(stream: QueryStream) -> ast.Literal | ast.ListLiteral | None:
         return _number(stream, token, 1)
     if token.text == "-":
         digits = stream.peek()
-        touching = digits.start == token.end
+        touching = digits.span.start == token.span.end
         if touching and (digits.kind is TokenKind.INT or digits.kind is TokenKind.FLOAT):
             stream.advance()
             return _number(stream, token, -1)
@@ -437,7 +438,7 @@ def _literal(stream: QueryStream) -> ast.Literal | ast.ListLiteral | None:
 
 def _number(stream: QueryStream, first: Token, sign: int) -> ast.Literal:
     token = stream.advance()
-    span = Span(first.start, token.end)
+    span = first.span.to(token.span)
     if token.kind is TokenKind.INT:
         # The most negative integer has no positive counterpart.
         maximum = I64_MAX if sign > 0 else I64_MAX + 1
@@ -476,12 +477,12 @@ def _temporal(
         value = decode(text)
     except ValueConversionError:
         stream.fail(f"{token.describe()} is not {what}", token.span, hint=f"write {example}")
-    return ast.Literal(value, stream.span_from(name.start))
+    return ast.Literal(value, stream.span_from(name.span.start))
 
 
 def _list(stream: QueryStream) -> ast.ListLiteral:
     stream.enter()
-    start = stream.advance().start
+    start = stream.advance().span.start
     items = stream.separated(_list_item, "]", "in the list")
     stream.leave()
     return ast.ListLiteral(items, stream.span_from(start))
@@ -491,9 +492,9 @@ def _list_item(stream: QueryStream) -> ast.Literal | ast.ListLiteral:
     item = _literal(stream)
     if item is None:
         hint = None
-        if stream.at_kind(TokenKind.VAR):
+        if stream.current.kind is TokenKind.VAR:
             hint = "a list holds literals only; pass the whole list as one parameter"
-        elif stream.at_punct(":") or stream.peek().text == ":":
+        elif stream.current.text == ":" or stream.peek().text == ":":
             hint = FOREIGN_OPERATORS["->"]
         stream.unexpected("a literal", "in the list", hint=hint)
     return item

@@ -26,7 +26,6 @@ from omnigraph.query.parse_expression import (
     parse_reference,
     parse_value,
 )
-from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Token, TokenKind
 
@@ -66,7 +65,7 @@ def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
 
 def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
     """Read one filter of a `having`; there are no hops there."""
-    if stream.at_kind(TokenKind.WORD) and not _starts_operand(stream.peek()):
+    if stream.current.kind is TokenKind.WORD and not _starts_operand(stream.peek()):
         hint = "the filters all have to hold: write them one after another"
         joined = stream.at_word("and", "or")
         stream.unexpected("a filter or `}`", "in `having`", hint=hint if joined else None)
@@ -140,9 +139,9 @@ def _block_clause(stream: QueryStream, word: Token) -> ast.Clause:
     where = f"in `{word.text}`"
     if word.text == "any":
         alternatives = stream.one_or_more(_alternative, "a clause", where)
-        return ast.Any(alternatives, stream.span_from(word.start))
+        return ast.Any(alternatives, stream.span_from(word.span.start))
     clauses = stream.one_or_more(_clause, "a clause", where)
-    span = stream.span_from(word.start)
+    span = stream.span_from(word.span.start)
     return ast.Not(clauses, span) if word.text == "not" else ast.Optional(clauses, span)
 
 
@@ -182,20 +181,20 @@ def _pair(stream: QueryStream) -> ast.Pair:
 def _hop(stream: QueryStream) -> ast.Hop:
     left = stream.variable()
     edge_variable = None
-    if stream.at_kind(TokenKind.VAR):
+    if stream.current.kind is TokenKind.VAR:
         edge_variable = stream.variable()
         stream.expect_punct(":", f"and an edge word after `${edge_variable.name}`")
     undirected = stream.take_punct("<") is not None
     word = _edge_word(stream)
     if undirected:
         stream.expect_punct(">", f"after `<{word.text}`")
-    bounds = _bounds(stream) if stream.at_punct("{") else None
+    bounds = _bounds(stream) if stream.current.text == "{" else None
     right = _right_end(stream, word)
     path_variable = None
     if stream.at_word("via") and stream.peek().kind is TokenKind.VAR:
         stream.advance()
         path_variable = stream.variable()
-    if stream.at_punct("."):
+    if stream.current.text == ".":
         hint = f"to filter instead of hopping, write `(${left.name}) {word.text} ${right.name}.…`"
         stream.unexpected(
             "a clause or `}`",
@@ -227,9 +226,9 @@ def _edge_word(stream: QueryStream) -> Token:
 
 
 def _right_end(stream: QueryStream, word: Token) -> ast.Variable:
-    if not stream.at_kind(TokenKind.VAR):
+    if stream.current.kind is not TokenKind.VAR:
         hint = did_you_mean(word.text, _TEST_WORDS)
-        if stream.at_punct("*"):
+        if stream.current.text == "*":
             hint = "bounds are written `{1,3}`"
         stream.unexpected("a variable", f"after the edge word `{word.text}`", hint=hint)
     return stream.variable()
@@ -241,19 +240,19 @@ def _bounds(stream: QueryStream) -> ast.HopBounds:
     minimum = stream.integer(U32_MAX, where)
     if not stream.take_punct(","):
         hint = "bounds are written `{1,3}`"
-        if stream.at_punct("}"):
+        if stream.current.text == "}":
             hint = f"write both bounds: `{{{minimum},{minimum}}}`"
         stream.unexpected("`,`", where, hint=hint)
-    maximum = None if stream.at_punct("}") else stream.integer(U32_MAX, where)
+    maximum = None if stream.current.text == "}" else stream.integer(U32_MAX, where)
     closing = stream.expect_punct("}", "after the hop bounds")
-    return ast.HopBounds(minimum, maximum, Span(opening.start, closing.end))
+    return ast.HopBounds(minimum, maximum, opening.span.to(closing.span))
 
 
 # --- filters --------------------------------------------------------------------------------------
 
 
 def _filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
-    start = stream.current.start
+    start = stream.current.span.start
     left = parse_expression(stream)
     test = _test(stream, left, start)
     if test is None:
@@ -296,7 +295,7 @@ def parse_null_test(stream: QueryStream) -> bool:
 
 def _candidates(stream: QueryStream) -> ast.ListLiteral | ast.Variable | ast.PropertyRef:
     """Read the right side of `in`."""
-    if not stream.at_kind(TokenKind.VAR):
+    if stream.current.kind is not TokenKind.VAR:
         return parse_list(stream, "after `in`")
     operand = parse_reference(stream)
     if isinstance(operand, ast.EntityRef):

@@ -41,9 +41,8 @@ from omnigraph.query.parse_match import (
     parse_match_block,
     parse_null_test,
 )
-from omnigraph.syntax.source import Source
 from omnigraph.syntax.suggest import did_you_mean
-from omnigraph.syntax.tokens import Token, TokenKind
+from omnigraph.syntax.tokens import Source, Token, TokenKind
 
 _STATEMENT_WORDS = ("insert", "update", "delete")
 _BODY_WORDS = ("match", *_STATEMENT_WORDS)
@@ -65,7 +64,7 @@ def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
     source = Source.of(origin, QueryParseError)
     stream = QueryStream(source)
     queries: list[ast.Query] = []
-    while not stream.at_kind(TokenKind.END):
+    while stream.current.kind is not TokenKind.END:
         queries.append(_query(stream))
     return ast.QueryFile(source, tuple(queries))
 
@@ -102,7 +101,7 @@ def _listing(names: list[str]) -> str:
 
 
 def _query(stream: QueryStream) -> ast.Query:
-    start = stream.current.start
+    start = stream.current.span.start
     if not stream.take_word("query"):
         _no_query(stream)
     name = stream.name("a query name", "after `query`")
@@ -175,7 +174,7 @@ def _parameter_type(stream: QueryStream) -> ValueType:
         item = _scalar(stream, "in the list type")
         stream.expect_punct("]", "after the list type")
         return ValueType(item, is_list=True)
-    if stream.current.text == "Vector" and stream.at_kind(TokenKind.TYPE):
+    if stream.current.text == "Vector" and stream.current.kind is TokenKind.TYPE:
         stream.advance()
         stream.expect_punct("(", "after `Vector`")
         dimension = stream.integer(I64_MAX, "for the dimension")
@@ -228,13 +227,13 @@ def parse_read(stream: QueryStream) -> ast.ReadBody:
     order = _order(stream) if stream.take_word("order") else ()
     limit = _count(stream, "limit") if stream.take_word("limit") else None
     offset = _count(stream, "offset") if stream.take_word("offset") else None
-    if not stream.at_punct("}"):
+    if stream.current.text != "}":
         _misplaced(stream)
     return ast.ReadBody(clauses, items, distinct, having, order, limit, offset, word.span)
 
 
 def _item(stream: QueryStream) -> ast.ReturnItem:
-    start = stream.current.start
+    start = stream.current.span.start
     expression = parse_expression(stream)
     alias = None
     if stream.take_word("as"):
@@ -253,12 +252,12 @@ def _order(stream: QueryStream) -> tuple[ast.OrderKey, ...]:
         stream.unexpected("`{`", "after `order`", hint=hint)
     keys = stream.separated(_key, "}", "after an order key")
     if not keys:
-        stream.fail("expected an order key in `order`", stream.span_from(opening.start))
+        stream.fail("expected an order key in `order`", stream.span_from(opening.span.start))
     return keys
 
 
 def _key(stream: QueryStream) -> ast.OrderKey:
-    start = stream.current.start
+    start = stream.current.span.start
     expression = parse_expression(stream)
     direction = stream.current
     descending = None
@@ -302,7 +301,7 @@ _BEYOND_VALUES = frozenset({".", "(", *ARITHMETIC})
 def parse_write(stream: QueryStream) -> ast.WriteBody:
     """Read the body of a query that starts with a statement."""
     statements: list[ast.Statement] = []
-    while not stream.at_punct("}"):
+    while stream.current.text != "}":
         statements.append(_statement(stream))
     return ast.WriteBody(tuple(statements))
 
@@ -322,14 +321,16 @@ def _statement(stream: QueryStream) -> ast.Statement:
     name = stream.type_name(f"after `{word.text}`")
     if word.text == "insert":
         assignments = _assignments(stream, f"in `insert {name.text}`")
-        return ast.Insert(name.text, name.span, assignments, stream.span_from(word.start))
+        return ast.Insert(name.text, name.span, assignments, stream.span_from(word.span.start))
     if word.text == "update":
         stream.expect_word("set", where=f"after `update {name.text}`")
         assignments = _assignments(stream, f"in `update {name.text}`")
         where = _where(stream, "the assignments")
-        return ast.Update(name.text, name.span, assignments, where, stream.span_from(word.start))
+        return ast.Update(
+            name.text, name.span, assignments, where, stream.span_from(word.span.start)
+        )
     where = _where(stream, f"`delete {name.text}`")
-    return ast.Delete(name.text, name.span, where, stream.span_from(word.start))
+    return ast.Delete(name.text, name.span, where, stream.span_from(word.span.start))
 
 
 # --- assignments ----------------------------------------------------------------------------------
@@ -378,7 +379,7 @@ def _joined(
     parse_operand: Callable[[QueryStream], ast.Predicate],
 ) -> ast.Predicate:
     """Read operands joined by ``word``; nested ones of the same word are flattened."""
-    start = stream.current.start
+    start = stream.current.span.start
     operands = [parse_operand(stream)]
     while stream.take_word(word):
         operands.append(parse_operand(stream))
@@ -394,7 +395,7 @@ def _joined(
 
 
 def _test(stream: QueryStream) -> ast.Predicate:
-    if stream.at_punct("("):
+    if stream.current.text == "(":
         stream.enter()
         stream.advance()
         inner = _predicate(stream)
@@ -402,19 +403,21 @@ def _test(stream: QueryStream) -> ast.Predicate:
         stream.leave()
         return inner
     hint = None
-    if stream.at_kind(TokenKind.VAR):
+    if stream.current.kind is TokenKind.VAR:
         hint = "`where` names a property of the type directly: `age > 3`"
     name = stream.name("a property name", "in `where`", hint=hint)
     operator = COMPARISONS.get(stream.current.text)
     if operator is not None:
         return _comparison(stream, name, operator)
     if stream.take_word("in"):
-        values = stream.variable() if stream.at_kind(TokenKind.VAR) else parse_list(stream, _IN)
-        return ast.Membership(name.text, name.span, values, stream.span_from(name.start))
+        values = (
+            stream.variable() if stream.current.kind is TokenKind.VAR else parse_list(stream, _IN)
+        )
+        return ast.Membership(name.text, name.span, values, stream.span_from(name.span.start))
     if not stream.at_word("is"):
         _no_test(stream, name)
     negated = parse_null_test(stream)
-    return ast.PropertyNullTest(name.text, name.span, negated, stream.span_from(name.start))
+    return ast.PropertyNullTest(name.text, name.span, negated, stream.span_from(name.span.start))
 
 
 def _comparison(
@@ -425,7 +428,7 @@ def _comparison(
         hint = f"write `{name.text} is null` or `{name.text} is not null`"
         stream.unexpected("a value", f"after `{operator}`", hint=hint)
     value = parse_value(stream, f"after `{operator}`")
-    return ast.Comparison(name.text, name.span, operator, value, stream.span_from(name.start))
+    return ast.Comparison(name.text, name.span, operator, value, stream.span_from(name.span.start))
 
 
 def _no_test(stream: QueryStream, name: Token) -> NoReturn:

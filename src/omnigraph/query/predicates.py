@@ -20,8 +20,8 @@ from omnigraph.query.operands import (
     round_to_match,
 )
 from omnigraph.schema.catalog import Property
-from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Span
 
 # --- filters --------------------------------------------------------------------------------------
 

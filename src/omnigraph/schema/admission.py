@@ -21,7 +21,7 @@ from omnigraph.schema.rules import (
     check_property_annotations,
     check_type_annotations,
 )
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 __all__ = ["AdmittedSchema", "admit", "find_problems"]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, get_args
 
 from omnigraph.model.types import Scalar
 from omnigraph.schema.catalog import LiteralValue
-from omnigraph.syntax.source import Source, Span
+from omnigraph.syntax.tokens import Source, Span
 
 ColumnsKind = OneOf["key", "unique", "index"]
 """The constraints that are a list of columns."""

@@ -38,7 +38,7 @@ from omnigraph.schema.shape import (
     TypeShape,
 )
 from omnigraph.schema.steps import Severity
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from omnigraph.errors import CatalogError, CompileError, IdentityError, SchemaPa
 from omnigraph.model.types import VECTOR_DIMENSION_MAX, VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import Annotation, Cardinality, annotation_key
-from omnigraph.syntax.source import Source, Span
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Source, Span
 
 # --- problems -------------------------------------------------------------------------------------
 

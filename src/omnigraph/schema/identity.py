@@ -30,8 +30,8 @@ from omnigraph.schema.shape import (
     shape_of,
     types_of,
 )
-from omnigraph.syntax.source import Span
 from omnigraph.syntax.suggest import did_you_mean
+from omnigraph.syntax.tokens import Span
 
 R = TypeVar("R", TypeRef, PropertyRef)
 

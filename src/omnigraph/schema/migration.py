@@ -55,7 +55,7 @@ from omnigraph.schema.steps import (
     UpdateTypeMetadata,
     WidenProperty,
 )
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 
 @dataclass(frozen=True, slots=True)

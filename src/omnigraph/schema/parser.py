@@ -14,8 +14,7 @@ from typing import Literal, NoReturn
 from omnigraph.errors import SchemaParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar
 from omnigraph.schema import ast
-from omnigraph.syntax.source import Source, Span
-from omnigraph.syntax.tokens import Lexer, Token, TokenKind, TokenStream
+from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, TokenStream
 
 # --- tokens ---------------------------------------------------------------------------------------
 
@@ -50,7 +49,7 @@ class SchemaStream(TokenStream):
         if self.at_word("true", "false"):
             self.advance()
             return ast.LiteralExpr(token.text == "true", token.text, token.span)
-        if signed or not self.at_punct("-"):
+        if signed or self.current.text != "-":
             number = self.number()
             if number is not None:
                 return ast.LiteralExpr(number.value, number.text, number.span)
@@ -59,11 +58,11 @@ class SchemaStream(TokenStream):
     def number(self) -> ast.NumberExpr | None:
         """An integer or float with an optional sign directly before it, if one is here."""
         sign = self.current
-        negative = self.at_punct("-")
+        negative = self.current.text == "-"
         digits = self.peek() if negative else sign
         if digits.kind not in (TokenKind.INT, TokenKind.FLOAT):
             return None
-        if negative and digits.start != sign.end:
+        if negative and digits.span.start != sign.span.end:
             return None
         if negative:
             self.advance()
@@ -81,8 +80,8 @@ class SchemaStream(TokenStream):
 
     def integer(self, what: str) -> ast.NumberExpr:
         """A whole number without a sign; ``what`` names it in the error."""
-        if not self.at_kind(TokenKind.INT):
-            self.unexpected(what, hint=NO_BOUND_HINT if self.at_punct("*") else None)
+        if self.current.kind is not TokenKind.INT:
+            self.unexpected(what, hint=NO_BOUND_HINT if self.current.text == "*" else None)
         token = self.advance()
         return self._converted(token.text, token.kind, token.span)
 
@@ -101,10 +100,10 @@ class SchemaStream(TokenStream):
 
     def type_name(self, where: str) -> ast.Name:
         """The name of a type; ``where`` is its place in the error."""
-        if self.at_kind(TokenKind.TYPE):
+        if self.current.kind is TokenKind.TYPE:
             return self.name()
         hint = None
-        if self.at_kind(TokenKind.WORD):
+        if self.current.kind is TokenKind.WORD:
             word = self.current.text.lstrip("_")
             hint = "type names start with an upper-case letter"
             hint += f", as in `{word[0].upper()}{word[1:40]}`" if word[:1].isalpha() else ""
@@ -132,7 +131,7 @@ def parse_schema(origin: str | bytes | Path | Source) -> ast.SchemaDocument:
 
 def _document(tokens: SchemaStream) -> ast.SchemaDocument:
     declarations: list[ast.InterfaceDecl | ast.NodeDecl | ast.EdgeDecl] = []
-    while not tokens.at_kind(TokenKind.END):
+    while tokens.current.kind is not TokenKind.END:
         if tokens.at_word("interface"):
             declarations.append(_interface(tokens))
         elif tokens.at_word("node"):
@@ -156,7 +155,7 @@ def _no_declaration(tokens: SchemaStream) -> NoReturn:
 def _interface(tokens: SchemaStream) -> ast.InterfaceDecl:
     start = tokens.advance().span
     name = tokens.type_name("after `interface`")
-    if not tokens.at_punct("{"):
+    if tokens.current.text != "{":
         tokens.unexpected(
             f"`{{` after `interface {name.text}`",
             hint="an interface has no annotations and implements nothing",
@@ -186,9 +185,9 @@ def _node(tokens: SchemaStream) -> ast.NodeDecl:
         implements.append(tokens.type_name("after `implements`"))
         while tokens.take_punct(","):
             implements.append(tokens.type_name("after `,`"))
-        if tokens.at_punct("@"):
+        if tokens.current.text == "@":
             tokens.unexpected("`{`", hint="annotations come before `implements`")
-    if not tokens.at_punct("{"):
+    if tokens.current.text != "{":
         header = "" if implements else " or `implements`"
         tokens.unexpected(f"`{{`{header} after `node {name.text}`", words=("implements",))
     properties, constraints, end = _body(tokens, f"in node {name.text}")
@@ -206,14 +205,14 @@ def _edge(tokens: SchemaStream) -> ast.EdgeDecl:
     target = tokens.type_name("as the target of the edge")
     end = target.span
     cardinality = None
-    if tokens.at_punct("@") and tokens.peek().text == "card":
+    if tokens.current.text == "@" and tokens.peek().text == "card":
         cardinality = _cardinality(tokens)
         end = cardinality.span
     annotations = parse_type_annotations(tokens, "edge", name)
     end = annotations[-1].span if annotations else end
     properties: tuple[ast.PropertyDecl, ...] = ()
     constraints: tuple[ast.ConstraintDecl, ...] = ()
-    if tokens.at_punct("{"):
+    if tokens.current.text == "{":
         properties, constraints, end = _body(tokens, f"in edge {name.text}")
     return ast.EdgeDecl(
         name, source, target, cardinality, annotations, properties, constraints, start.to(end)
@@ -223,13 +222,13 @@ def _edge(tokens: SchemaStream) -> ast.EdgeDecl:
 def _cardinality(tokens: SchemaStream) -> ast.CardinalityDecl:
     start = tokens.advance().span
     tokens.advance()
-    if not tokens.at_punct("("):
+    if tokens.current.text != "(":
         tokens.unexpected("`(` after `@card`", hint="write `@card(0..1)` or `@card(1..)`")
     tokens.advance()
     minimum = tokens.integer("the smallest number of edges")
     tokens.expect_punct("..", "between the bounds of `@card`")
     maximum = None
-    if not tokens.at_punct(")"):
+    if tokens.current.text != ")":
         maximum = tokens.integer("the largest number of edges or `)`")
     end = tokens.expect_punct(")", "after the bounds of `@card`").span
     return ast.CardinalityDecl(minimum, maximum, start.to(end))
@@ -242,7 +241,7 @@ def _body(
     constraints: list[ast.ConstraintDecl] = []
 
     def item() -> None:
-        if tokens.at_punct("@"):
+        if tokens.current.text == "@":
             constraints.append(parse_constraint(tokens))
         else:
             properties.append(_property(tokens, where))
@@ -252,13 +251,13 @@ def _body(
 
 
 def _property(tokens: SchemaStream, where: str) -> ast.PropertyDecl:
-    if not tokens.at_kind(TokenKind.WORD):
+    if tokens.current.kind is not TokenKind.WORD:
         hint = None
-        if tokens.at_kind(TokenKind.TYPE):
+        if tokens.current.kind is TokenKind.TYPE:
             hint = "property names start with a lower-case letter or `_`"
         tokens.unexpected(f"a property or `}}` {where}", hint=hint)
     name = tokens.name()
-    if not tokens.at_punct(":"):
+    if tokens.current.text != ":":
         hint = None
         if name.text in ("interface", "node", "edge"):
             hint = f"a `}}` seems to be missing before this `{name.text}`"
@@ -266,7 +265,7 @@ def _property(tokens: SchemaStream, where: str) -> ast.PropertyDecl:
     tokens.advance()
     type_expr = parse_type(tokens)
     annotations: list[ast.AnnotationExpr] = []
-    while tokens.at_punct("@") and not at_constraint(tokens):
+    while tokens.current.text == "@" and not at_constraint(tokens):
         annotations.append(parse_property_annotation(tokens))
     end = annotations[-1].span if annotations else type_expr.span
     return ast.PropertyDecl(name, type_expr, tuple(annotations), name.span.to(end))
@@ -296,7 +295,7 @@ _FOREIGN_TYPE_HINTS = {
 def parse_type(tokens: SchemaStream) -> ast.TypeExpr:
     """The type of a property, with the `?` behind it."""
     start = tokens.current.span
-    if tokens.at_punct("["):
+    if tokens.current.text == "[":
         found = _list_type(tokens)
     elif tokens.at_word("enum"):
         found = _enum_type(tokens)
@@ -322,13 +321,13 @@ def _scalar(tokens: SchemaStream, expected: str) -> Scalar:
 
 def _list_type(tokens: SchemaStream) -> ast.TypeExpr:
     start = tokens.advance().span
-    if tokens.at_punct("[") or tokens.at_word("enum") or tokens.current.text == Scalar.VECTOR:
+    if tokens.current.text == "[" or tokens.at_word("enum") or tokens.current.text == Scalar.VECTOR:
         tokens.unexpected(
             "a scalar type as the item of a list",
             hint="there are no lists of lists, enums or vectors",
         )
     scalar = _scalar(tokens, "a scalar type as the item of a list")
-    if tokens.at_punct("?"):
+    if tokens.current.text == "?":
         tokens.unexpected("`]`", hint=f"items are never null; a list that may be is `[{scalar}]?`")
     end = tokens.expect_punct("]", "after the item type").span
     return ast.TypeExpr(scalar, start.to(end), is_list=True)
@@ -356,7 +355,7 @@ def _enum_value(tokens: SchemaStream) -> ast.Name:
     found = tokens.rescan(_ENUM_VALUE)
     if found is None:
         hint = None
-        if tokens.at_kind(TokenKind.STRING):
+        if tokens.current.kind is TokenKind.STRING:
             hint = "enum values are written without quotes"
         tokens.unexpected("an enum value", hint=hint)
     return ast.Name(found.text, found.span)
@@ -390,7 +389,7 @@ def at_constraint(tokens: SchemaStream) -> bool:
     """At `@key(` and the like: a body constraint, even on the line of a property."""
     word, opening = tokens.peek(1), tokens.peek(2)
     return (
-        tokens.at_punct("@")
+        tokens.current.text == "@"
         and word.text in CONSTRAINT_NAMES
         and opening.kind is TokenKind.PUNCT
         and opening.text == "("
@@ -422,7 +421,7 @@ def _columns(
 ) -> ast.ColumnsDecl:
     columns: list[ast.Name] = []
     more = opening is not None
-    while more and tokens.at_kind(TokenKind.WORD):
+    while more and tokens.current.kind is TokenKind.WORD:
         columns.append(tokens.name())
         more = tokens.take_punct(",") is not None
     if more or opening is None:
@@ -436,11 +435,11 @@ def _columns(
 
 def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.RangeDecl:
     minimum = maximum = None
-    named = opening is not None and tokens.at_kind(TokenKind.WORD)
+    named = opening is not None and tokens.current.kind is TokenKind.WORD
     name = tokens.name() if named else None
     if name is not None and tokens.take_punct(","):
         minimum = tokens.number()
-        if minimum is not None or tokens.at_punct(".."):
+        if minimum is not None or tokens.current.text == "..":
             tokens.expect_punct("..", "after the lower bound of `@range`")
             maximum = tokens.number()
     if name is None or (minimum is None and maximum is None):
@@ -448,7 +447,7 @@ def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.Rang
             f"@range requires property name and bounds, found {tokens.current.describe()}",
             hint="write `@range(age, 0..150)`, `@range(age, 0..)` or `@range(age, ..150)`",
         )
-    if tokens.at_punct("*"):
+    if tokens.current.text == "*":
         tokens.unexpected("a number or `)`", hint=NO_BOUND_HINT)
     end = tokens.expect_punct(")", "after the bounds of `@range`").span
     return ast.RangeDecl(name, minimum, maximum, start.to(end))
@@ -456,9 +455,9 @@ def _range(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.Rang
 
 def _check(tokens: SchemaStream, start: Span, opening: Token | None) -> ast.CheckDecl:
     pattern = None
-    named = opening is not None and tokens.at_kind(TokenKind.WORD)
+    named = opening is not None and tokens.current.kind is TokenKind.WORD
     name = tokens.name() if named else None
-    if name is not None and tokens.take_punct(",") and tokens.at_kind(TokenKind.STRING):
+    if name is not None and tokens.take_punct(",") and tokens.current.kind is TokenKind.STRING:
         pattern = tokens.literal()
     if name is None or pattern is None:
         tokens.reject(
@@ -474,7 +473,7 @@ def parse_type_annotations(
 ) -> tuple[ast.AnnotationExpr, ...]:
     """Annotations in the header of a node or edge; constraints do not belong there."""
     found: list[ast.AnnotationExpr] = []
-    while tokens.at_punct("@"):
+    while tokens.current.text == "@":
         word = tokens.peek()
         span = tokens.current.span.to(word.span)
         if word.text in (*CONSTRAINT_NAMES, "embed"):
@@ -536,17 +535,19 @@ def _annotation(tokens: SchemaStream) -> ast.AnnotationExpr:
 
 def _annotation_value(tokens: SchemaStream, annotation: ast.Name) -> ast.LiteralExpr:
     """The positional argument: a literal or an identifier."""
-    missing = tokens.at_punct(")") or (tokens.at_kind(TokenKind.WORD) and tokens.peek().text == "=")
+    missing = tokens.current.text == ")" or (
+        tokens.current.kind is TokenKind.WORD and tokens.peek().text == "="
+    )
     if missing and annotation.text in _MISSING_VALUE:
         tokens.reject(f"@{annotation.text} {_MISSING_VALUE[annotation.text]}")
     literal = tokens.literal(signed=annotation.text == "default")
     if literal is not None:
         return literal
-    if tokens.at_kind(TokenKind.WORD):
+    if tokens.current.kind is TokenKind.WORD:
         word = tokens.advance()
         return ast.LiteralExpr(word.text, word.text, word.span, is_identifier=True)
     hint = None
-    if tokens.at_kind(TokenKind.TYPE):
+    if tokens.current.kind is TokenKind.TYPE:
         hint = f'write it as a string: `"{tokens.current.text}"`'
     return tokens.unexpected(f"a value for `@{annotation.text}`", hint=hint)
 

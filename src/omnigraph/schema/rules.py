@@ -12,9 +12,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.model.temporal import parse_date, parse_datetime
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.model.values import assigned_value
+from omnigraph.model.values import assigned_value, parse_date, parse_datetime
 from omnigraph.schema import ast
 from omnigraph.schema.catalog import Embed, LiteralValue, Range, TypeKind
 from omnigraph.schema.effective import (

@@ -33,7 +33,7 @@ from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.versions import reclaim, stored_versions
-from omnigraph.syntax.source import Source
+from omnigraph.syntax.tokens import Source
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from omnigraph.commit.validation.constraints import (
     Violation,
     value_constraints,
 )
-from omnigraph.model.arrow import ID
-from omnigraph.model.columns import entity_id_column, spell_column
+from omnigraph.model.arrow import ID, entity_id_column, spell_column
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType, NodeType
 

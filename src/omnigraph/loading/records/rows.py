@@ -32,7 +32,15 @@ from omnigraph.loading.records.problems import (
     unit_of,
     value_hint,
 )
-from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.arrow import (
+    DST,
+    ID,
+    SRC,
+    column_from_json,
+    column_from_values,
+    entity_id_column,
+    spell_column,
+)
 from omnigraph.model.arrow_columns import (
     accepts,
     column_from_arrow,
@@ -41,12 +49,6 @@ from omnigraph.model.arrow_columns import (
     parsed_texts,
     sound_texts,
     values_from_text,
-)
-from omnigraph.model.columns import (
-    column_from_json,
-    column_from_values,
-    entity_id_column,
-    spell_column,
 )
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown

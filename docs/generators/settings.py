@@ -12,7 +12,7 @@ from deploy import entrypoint
 from docs.generators.text import cell
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, login, operator_config
-from omnigraph.commit import change_set, leases, write_path, writer
+from omnigraph.commit import change_set, leases
 from omnigraph.effects import durability, failpoints
 from omnigraph.embedding import config
 from omnigraph.engines.local import rows
@@ -20,7 +20,6 @@ from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import inputs
 from omnigraph.pipeline.spark import session
 from omnigraph.server import admission, auth
-from omnigraph.storage import publisher
 from omnigraph.upkeep import automatic, optimize
 
 INTRODUCTION = """\
@@ -70,6 +69,7 @@ def size(count: int) -> str:
 
 _traversal = TraversalSettings.from_environment({})
 _retries = config.RetryLimits()
+_writes = leases.WriteSettings()
 _spill = spill.SpillLimits()
 _limits = change_set.DEFAULT_LIMITS
 
@@ -103,19 +103,19 @@ SECTIONS = (
                 code(durability.Durability.DISK.value),
             ),
             Setting(
-                "OMNIGRAPH_LEASE_TTL_MS",
+                leases.WRITE_VARIABLES["ttl_ms"][0],
                 "how long a writer may be silent before others take its lease over",
-                code(leases.DEFAULT_MS),
+                code(_writes.ttl_ms),
             ),
             Setting(
-                "OMNIGRAPH_LEASE_WAIT_MS",
+                leases.WRITE_VARIABLES["wait_ms"][0],
                 "how long a writer waits for another before it gives up with `WriterBusy`",
-                code(leases.DEFAULT_MS),
+                code(_writes.wait_ms),
             ),
             Setting(
-                write_path.WRITE_RETRIES_VARIABLE,
+                leases.WRITE_VARIABLES["retries"][0],
                 "how often a write is prepared again when others moved the graph meanwhile",
-                code(write_path.WRITE_RETRIES),
+                code(_writes.retries),
             ),
             Setting(
                 change_set.ROWS_MAX_VARIABLE,
@@ -182,14 +182,14 @@ SECTIONS = (
                 code(optimize.CONCURRENCY),
             ),
             Setting(
-                writer.COMPACT_EVERY_VARIABLE,
+                leases.WRITE_VARIABLES["table_compact_every"][0],
                 "small fragments of a table at which a write compacts it",
-                code(writer.COMPACT_EVERY),
+                code(_writes.table_compact_every),
             ),
             Setting(
-                publisher.COMPACT_EVERY_VARIABLE,
+                leases.WRITE_VARIABLES["manifest_compact_every"][0],
                 "commits after which the manifest is compacted",
-                code(publisher.COMPACT_EVERY),
+                code(_writes.manifest_compact_every),
             ),
         ),
     ),

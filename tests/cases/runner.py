@@ -168,12 +168,6 @@ class StoppedClock:
     def wall_us(self) -> int:
         return round(self.now.timestamp() * 1_000_000)
 
-    def monotonic_us(self) -> int:
-        return 0
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing waits while a query is read")
-
 
 # --- cases ----------------------------------------------------------------------------------------
 

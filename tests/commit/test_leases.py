@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from omnigraph.commit import leases as leases_module
-from omnigraph.commit.leases import GRAPH_SCOPE, Leases, LeaseSettings, branch_scope, read_record
+from omnigraph.commit.leases import GRAPH_SCOPE, Leases, WriteSettings, branch_scope, read_record
 from omnigraph.effects.durability import Durability
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.uri import Root
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 
-SHORT = LeaseSettings(ttl_ms=300, wait_ms=150)
+SHORT = WriteSettings(ttl_ms=300, wait_ms=150)
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def beating() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if isinstance(each, threading.Timer)}
 
 
-def local(store: ObjectStore, owner: str, settings: LeaseSettings = SHORT) -> Leases:
+def local(store: ObjectStore, owner: str, settings: WriteSettings = SHORT) -> Leases:
     """Leases as on local disk, where a lock shows whether the owner lives."""
     assert store.root.path is not None
     directory = store.root.path / "__lease"
     return Leases(store, owner, settings, lambda scope: OsLock(lock_path(directory, scope)))
 
 
-def remote(store: ObjectStore, owner: str, settings: LeaseSettings = SHORT) -> Leases:
+def remote(store: ObjectStore, owner: str, settings: WriteSettings = SHORT) -> Leases:
     """Leases as on an object store, where only time tells."""
     return Leases(store, owner, settings, None)
 
@@ -87,7 +87,7 @@ def test_a_live_lease_is_not_taken_without_waiting(store: ObjectStore, kind: obj
 
 
 def test_beats_keep_a_lease_alive_past_its_ttl(store: ObjectStore) -> None:
-    patient = LeaseSettings(ttl_ms=1_200, wait_ms=2_000)
+    patient = WriteSettings(ttl_ms=1_200, wait_ms=2_000)
     one, two = remote(store, "one", patient), remote(store, "two", patient)
     with one.hold(GRAPH_SCOPE, "op") as lease:
         with pytest.raises(WriterBusy), two.hold(GRAPH_SCOPE, "op"):
@@ -106,7 +106,7 @@ def test_a_silent_remote_owner_is_taken_over_after_its_ttl(store: ObjectStore) -
         "operation_id": "op",
     }
     store.write("__lease/graph.json", orjson.dumps(dead))
-    with remote(store, "two", LeaseSettings(300, 3_000)).hold(GRAPH_SCOPE, "op") as lease:
+    with remote(store, "two", WriteSettings(300, 3_000)).hold(GRAPH_SCOPE, "op") as lease:
         assert lease.was_taken_over
         assert lease.epoch == 8
 
@@ -171,7 +171,7 @@ def test_of_many_claimants_one_at_a_time_owns_a_lease(store: ObjectStore) -> Non
 
     def claim(name: str) -> None:
         nonlocal owners, most
-        leases = local(store, name, LeaseSettings(5_000, 20_000))
+        leases = local(store, name, WriteSettings(5_000, 20_000))
         for _ in range(5):
             with leases.hold(GRAPH_SCOPE, "op") as lease:
                 with guard:
@@ -202,7 +202,7 @@ def test_a_damaged_record_is_named(store: ObjectStore) -> None:
 def test_c_mnt_045_settings_come_from_the_environment_and_bad_ones_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = LeaseSettings.from_environment(
+    settings = WriteSettings.from_environment(
         {"OMNIGRAPH_LEASE_TTL_MS": "500", "OMNIGRAPH_LEASE_WAIT_MS": "soon"}
     )
     assert (settings.ttl_ms, settings.wait_ms) == (500, 30_000)
@@ -255,7 +255,7 @@ def test_on_an_object_store_there_is_no_line(store: ObjectStore) -> None:
 
 
 def test_the_next_owner_catches_up_while_it_waits(store: ObjectStore) -> None:
-    one, two = local(store, "one"), local(store, "two", LeaseSettings(wait_ms=30_000))
+    one, two = local(store, "one"), local(store, "two", WriteSettings(wait_ms=30_000))
     looks = threading.Semaphore(0)
     owned = threading.Event()
 

@@ -54,7 +54,7 @@ def audit_kinds(graph: TestGraph) -> list[str]:
 def publish_something(graph: TestGraph, *pins: TablePin) -> None:
     """A commit that no attempt of ours made."""
     head = graph.snapshot().commit
-    commit = replace(head, commit_id=graph.kernel.ids.commit_id(), kind="repair")
+    commit = replace(head, commit_id=graph.kernel.ids.ulid(), kind="repair")
     epoch = graph.kernel.manifest.main.state.head.fence_epoch
     request = PublishRequest(commit, epoch=epoch, expected_head=head.commit_id, pins=pins)
     publish(graph.kernel.manifest.main, request)
@@ -192,9 +192,9 @@ def test_c_rec_041_of_two_sidecars_that_claim_a_ref_the_last_one_cleans_up(
     sidecar = interrupt(graph, "mutation.post_fork_pre_commit=error*1", branch="review")
     twin = replace(
         sidecar,
-        attempt_id=graph.kernel.ids.attempt_id(),
-        rollback_commit_id=graph.kernel.ids.commit_id(),
-        lineage=replace(sidecar.lineage, commit_id=graph.kernel.ids.commit_id()),
+        attempt_id=graph.kernel.ids.ulid(),
+        rollback_commit_id=graph.kernel.ids.ulid(),
+        lineage=replace(sidecar.lineage, commit_id=graph.kernel.ids.ulid()),
     )
     graph.kernel.sidecars.write(twin)
     where = graph.capture().reader.where(graph.snapshot().table("node:Person"))

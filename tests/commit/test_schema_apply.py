@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, LeaseSettings, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, WriteSettings, branch_scope
 from omnigraph.commit.schema.lock import take_lock
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.uri import Root
@@ -494,7 +494,7 @@ def test_c_sch_062_c_wrt_047_a_second_apply_and_every_writer_are_refused_while_o
 def test_a_lock_whose_owner_is_gone_is_removed_by_the_next_writer(
     graph: og.Graph, root: Path
 ) -> None:
-    dead = Kernel.of(Root.parse(root), LeaseSettings())
+    dead = Kernel.of(Root.parse(root), WriteSettings())
     with dead.leases.hold(branch_scope("main"), "op-dead") as lease:
         take_lock(dead, lease, "op-dead", None)
     assert og.open(root, "read_only").list_branches() == ["main"]

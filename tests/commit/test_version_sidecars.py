@@ -34,7 +34,7 @@ def commit_to_table(graph: TestGraph, *names: str) -> None:
 
 
 def leave_sidecar(graph: TestGraph, kind: str, *, expected: int, pin: int, **other: Any) -> str:
-    operation_id = graph.kernel.ids.attempt_id()
+    operation_id = graph.kernel.ids.ulid()
     table = {
         "table_key": "node:Person",
         "table_path": graph.snapshot().table("node:Person").location,
@@ -139,7 +139,7 @@ def test_c_rec_045_a_head_below_its_pin_aborts(graph: TestGraph) -> None:
             for name in head.commit.__slots__
             if name != "commit_id"
         },
-        commit_id=graph.kernel.ids.commit_id(),
+        commit_id=graph.kernel.ids.ulid(),
     )
     pin = TablePin(entry.identity, 99, None, 0)
     publish(main, PublishRequest(commit, epoch, head.commit_id, pins=(pin,)))

@@ -30,7 +30,7 @@ def publish_commits(graph: Graph, until: int) -> None:
     for _ in range(until - len(state.commits)):
         state = main.state
         commit = CommitRow(
-            commit_id=kernel.ids.commit_id(),
+            commit_id=kernel.ids.ulid(),
             branch=None,
             manifest_version=0,
             commit_seq=0,
@@ -42,7 +42,7 @@ def publish_commits(graph: Graph, until: int) -> None:
             created_at=kernel.clock.wall_us(),
         )
         publish(main, PublishRequest(commit, state.head.fence_epoch, state.head.commit_id))
-        maintain_manifest(main, kernel.ids.ulid())
+        maintain_manifest(main, 64, kernel.ids.ulid)
     assert len(graph.list_commits()) == until
 
 

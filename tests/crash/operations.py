@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import Leases, LeaseSettings
+from omnigraph.commit.leases import Leases, WriteSettings
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.uri import Root
@@ -67,15 +67,15 @@ def opened(root: str) -> Graph:
     """The graph, opened for writing, with the leases the environment asks for."""
     if os.environ.get(LEASES_VARIABLE) != "remote":
         return open_graph(root)
-    graph = remote(root, LeaseSettings.from_environment())
+    graph = remote(root, WriteSettings.from_environment())
     graph.recover()
     return graph
 
 
-def remote(root: str, settings: LeaseSettings) -> Graph:
+def remote(root: str, settings: WriteSettings) -> Graph:
     """A handle that learns of other owners only by time, as on an object store."""
     kernel = Kernel.of(Root.parse(root))
-    leases = Leases(kernel.store, MINT.owner_id(), settings, None)
+    leases = Leases(kernel.store, MINT.ulid(), settings, None)
     return Graph(replace(kernel, leases=leases))
 
 
@@ -290,7 +290,7 @@ def _lease_and_die() -> Operation:
 
     def run(root: str) -> object:
         kernel = open_graph(root)._kernel
-        with kernel.own_branch(kernel.manifest.refreshed("main"), kernel.ids.attempt_id()):
+        with kernel.own_branch(kernel.manifest.refreshed("main"), kernel.ids.ulid()):
             os.kill(os.getpid(), signal.SIGKILL)
         return None
 

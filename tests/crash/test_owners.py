@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.leases import LeaseSettings
+from omnigraph.commit.leases import WriteSettings
 from omnigraph.commit.recovery.examining import RECOVER_ADVICE
 from omnigraph.errors import NotFound, RecoveryRequired, UncoveredDrift, WriterBusy
 from omnigraph.graph import Graph, open_graph
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 TTL_MS = 900
 REMOTE = {LEASES_VARIABLE: "remote", "OMNIGRAPH_LEASE_TTL_MS": str(TTL_MS)}
-IMPATIENT = LeaseSettings(ttl_ms=TTL_MS, wait_ms=100)
+IMPATIENT = WriteSettings(ttl_ms=TTL_MS, wait_ms=100)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_c_wrt_044_a_killed_remote_owner_is_taken_over_after_its_ttl(
     pause.reached()
     writer.kill()
     # Too impatient to wait out a live owner, but this one has fallen silent.
-    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 3 // 4))
+    graph = remote(str(root), WriteSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 3 // 4))
     assert [settled.outcome for settled in graph.recover()] == ["live"]
     insert(graph, "next")
     OPERATIONS["merge"].apply(model)
@@ -149,7 +149,7 @@ def test_a_killed_remote_owner_of_the_whole_graph_holds_nobody_up_for_ever(
     creator = start("branch-create", root, f"branch_create.post_native={pause.at()}", REMOTE)
     pause.reached()
     creator.kill()
-    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 3 // 4))
+    graph = remote(str(root), WriteSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 3 // 4))
     insert(graph, "next", "review")
     graph.create_branch("draft")
     OPERATIONS["branch-create"].apply(model)
@@ -333,7 +333,7 @@ def test_a_branch_that_is_created_too_late_is_refused(
 ) -> None:
     # Its first commit is in the fork of the manifest, its second in the registry.
     owner = stopped("branch-create", root, pause, before=f"commit={pause.at(2)}")
-    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
+    graph = remote(str(root), WriteSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
     insert(graph, "next")
     model.main.persons["next"] = 1
     model.main.cities["next"] = 1
@@ -348,7 +348,7 @@ def test_a_write_to_a_branch_that_was_deleted_meanwhile_is_not_called_a_success(
     root: Path, model: Model, pause: Pause
 ) -> None:
     owner = stopped("first-touch", root, pause, before=f"commit={pause.at(3)}")
-    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
+    graph = remote(str(root), WriteSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
     graph.delete_branch("review")
     assert "error" in resumed(owner, pause)
     del model.branches["review"]
@@ -361,7 +361,7 @@ def test_a_writer_meets_the_sidecar_of_an_owner_it_waited_out(
     root: Path, model: Model, pause: Pause
 ) -> None:
     owner = stopped("insert", root, pause, failpoint=f"mutation.post_table_commit={pause.at()}")
-    graph = remote(str(root), LeaseSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
+    graph = remote(str(root), WriteSettings(ttl_ms=TTL_MS, wait_ms=TTL_MS * 10))
     with pytest.raises(RecoveryRequired):
         insert(graph, "next")
     assert [settled.outcome for settled in graph.recover()] == ["rolled_back"]

@@ -28,7 +28,7 @@ MIB, GIB = 1 << 20, 1 << 30
         (
             "recovery",
             "silent for 30 seconds (`OMNIGRAPH_LEASE_TTL_MS`)",
-            leases.DEFAULT_MS == 30_000,
+            leases.WriteSettings().ttl_ms == 30_000,
         ),
         ("spark-cluster", "4 to 128 MiB of input", pieces.TASK_BYTES_MIN == 4 * MIB),
         ("spark-cluster", "4 to 128 MiB of input", pieces.TASK_BYTES_MAX == 128 * MIB),

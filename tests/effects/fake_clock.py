@@ -6,20 +6,12 @@ from __future__ import annotations
 class FakeClock:
     def __init__(self, wall_us: int = 1_700_000_000_000_000) -> None:
         self.now_us = wall_us
-        self.elapsed_us = 0
 
     def wall_us(self) -> int:
         return self.now_us
 
-    def monotonic_us(self) -> int:
-        return self.elapsed_us
-
-    def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-
     def advance(self, seconds: float) -> None:
         self.now_us += round(seconds * 1e6)
-        self.elapsed_us += round(seconds * 1e6)
 
     def set_back(self, seconds: float) -> None:
         """What an administrator or a time server may do to the wall clock."""

@@ -28,6 +28,7 @@ from tests.pipeline.test_parity import (
     loaded,
     problems,
 )
+from tests.support.graphs import with_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -224,9 +225,9 @@ def names_of(graph: Graph, *ids: str) -> list[str]:
 
 @pytest.mark.usefixtures("ids")
 def test_c_pip_010_rows_of_many_fragments_are_replaced_where_they_lie(
-    graph: Graph, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph: Graph, spark: Any, tmp_path: Path
 ):
-    monkeypatch.setenv("OMNIGRAPH_TABLE_COMPACT_EVERY", "100")
+    graph = with_settings(graph, table_compact_every=100)
     for start in range(0, 40, 10):
         graph.load(data=people(range(start, start + 10)), mode="append")
     before = rows(graph, "node:Person")

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, LeaseSettings, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, WriteSettings, branch_scope
 from omnigraph.effects.failpoints import VARIABLE, armed
 from omnigraph.effects.uri import Root
 from omnigraph.errors import (
@@ -131,7 +131,7 @@ def test_an_interrupted_write_is_finished_or_undone_at_the_next_open(
 
 def test_a_live_owner_is_waited_for_and_named(uri: str):
     init(uri, SCHEMA)
-    settings = LeaseSettings(ttl_ms=5_000, wait_ms=200)
+    settings = WriteSettings(ttl_ms=5_000, wait_ms=200)
     one, two = (Kernel.of(Root.parse(uri), settings) for _ in range(2))
     with one.leases.hold(branch_scope("main"), "op"):
         writer = Graph(two)
@@ -180,7 +180,7 @@ def test_an_init_whose_predecessor_died_takes_over_after_its_ttl(uri: str):
 
 
 def test_c_sto_044_an_init_that_shows_signs_of_life_is_left_alone(uri: str):
-    running = Kernel.of(Root.parse(uri), LeaseSettings(ttl_ms=600, wait_ms=600))
+    running = Kernel.of(Root.parse(uri), WriteSettings(ttl_ms=600, wait_ms=600))
     with running.leases.hold(GRAPH_SCOPE, "init"), pytest.raises(InitializationClaimed) as refused:
         init(uri, SCHEMA)
     assert "wait" in (refused.value.hint or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.branching.branches import create_branch, delete_branch
+from omnigraph.commit.leases import WriteSettings
 from omnigraph.effects.requests import measure
 from omnigraph.storage import manifest as manifest_module
 from omnigraph.storage.manifest import ManifestBranch
@@ -125,7 +126,7 @@ def test_a_refresh_over_compactions_counts_no_row_twice(
 ) -> None:
     """Whether it tells moved rows from new ones while reading, or afterwards."""
     monkeypatch.setattr(manifest_module, "ROWS_OF_A_COMMIT", rows_of_a_commit)
-    monkeypatch.setenv("OMNIGRAPH_MANIFEST_COMPACT_EVERY", "3")
+    graph = graph.reopened(WriteSettings(manifest_compact_every=3))
     warm = graph.reopened()
     for n in range(9):
         graph.write(graph.persons(f"p{n}"))

@@ -142,7 +142,7 @@ def test_c_sto_014_a_reclaimed_version_is_told_as_such_and_the_rest_stays_readab
 @pytest.fixture
 def eager_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compact the manifest on nearly every publish, and keep next to nothing of its past."""
-    monkeypatch.setenv(publisher.COMPACT_EVERY_VARIABLE, "2")
+    monkeypatch.setenv("OMNIGRAPH_MANIFEST_COMPACT_EVERY", "2")
     monkeypatch.setattr(publisher, "VERSIONS_KEPT", 1)
 
 
@@ -151,8 +151,9 @@ def manifest_versions(graph: Graph, branch: str = "main") -> list[int]:
     return [version["version"] for version in lance.dataset(where.address).versions()]
 
 
+@pytest.mark.usefixtures("eager_upkeep")
 def test_c_sto_047_every_commit_reads_the_same_after_the_manifest_was_pruned(
-    graph: Graph, root: Path, eager_upkeep: None
+    graph: Graph, root: Path
 ) -> None:
     expected: dict[str, dict[str, list[str]]] = {"main": {}, "feature": {}, "late": {}}
 
@@ -185,9 +186,8 @@ def test_c_sto_047_every_commit_reads_the_same_after_the_manifest_was_pruned(
         assert len(lance.dataset(where.address).get_fragments()) <= 3
 
 
-def test_c_sto_047_a_handle_left_behind_by_pruning_catches_up(
-    graph: Graph, root: Path, eager_upkeep: None
-) -> None:
+@pytest.mark.usefixtures("eager_upkeep")
+def test_c_sto_047_a_handle_left_behind_by_pruning_catches_up(graph: Graph, root: Path) -> None:
     graph.create_branch("feature")
     first = add(graph, "p0")
     stale = open_graph(root, "read_only")
@@ -200,8 +200,9 @@ def test_c_sto_047_a_handle_left_behind_by_pruning_catches_up(
     assert stale.list_branches() == ["feature", "main"]
 
 
+@pytest.mark.usefixtures("eager_upkeep")
 def test_c_sto_047_a_migrated_graph_keeps_its_history_when_its_manifest_is_pruned(
-    root: Path, eager_upkeep: None
+    root: Path,
 ) -> None:
     older = older_graph(root, 3)
     graph = open_graph(root)

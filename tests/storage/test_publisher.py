@@ -27,7 +27,7 @@ from tests.support.graphs import TestGraph
 def commit_row(graph: TestGraph, actor: str = "act") -> CommitRow:
     snapshot = graph.snapshot()
     return CommitRow(
-        commit_id=graph.kernel.ids.commit_id(),
+        commit_id=graph.kernel.ids.ulid(),
         branch=None,
         manifest_version=0,
         commit_seq=0,

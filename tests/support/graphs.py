@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
+import omnigraph as og
 from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import LeaseSettings
+from omnigraph.commit.leases import WriteSettings
 from omnigraph.commit.opening import initialize
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery import Recoverer
@@ -41,7 +42,7 @@ class TestGraph:
     def recoverer(self) -> Recoverer:
         return Recoverer(self.kernel)
 
-    def reopened(self, settings: LeaseSettings | None = None) -> TestGraph:
+    def reopened(self, settings: WriteSettings | None = None) -> TestGraph:
         """The same graph through a second kernel, as another handle or process has it."""
         return TestGraph(Kernel.of(self.kernel.root, settings), self.catalog)
 
@@ -98,8 +99,14 @@ class TestGraph:
                 assert head == entry.version, entry.table_key
 
 
+def with_settings(graph: og.Graph, **settings: int) -> og.Graph:
+    """A handle of the same graph with other `WriteSettings`."""
+    kernel = graph._kernel
+    return og.Graph(replace(kernel, settings=replace(kernel.settings, **settings)))
+
+
 def new_graph(
-    directory: Path, schema: str = SCHEMA, settings: LeaseSettings | None = None
+    directory: Path, schema: str = SCHEMA, settings: WriteSettings | None = None
 ) -> TestGraph:
     """A fresh graph below ``directory``."""
     kernel = Kernel.of(Root.parse(directory / "graph.omni"), settings)

@@ -13,7 +13,6 @@ import pytest
 from lance.query import MatchQuery
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, InputError, NotFound, UncoveredDrift
 from omnigraph.graph import open_graph
@@ -24,6 +23,7 @@ from omnigraph.storage.indexes import indexes_of
 from omnigraph.storage.table_upkeep import Extent
 from omnigraph.upkeep.optimize import optimize, plan_indices
 from tests.storage.footprint import contents
+from tests.support.graphs import with_settings
 
 SCHEMA = """
 node Memo {
@@ -226,7 +226,7 @@ def test_rows_are_found_through_indexes_and_beyond_them(graph: og.Graph, branch:
 def test_c_mnt_022_writes_compaction_and_index_runs_in_any_order_lose_nothing(
     graph: og.Graph, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph = with_settings(graph, table_compact_every=4)
     if seed % 2:
         # As in a large table: fragments and parts of indexes stay while they outweigh new rows.
         monkeypatch.setattr(table_upkeep, "SETTLED_ROWS_MIN", 2)

@@ -25,7 +25,7 @@ def test_only_loads_of_long_ago_are_given_up(graph: og.Graph) -> None:
     now = SYSTEM_CLOCK.wall_us() // 1_000
     old = load_scratch_name(ulid_at(now - (ABANDONED_DAYS + 1) * DAY_MS))
     recent = load_scratch_name(ulid_at(now - (ABANDONED_DAYS - 1) * DAY_MS))
-    running = load_scratch_name(MINT.attempt_id())
+    running = load_scratch_name(MINT.ulid())
     strange = f"{LOAD_SCRATCH}/notes-of-somebody"
     for folder in (old, recent, running, strange):
         store.write(f"{folder}/node-Memo/part.lance", b"rows")

@@ -15,7 +15,7 @@ from lance import LanceOperation, Transaction
 import omnigraph as og
 from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.plan import Intent
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE, WriteAttempt
+from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError
 from omnigraph.graph import open_graph
@@ -33,6 +33,7 @@ from omnigraph.storage.table_upkeep import (
 )
 from omnigraph.upkeep.optimize import plan_optimize
 from tests.storage.footprint import contents
+from tests.support.graphs import with_settings
 
 SCHEMA = """
 node Memo {
@@ -330,9 +331,9 @@ class Foreign:
 
 
 def test_writes_that_compact_a_table_keep_its_rows_in_the_ordered_indexes(
-    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+    graph: og.Graph,
 ) -> None:
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph = with_settings(graph, table_compact_every=4)
     graph.optimize()
     for number in range(100, 130):
         graph.mutate(ADD, {"code": f"m{number}"})
@@ -350,7 +351,7 @@ def test_writes_that_compact_a_table_keep_its_rows_in_the_ordered_indexes(
 def test_a_compaction_that_fails_half_way_keeps_no_write_from_being_done(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph = with_settings(graph, table_compact_every=4)
     graph.optimize()
     commit = LanceStore.commit
     failures: list[str] = []

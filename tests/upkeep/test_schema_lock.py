@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.leases import GRAPH_SCOPE, LeaseSettings, branch_scope
+from omnigraph.commit.leases import GRAPH_SCOPE, WriteSettings, branch_scope
 from omnigraph.commit.schema.lock import release_lock, take_lock
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Conflict
@@ -26,7 +26,7 @@ def graph(tmp_path: Path) -> Iterator[og.Graph]:
     graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
     for number in range(5):
         graph.mutate(ADD, {"code": f"m{number}"})
-    other = Kernel.of(Root.parse(graph.uri), LeaseSettings())
+    other = Kernel.of(Root.parse(graph.uri), WriteSettings())
     with (
         other.leases.hold(GRAPH_SCOPE, "op-apply"),
         other.leases.hold(branch_scope("main"), "op-apply") as lease,

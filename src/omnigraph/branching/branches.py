@@ -105,7 +105,7 @@ def _whole_graph(kernel: Kernel, affected: str) -> Iterator[Lease]:
     """
     kernel.manifest.main.refresh()
     require_no_schema_apply(kernel, "changing branches")
-    operation_id = kernel.ids.attempt_id()
+    operation_id = kernel.ids.ulid()
     with kernel.own_graph(operation_id, lambda: {MAIN_BRANCH, affected}) as leases:
         kernel.manifest.main.refresh()
         require_no_schema_apply(kernel, "changing branches")

@@ -13,8 +13,8 @@ from omnigraph.commit.leases import (
     NO_QUEUE,
     Lease,
     Leases,
-    LeaseSettings,
     WriterQueue,
+    WriteSettings,
     branch_scope,
 )
 from omnigraph.commit.plan import (
@@ -227,12 +227,13 @@ class Kernel:
     gates: Gates
     clock: Clock
     ids: IdMint
+    settings: WriteSettings
     is_remote: bool
     """Requests to the root have latency: independent ones are sent concurrently."""
 
     @classmethod
     def of(
-        cls, root: Root, settings: LeaseSettings | None = None, *, serve_older: bool = False
+        cls, root: Root, settings: WriteSettings | None = None, *, serve_older: bool = False
     ) -> Kernel:
         """The kernel of a root; opening asks nothing of the store.
 
@@ -240,6 +241,7 @@ class Kernel:
         is for a kernel without, once it has been migrated.
         """
         store = open_store(root)
+        settings = settings or WriteSettings.from_environment()
 
         def older() -> AcceptedTables:
             return accepted_tables(read_contract(store))
@@ -259,12 +261,11 @@ class Kernel:
             lance,
             Manifest(lance, root.uri, older if serve_older else None),
             Sidecars(store),
-            Leases(
-                store, MINT.owner_id(), settings or LeaseSettings.from_environment(), os_lock_for
-            ),
+            Leases(store, MINT.ulid(), settings, os_lock_for),
             gates_of(root.uri),
             SYSTEM_CLOCK,
             MINT,
+            settings,
             not root.is_local,
         )
 
@@ -312,13 +313,14 @@ class Kernel:
         branch, captured_hash = capture.branch, capture.schema_hash
         target_hash = captured_hash if schema is None else schema.target_hash
         authority = Authority.of(capture.snapshot, captured_hash)
+        commit_id, rollback_commit_id = self.ids.ulids(2)
         lineage = self.next_commit(
             branch,
             authority.head_commit_id,
             intent.commit_kind,
             target_hash,
             actor_id=intent.actor_id,
-            commit_id=self.ids.commit_id(),
+            commit_id=commit_id,
         )
         return CommitPlan(
             attempt_id=attempt_id,
@@ -335,7 +337,7 @@ class Kernel:
                 operation_id=intent.operation_id,
                 receipt=intent.receipt_with_message,
             ),
-            rollback_commit_id=self.ids.commit_id(),
+            rollback_commit_id=rollback_commit_id,
             tables=tables,
             schema=schema,
         )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
-from omnigraph.effects.clock import SYSTEM_CLOCK
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore, Token
@@ -31,7 +31,6 @@ from omnigraph.storage.layout import LEASES
 log = logging.getLogger(__name__)
 
 GRAPH_SCOPE = "graph"
-DEFAULT_MS = 30_000
 POLL_SECONDS = 0.02
 QUEUE_WAIT_MS = 1_000
 """How long a writer waits in the queue before it continues without."""
@@ -92,19 +91,39 @@ def read_record(name: str, content: bytes) -> LeaseRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """How long a lease lives without a beat, and how long a writer waits for one."""
+class WriteSettings:
+    """What the environment says about writes, read once when a graph is opened."""
 
-    ttl_ms: int = DEFAULT_MS
-    wait_ms: int = DEFAULT_MS
+    ttl_ms: int = 30_000
+    """How long a lease lives without a beat."""
+    wait_ms: int = 30_000
+    """How long a writer waits for a lease."""
+    retries: int = 5
+    """How often a write is prepared again when others moved the branch."""
+    table_compact_every: int = 64
+    """Small fragments of a table at which a write compacts it; `upkeep` may do it before."""
+    manifest_compact_every: int = 64
+    """Fragments at which a write compacts the manifest; each publish adds one."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> LeaseSettings:
-        """`OMNIGRAPH_LEASE_TTL_MS` and `OMNIGRAPH_LEASE_WAIT_MS`, in milliseconds."""
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> WriteSettings:
+        """The values of `WRITE_VARIABLES`; the defaults for those that are not set."""
         return cls(
-            positive_number("OMNIGRAPH_LEASE_TTL_MS", DEFAULT_MS, environ),
-            positive_number("OMNIGRAPH_LEASE_WAIT_MS", DEFAULT_MS, environ),
+            *(
+                positive_number(variable, getattr(cls(), name), environ, least=least)
+                for name, (variable, least) in WRITE_VARIABLES.items()
+            )
         )
+
+
+WRITE_VARIABLES = {
+    "ttl_ms": ("OMNIGRAPH_LEASE_TTL_MS", 1),
+    "wait_ms": ("OMNIGRAPH_LEASE_WAIT_MS", 1),
+    "retries": ("OMNIGRAPH_WRITE_RETRIES", 1),
+    "table_compact_every": ("OMNIGRAPH_TABLE_COMPACT_EVERY", 2),
+    "manifest_compact_every": ("OMNIGRAPH_MANIFEST_COMPACT_EVERY", 2),
+}
+"""By field of `WriteSettings`, in its order: the variable and the least value it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +154,7 @@ class Lease:
         self._record = record
         self._token: Token | None = token
         self._os_lock = os_lock
-        self._renewed_at = _now()
+        self._renewed_at = monotonic_seconds()
         self._guard = threading.Lock()
         self._timer: threading.Timer | None = None
         self._schedule()
@@ -143,7 +162,7 @@ class Lease:
     @property
     def is_valid(self) -> bool:
         """Whether more than a third of its TTL is left, by this process's own clock."""
-        age_ms = (_now() - self._renewed_at) * 1000
+        age_ms = (monotonic_seconds() - self._renewed_at) * 1000
         return self._token is not None and age_ms <= self._record.ttl_ms * 2 / 3
 
     def require_valid(self) -> None:
@@ -192,7 +211,7 @@ class Lease:
                 return
             if self._token is not None:
                 self._record = record
-                self._renewed_at = _now()
+                self._renewed_at = monotonic_seconds()
                 self._schedule()
 
 
@@ -203,7 +222,7 @@ class Leases:
         self,
         store: ObjectStore,
         owner_id: str,
-        settings: LeaseSettings,
+        settings: WriteSettings,
         os_lock_for: Callable[[str], OsLock] | None,
     ) -> None:
         self._store = store
@@ -362,7 +381,7 @@ class Leases:
 
     def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
         """How long a held record has stood still, by this process's own clock."""
-        now = _now()
+        now = monotonic_seconds()
         seen, since = self._watched.get(scope, (None, now))
         if seen != token:
             self._watched[scope] = (token, now)
@@ -474,11 +493,6 @@ def _locked(os_lock: OsLock, wait_ms: int, catch_up: Callable[[], object] | None
         if not left_ms:
             return False
         catch_up()
-
-
-def _now() -> float:
-    """Seconds of a clock that runs on while the machine sleeps, as other owners do."""
-    return SYSTEM_CLOCK.monotonic_us() / 1_000_000
 
 
 def _object_name(scope: str) -> str:

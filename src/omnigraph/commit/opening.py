@@ -120,7 +120,7 @@ def _migrate(kernel: Kernel) -> None:
         kernel.lance, kernel.store, accepted_tables(kernel.accepted_schema()), kernel.ids
     )
     migration.check()
-    operation_id = kernel.ids.attempt_id()
+    operation_id = kernel.ids.ulid()
     with ExitStack() as locks:
         locks.enter_context(kernel.gates.whole_graph())
         locks.enter_context(kernel.leases.hold(GRAPH_SCOPE, operation_id))
@@ -203,7 +203,7 @@ def initialize(
             _undo(kernel, "schema objects", _remove_contract)
             raise
         genesis = CommitRow(
-            commit_id=kernel.ids.commit_id(),
+            commit_id=kernel.ids.ulid(),
             branch=None,
             manifest_version=FIRST_VERSION,
             commit_seq=0,
@@ -232,7 +232,7 @@ def _claim(kernel: Kernel) -> Iterator[None]:
     The graph lease tells a running `init` from a dead one: the holder of the lease may replace a
     claim that was left behind, and the schema objects it covers.
     """
-    operation_id = kernel.ids.attempt_id()
+    operation_id = kernel.ids.ulid()
     lease = kernel.leases.hold_unless_alive(GRAPH_SCOPE, operation_id)
     if lease is None:
         raise InitializationClaimed(

@@ -22,7 +22,6 @@ from omnigraph.commit.leases import NO_QUEUE, Lease
 from omnigraph.commit.plan import Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
-from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     Conflict,
@@ -40,9 +39,6 @@ from omnigraph.storage.publisher import require_head
 from omnigraph.storage.snapshot import ManifestState
 
 log = logging.getLogger(__name__)
-
-WRITE_RETRIES_VARIABLE = "OMNIGRAPH_WRITE_RETRIES"
-WRITE_RETRIES = 5
 
 MOVED = (ExpectedVersionMismatch, ReadSetChanged, EffectFreeConflict)
 """Another writer was first, and nothing of this attempt is left."""
@@ -113,7 +109,7 @@ class WritePath:
         conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
         commit of ``operation_id``.
         """
-        retries = 0 if expected_head is not None else _retries()
+        retries = 0 if expected_head is not None else self._kernel.settings.retries
         request = _Request(
             branch, kind, accepted, retries, may_prepare_again, expected_head, operation_id
         )
@@ -123,7 +119,7 @@ class WritePath:
                 if not attempt:
                     return self._recovered(self._beside_others(request, prepare, captured))
                 manifest = self._recoverer.barrier(branch, kind)
-                attempt_id = self._kernel.ids.attempt_id()
+                attempt_id = self._kernel.ids.ulid()
                 with self._kernel.own_branch(manifest, attempt_id) as lease:
                     written = self._owned(lease, request, prepare, captured)
                 return self._recovered(written)
@@ -154,7 +150,7 @@ class WritePath:
             manifest = self._recoverer.barrier(request.branch, request.kind)
             if queue.is_crowded and not request.may_prepare_again:
                 # Prepared beside others it would be refused: another writer is about to publish.
-                attempt_id = self._kernel.ids.attempt_id()
+                attempt_id = self._kernel.ids.ulid()
                 with self._kernel.own_branch(manifest, attempt_id, queue=queue) as lease:
                     return self._owned(lease, request, prepare, captured)
             capture, prepared = self._prepare(manifest, request, prepare, captured)
@@ -250,10 +246,6 @@ class WritePath:
         since = capture.snapshot.commit.commit_seq
         newer = [row for row in state.commits.values() if row.commit_seq > since]
         return bool(newer) and all(row.kind == "maintenance" for row in newer)
-
-
-def _retries() -> int:
-    return positive_number(WRITE_RETRIES_VARIABLE, WRITE_RETRIES)
 
 
 class AlreadyWritten(Exception):

@@ -15,7 +15,6 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
 from omnigraph.commit.plan import Intent, TableEffects
 from omnigraph.commit.recovery.examining import uncovered_drift
-from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import EffectFreeConflict, ExpectedVersionMismatch, ReadSetChanged
@@ -85,10 +84,8 @@ class TableStaging:
 
     def _plan(self, change: TableChange) -> StagedTable:
         entry = self._capture.snapshot.table(change.table_key)
-        uuids = [self._kernel.ids.ulid() for _ in range(max(1, len(change.steps)))]
-        effects = TableEffects.of(
-            entry, self._capture.branch.where.ref, uuids, self._kernel.ids.ulid()
-        )
+        *uuids, restore_uuid = self._kernel.ids.ulids(max(1, len(change.steps)) + 1)
+        effects = TableEffects.of(entry, self._capture.branch.where.ref, uuids, restore_uuid)
         return StagedTable(effects, entry, change, self.stage)
 
     def stage_all(
@@ -190,10 +187,6 @@ log = logging.getLogger(__name__)
 
 UPKEEP_ACTOR = "omnigraph:upkeep"
 
-COMPACT_EVERY_VARIABLE = "OMNIGRAPH_TABLE_COMPACT_EVERY"
-COMPACT_EVERY = 64
-"""Small fragments of a table at which a write compacts it; `upkeep` may do it before."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -221,7 +214,7 @@ class WriteAttempt:
         self._capture = capture
         self._intent = intent
         self._queue = queue
-        self._attempt_id = kernel.ids.attempt_id()
+        self._attempt_id = kernel.ids.ulid()
         self._staging: TableStaging = TableStaging(
             kernel,
             capture,
@@ -278,7 +271,8 @@ class WriteAttempt:
         )
         commit = Executor(self._kernel, self._capture.branch, lease).run(plan, self._tables)
         if self._intent.commit_kind != "maintenance":
-            maintain_manifest(self._capture.branch, self._kernel.ids.ulid())
+            every = self._kernel.settings.manifest_compact_every
+            maintain_manifest(self._capture.branch, every, self._kernel.ids.ulid)
             self._compact_tables(lease)
         return commit
 
@@ -332,10 +326,13 @@ class WriteAttempt:
         Each write adds a fragment, and every lookup visits all of them. The write itself is done
         and acknowledged whatever happens here.
         """
+        every = self._kernel.settings.table_compact_every
         crowded = {
             table.entry.table_key: table.landed
             for table in self._tables
-            if table.landed is not None and is_crowded(table.landed)
+            if table.landed is not None
+            and fragment_count(table.landed) >= every
+            and small_fragments(table.landed) >= every
         }
         if not crowded:
             return
@@ -350,12 +347,6 @@ class WriteAttempt:
         except Exception:
             self.upkeep_failed = True
             log.warning("tables %s were not compacted", sorted(crowded), exc_info=True)
-
-
-def is_crowded(handle: Handle) -> bool:
-    """Whether small writes have left so many fragments that lookups become slow."""
-    every = positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)
-    return fragment_count(handle) >= every and small_fragments(handle) >= every
 
 
 def compaction_of(crowded: Mapping[TableKey, Handle]) -> ChangeSet:

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 
@@ -21,36 +22,24 @@ class Clock(Protocol):
     def wall_us(self) -> int:
         """Microseconds since 1970 in UTC; may jump, so it is for records and never for waiting."""
 
-    def monotonic_us(self) -> int:
-        """Microseconds since some fixed moment; never runs backwards."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-
-# A lease runs out while a laptop sleeps, so its owner has to see that time pass. Linux stops
-# CLOCK_MONOTONIC during suspend and keeps CLOCK_BOOTTIME running; elsewhere the plain monotonic
-# clock is the best there is.
-_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 
 class SystemClock:
-    """The clocks of this machine."""
+    """The clock of this machine."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 in UTC."""
         return time.time_ns() // 1_000
 
-    def monotonic_us(self) -> int:
-        """Microseconds of a clock that never runs backwards and counts suspended time."""
-        return time.clock_gettime_ns(_MONOTONIC) // 1_000
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, releasing the interpreter lock."""
-        time.sleep(seconds)
-
 
 SYSTEM_CLOCK = SystemClock()
+
+# A lease runs out while a laptop sleeps, so its owner has to see that time pass. Linux stops
+# CLOCK_MONOTONIC during suspend and keeps CLOCK_BOOTTIME running; elsewhere the plain monotonic
+# clock is the best there is.
+monotonic_seconds: Callable[[], float] = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+"""Seconds of a clock that never runs backwards and counts suspended time."""
 
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -98,17 +87,9 @@ class IdMint:
             self._last = value
         return encode_ulid(value)
 
-    def commit_id(self) -> str:
-        """The id of a graph commit, minted before its first effect."""
-        return self.ulid()
-
-    def attempt_id(self) -> str:
-        """The id of one attempt to change a graph: names its sidecar and proves its outcome."""
-        return self.ulid()
-
-    def owner_id(self) -> str:
-        """The id of one lease owner, which is one open handle of one process."""
-        return self.ulid()
+    def ulids(self, count: int) -> list[str]:
+        """So many new ones, in ascending order."""
+        return [self.ulid() for _ in range(count)]
 
     def physical_ref(self) -> str:
         """A fresh Lance branch name: flat, lower-case and never used again."""

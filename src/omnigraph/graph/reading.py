@@ -9,6 +9,7 @@ from typing import Any
 
 from omnigraph.branching.export import export_blocks
 from omnigraph.commit.schema.change import types_at
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.requests import measure
 from omnigraph.engines.base import Engine, Execution, Trace
 from omnigraph.errors import (
@@ -67,13 +68,12 @@ class QueryRun:
     def explained(self) -> Result:
         """The rows, with the plan, how each step ran and what was asked of storage."""
         trace = Trace()
-        clock = self.opened.kernel.clock
-        started = clock.monotonic_us()
+        started = monotonic_seconds()
         with measure() as storage:
             plan, result = self._run(trace)
         run = ExplainedRun(
             self.engine.name,
-            (clock.monotonic_us() - started) / 1e6,
+            monotonic_seconds() - started,
             tuple(ExplainedStep(s.step, s.strategy, s.rows, s.seconds) for s in trace.steps),
             storage.report().to_dict(),
         )

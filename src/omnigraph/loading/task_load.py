@@ -59,7 +59,7 @@ class TaskLoad(LoadExecutor):
         super().__init__(kernel, request)
         self.engine = "local" if session is None else "spark"
         self._sources = sources
-        self._attempt = kernel.ids.attempt_id()
+        self._attempt = kernel.ids.ulid()
         self._runner = TaskRunner(session, self._attempt, watch)
         self._reading = Reading(
             self.accepted.contract,

@@ -21,7 +21,6 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
-from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     AlreadyExists,
@@ -398,23 +397,21 @@ def swapped_head_address(landed: LanceDataset, rows: pa.Table) -> int:
 
 log = logging.getLogger(__name__)
 
-COMPACT_EVERY_VARIABLE = "OMNIGRAPH_MANIFEST_COMPACT_EVERY"
-COMPACT_EVERY = 64
 VERSIONS_KEPT = 32
 """Enough for readers that opened an older version a moment ago, while others write on."""
 VERSIONS_KEPT_MIN = 4
 """The same while there are no writers."""
 
 
-def maintain_manifest(branch: ManifestBranch, uuid: str) -> None:
-    """Compact and prune a branch's manifest if it is time; never fails the write it follows.
+def maintain_manifest(branch: ManifestBranch, every: int, mint: Callable[[], str]) -> None:
+    """Compact and prune a manifest of ``every`` fragments; never fails the write it follows.
 
-    Called under the branch's lease, after a publish: each publish adds one fragment.
+    Called under the branch's lease, after a publish, which adds one. ``mint`` makes the uuid.
     """
     try:
-        if fragment_count(branch.handle) < _compact_every():
+        if fragment_count(branch.handle) < every:
             return
-        transaction = stage_compaction(branch.handle, uuid)
+        transaction = stage_compaction(branch.handle, mint())
         if transaction is not None:
             _commit(branch, transaction)
         count_lance("cleanup", branch.where.address)
@@ -450,7 +447,3 @@ def compact_manifest(branch: ManifestBranch, uuid: str) -> tuple[int, int]:
 def _commit(branch: ManifestBranch, transaction: StagedTransaction) -> None:
     landed = branch.lance.commit(branch.handle, transaction)
     branch.adopt(landed, branch.state.with_rows(landed.version, []))
-
-
-def _compact_every() -> int:
-    return positive_number(COMPACT_EVERY_VARIABLE, COMPACT_EVERY, least=2)

@@ -19,6 +19,7 @@ from omnigraph.commit.leases import GRAPH_SCOPE, Lease
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.commit.schema.lock import require_no_schema_apply
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
@@ -114,7 +115,7 @@ def cleanup(
     was changed by an external writer and `StorageError` for a branch that cannot be resolved;
     nothing was removed then.
     """
-    started = kernel.clock.monotonic_us()
+    started = monotonic_seconds()
     require_nothing_pending(kernel, "cleaned up")
     _require_no_schema_apply(kernel)
     if confirm:
@@ -128,7 +129,7 @@ def cleanup(
             rows = _carried_out(kernel, *_planned(kernel, policy), lease, progress)
     else:
         rows = _previewed(kernel, *_planned(kernel, policy), progress)
-    seconds = (kernel.clock.monotonic_us() - started) / 1_000_000
+    seconds = monotonic_seconds() - started
     return CleanupReceipt(policy, not confirm, tuple(rows), seconds)
 
 
@@ -139,7 +140,7 @@ def _whole_graph(kernel: Kernel) -> Iterator[Lease]:
     def branches() -> set[str]:
         return {MAIN, *kernel.manifest.main.refresh().branches} - {SCHEMA_APPLY_LOCK}
 
-    with kernel.own_graph(kernel.ids.attempt_id(), branches) as leases:
+    with kernel.own_graph(kernel.ids.ulid(), branches) as leases:
         yield leases[GRAPH_SCOPE]
 
 

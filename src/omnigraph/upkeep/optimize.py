@@ -18,6 +18,7 @@ from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.requests import concurrently
 from omnigraph.model.upkeep import (
@@ -119,7 +120,7 @@ def optimize(
     this was prepared; neither leaves anything behind. What fails later is finished or undone by
     recovery.
     """
-    started = kernel.clock.monotonic_us()
+    started = monotonic_seconds()
     require_nothing_pending(kernel, "optimized")
     branch = kernel.manifest.refreshed(MAIN)
     require_no_schema_apply(kernel, "optimize")
@@ -143,7 +144,7 @@ def optimize(
     return OptimizeReceipt(
         tuple(rows),
         None if commit is None else commit.commit_id,
-        (kernel.clock.monotonic_us() - started) / 1_000_000,
+        monotonic_seconds() - started,
     )
 
 
@@ -255,7 +256,7 @@ def ensure_indices(
     Raises `Conflict` when others wrote to the branch meanwhile, and `UncoveredDrift` when a table
     was changed by an external writer; neither leaves anything behind.
     """
-    started = kernel.clock.monotonic_us()
+    started = monotonic_seconds()
 
     def prepare(capture: Capture, catalog: Catalog) -> Prepared[IndexPlan]:
         plan = plan_indices(kernel, capture, catalog)
@@ -273,5 +274,5 @@ def ensure_indices(
             for table in written.result.tables
         ),
         None if commit is None else commit.commit_id,
-        (kernel.clock.monotonic_us() - started) / 1_000_000,
+        monotonic_seconds() - started,
     )

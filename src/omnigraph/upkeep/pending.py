@@ -51,7 +51,7 @@ def _release(kernel: Kernel, scope: str) -> None:
     name = scope.removeprefix(branch_scope(""))
     gate = kernel.gates.whole_graph() if scope == GRAPH_SCOPE else kernel.gates.write([name])
     with gate:
-        lease = kernel.leases.try_hold(scope, kernel.ids.attempt_id())
+        lease = kernel.leases.try_hold(scope, kernel.ids.ulid())
         if lease is None:
             return
         try:

@@ -18,6 +18,7 @@ from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.examining import RECOVER_ADVICE
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.writer import UPKEEP_ACTOR
+from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import InputError, InternalError
 from omnigraph.model.receipts import CommitKind
@@ -154,14 +155,14 @@ def repair(
     """
     if force and not confirm:
         raise InputError("`force` needs `confirm`", hint="give both, or neither")
-    started = kernel.clock.monotonic_us()
+    started = monotonic_seconds()
     require_nothing_pending(kernel, "repaired")
     manifest = kernel.manifest.refreshed(branch)
     require_no_schema_apply(kernel, "repair")
     commit: CommitRow | None = None
     if confirm:
         # What is found as the owner of the branch stays true until it is published.
-        with kernel.own_branch(manifest, kernel.ids.attempt_id()) as lease:
+        with kernel.own_branch(manifest, kernel.ids.ulid()) as lease:
             require_nothing_pending(kernel, "repaired")
             capture = _captured(kernel, accepted, branch)
             plan = plan_repair(kernel, capture)
@@ -176,7 +177,7 @@ def repair(
         capture.branch.state.version,
         tuple(_row(table, branch, confirm=confirm, force=force) for table in plan.tables),
         None if commit is None else commit.commit_id,
-        (kernel.clock.monotonic_us() - started) / 1_000_000,
+        monotonic_seconds() - started,
     )
 
 
@@ -202,7 +203,7 @@ def _publish(
         lease,
         Intent("Repair", kind, UPKEEP_ACTOR),
         tuple(each.effects for each in work),
-        attempt_id=kernel.ids.attempt_id(),
+        attempt_id=kernel.ids.ulid(),
     )
     return Executor(kernel, capture.branch, lease).run(commit, work)
 

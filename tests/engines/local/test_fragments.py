@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.requests import measure
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
@@ -19,6 +18,7 @@ from omnigraph.storage.fragments import (
     stored_rows,
 )
 from tests.engines.local.graphs import knows, load, new_graph, person, reader_of, write
+from tests.support.graphs import with_settings
 
 PERSON, KNOWS = "node:Person", "edge:Knows"
 
@@ -158,11 +158,11 @@ def test_deleting_a_node_marks_its_edges_too(graph: og.Graph):
 
 
 def test_compaction_makes_new_fragments_of_the_rows_that_are_left(
-    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+    graph: og.Graph,
 ):
     write(graph, 'delete Person where name = "a1"')
     before = fragments_of(handle_of(graph))
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "2")
+    graph = with_settings(graph, table_compact_every=2)
     for at in range(4):
         load(graph, person(f"c{at}"))
     handle = handle_of(graph)

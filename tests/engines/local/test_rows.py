@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.effects.requests import measure
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.engines.local.entities import slots_of_ids
@@ -20,6 +19,7 @@ from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.rows import MemoryBudget, RowView, TableVersions
 from omnigraph.storage.reader import SnapshotReader
 from tests.engines.local.graphs import knows, load, new_graph, person, reader_of, write
+from tests.support.graphs import with_settings
 
 PERSON, KNOWS = "node:Person", "edge:Knows"
 TYPES = {"age": pa.int32(), "bio": pa.string(), "id": pa.string(), "name": pa.string()}
@@ -125,7 +125,7 @@ class History:
 def test_columns_and_masks_are_what_lance_scans_whatever_was_written(
     graph: og.Graph, monkeypatch: pytest.MonkeyPatch, seed: int, views_max: int
 ):
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "4")
+    graph = with_settings(graph, table_compact_every=4)
     monkeypatch.setattr(rows_module, "_VIEWS_MAX", views_max)
     history = History(graph, random.Random(seed))
     warm = {key: TableVersions(MemoryBudget(PLENTY)) for key in (PERSON, KNOWS)}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.engines.local.tables import Mode
 from omnigraph.errors import NotFound
 from tests.engines.local.graphs import (
@@ -23,6 +22,7 @@ from tests.engines.local.graphs import (
     with_engine,
     write,
 )
+from tests.support.graphs import with_settings
 
 MODES: tuple[Mode, ...] = ("auto", "csr", "indexed")
 
@@ -75,10 +75,8 @@ WRITES = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_commit_keeps_its_answers(
-    graph: og.Graph, mode: Mode, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "3")
+def test_every_commit_keeps_its_answers(graph: og.Graph, mode: Mode):
+    graph = with_settings(graph, table_compact_every=3)
     handle, _ = with_engine(graph, mode)
     remembered = {head_of(graph): answers(handle)}
     for statement in WRITES:

@@ -17,7 +17,6 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.commit.writer import COMPACT_EVERY_VARIABLE
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.tables import Mode
 from omnigraph.query.compile import compile_query
@@ -93,7 +92,7 @@ history = st.lists(
 def test_c_qry_078_warm_handles_answer_like_the_language_at_every_version(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[int, list[Query]]]
 ):
-    monkeypatch.setenv(COMPACT_EVERY_VARIABLE, "3")
+    monkeypatch.setenv("OMNIGRAPH_TABLE_COMPACT_EVERY", "3")
     with TemporaryDirectory() as directory:
         versions = Versions(Path(directory))
         for seed, asked in steps:

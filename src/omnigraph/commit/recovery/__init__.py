@@ -294,7 +294,7 @@ class Recoverer:
         """Remove a staged contract that no operation answers for."""
         if not staged_objects(self._kernel.store):
             return
-        attempt_id = self._kernel.ids.attempt_id()
+        attempt_id = self._kernel.ids.ulid()
         with self._owned(MAIN, branch_scope(MAIN), attempt_id) as lease:
             if lease is None:
                 return
@@ -306,7 +306,7 @@ class Recoverer:
 
     def _undo_late_effects(self, branch: ManifestBranch, late: LateEffects) -> Settlement | None:
         """Restore the tables that commits of undone operations ran ahead on, as one operation."""
-        attempt_id = self._kernel.ids.attempt_id()
+        attempt_id = self._kernel.ids.ulid()
         scope = branch_scope(branch.branch)
         with self._owned(branch.branch, scope, attempt_id) as lease:
             if lease is None:

@@ -61,7 +61,7 @@ def apply_schema(
     means that it was interrupted: the next write or `omnigraph recover` finishes or undoes it.
     """
     Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
-    attempt_id = kernel.ids.attempt_id()
+    attempt_id = kernel.ids.ulid()
     with kernel.own_graph(attempt_id, lambda: [MAIN]) as leases:
         branch = kernel.manifest.refreshed(MAIN)
         _require_only_main(branch.state)

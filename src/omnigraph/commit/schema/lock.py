@@ -56,7 +56,7 @@ def remove_abandoned_lock(kernel: Kernel) -> None:
     """Remove a lock whose owner died without leaving anything to settle."""
     if SCHEMA_APPLY_LOCK not in kernel.manifest.main.state.branches:
         return
-    operation_id = kernel.ids.attempt_id()
+    operation_id = kernel.ids.ulid()
     with kernel.gates.write([MAIN]):
         whole = kernel.leases.try_hold(GRAPH_SCOPE, operation_id)
         if whole is None:

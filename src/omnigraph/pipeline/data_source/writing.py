@@ -54,7 +54,7 @@ class FrameWriter(DataSourceArrowWriter):
         self._mode = options.load_mode(overwrite=overwrite)
         self._actor = options.checked_actor()
         self._key = checked_key(options.idempotency_key, "idempotency_key")
-        self._scratch = load_scratch_name(MINT.attempt_id())
+        self._scratch = load_scratch_name(MINT.ulid())
         kernel = self._kernel()
         catalog = kernel.accepted_schema().catalog
         self._table_key = options.table_key(catalog)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import ChangeSet, Intent, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import Prepared, WritePath
 from omnigraph.effects.uri import Root

@@ -25,7 +25,7 @@ from bench.merge_graph import DIMENSIONS, ITEM, MergeGraph, records
 from bench.progress import note
 from bench.scale import Scale
 from omnigraph.branching.spill import MEMORY_VARIABLE
-from omnigraph.commit.change_set import TableChange
+from omnigraph.commit.plan import TableChange
 from omnigraph.graph import Graph
 from omnigraph.storage.layout import MAIN
 

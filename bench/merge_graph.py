@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from bench.bulk_write import write
-from omnigraph.commit.change_set import TableChange
+from omnigraph.commit.plan import TableChange
 from omnigraph.graph import Graph, init
 from omnigraph.storage.layout import MAIN
 

@@ -144,7 +144,7 @@ def upkeep(path: str, key: str, more: str, deleted: list[int]) -> dict[str, Any]
     from bench.bulk_write import write
     from bench.social import edge_ids
     from bench.social_graph import KNOWS, with_ids
-    from omnigraph.commit.change_set import TableChange
+    from omnigraph.commit.plan import TableChange
     from omnigraph.graph import open_graph
 
     graph = open_graph(path, "read_only")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bench.bulk_write import write
 from bench.social import SCHEMA, SocialGraph, edge_ids
-from omnigraph.commit.change_set import TableChange
+from omnigraph.commit.plan import TableChange
 from omnigraph.graph import init
 
 PERSON, KNOWS, BLOCKS = "node:Person", "edge:Knows", "edge:Blocks"

@@ -12,8 +12,8 @@ from deploy import entrypoint
 from docs.generators.text import cell
 from omnigraph.branching import spill
 from omnigraph.cli import addressing, login, operator_config
-from omnigraph.commit import change_set, leases
-from omnigraph.effects import durability, failpoints
+from omnigraph.commit import leases, plan
+from omnigraph.effects import failpoints, local_disk
 from omnigraph.embedding import config
 from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
@@ -71,7 +71,7 @@ _traversal = TraversalSettings.from_environment({})
 _retries = config.RetryLimits()
 _writes = leases.WriteSettings()
 _spill = spill.SpillLimits()
-_limits = change_set.DEFAULT_LIMITS
+_limits = plan.DEFAULT_LIMITS
 
 SECTIONS = (
     Section(
@@ -97,10 +97,10 @@ SECTIONS = (
         "[Recovery and durability](../guide/recovery.md) explains the first three.",
         (
             Setting(
-                durability.VARIABLE,
+                local_disk.DURABILITY_VARIABLE,
                 "`disk`: an acknowledged write survives loss of power. `process`: it survives a "
                 "crash of the process only; for tests and throw-away graphs",
-                code(durability.Durability.DISK.value),
+                code(local_disk.Durability.DISK.value),
             ),
             Setting(
                 leases.WRITE_VARIABLES["ttl_ms"][0],
@@ -118,12 +118,12 @@ SECTIONS = (
                 code(_writes.retries),
             ),
             Setting(
-                change_set.ROWS_MAX_VARIABLE,
+                plan.ROWS_MAX_VARIABLE,
                 "rows that one write in process may hold; loads have no such bound",
                 code(_limits.rows_max),
             ),
             Setting(
-                change_set.BYTES_MAX_VARIABLE,
+                plan.BYTES_MAX_VARIABLE,
                 "bytes that one write in process may hold",
                 size(_limits.bytes_max),
             ),

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import ChangeSet, Intent, TableChange
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.requests import measure

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import (
+from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.mutate import MutationOutcome, run_mutation
+from omnigraph.commit.plan import (
     DEFAULT_LIMITS,
     ChangeKind,
     ChangeSet,
     TableChange,
     WriteLimits,
 )
-from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.mutate import MutationOutcome, run_mutation
 from omnigraph.model.arrow import column_from_values
 from omnigraph.model.ids import TableKey
 from omnigraph.model.parameters import bind_parameters

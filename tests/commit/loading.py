@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import ChangeSet, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.plan import ChangeSet, TableChange, WriteLimits
 from omnigraph.loading.in_process import LoadPlan, ReadRecords, checked_plan, plan_load, read_input
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by

@@ -12,9 +12,8 @@ import pytest
 
 from omnigraph.commit import leases as leases_module
 from omnigraph.commit.leases import GRAPH_SCOPE, Leases, WriteSettings, branch_scope, read_record
-from omnigraph.effects.durability import Durability
+from omnigraph.effects.local_disk import Durability, OsLock, lock_path
 from omnigraph.effects.objects import ObjectStore, open_store
-from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.uri import Root
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 

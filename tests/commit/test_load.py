@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.commit.change_set import WriteLimits
+from omnigraph.commit.plan import WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import ConstraintViolation, InputError, KeyConflict, LimitExceeded
 from omnigraph.loading.in_process import LoadPlan, plan_load

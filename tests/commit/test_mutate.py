@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.change_set import WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.mutate import mutate
+from omnigraph.commit.plan import WriteLimits
 from omnigraph.commit.write_path import WritePath
 from omnigraph.errors import ValueConversionError
 from omnigraph.graph import open_graph

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.commit.change_set import Budget, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.plan import Budget, WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import (
     ConstraintViolation,

@@ -11,8 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.branching.branches import create_branch
-from omnigraph.commit.change_set import ChangeSet, TableChange
-from omnigraph.commit.plan import CommitPlan
+from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, armed

@@ -26,7 +26,7 @@ from omnigraph.errors import (
     UnsupportedSchemaChange,
 )
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.snapshot import TableEntry
+from omnigraph.storage.manifest import TableEntry
 
 BASE = """
 node Person { name: String @key  age: I32?  mood: enum(calm, cross)? }

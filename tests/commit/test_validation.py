@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from omnigraph.commit.change_set import ChangeSet, TableChange
+from omnigraph.commit.plan import ChangeSet, TableChange
 from omnigraph.commit.validation import InputRows, validate
 from omnigraph.errors import ConstraintViolation, InternalError
 from omnigraph.model.merging import ConflictKind

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
+from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.validation import InputRows, validate
 from omnigraph.errors import ConstraintViolation
 from omnigraph.model.types import Scalar, ValueType

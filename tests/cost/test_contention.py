@@ -12,7 +12,7 @@ import orjson
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.failpoints import Failpoint, armed
-from omnigraph.effects.os_lock import _waiting
+from omnigraph.effects.local_disk import _waiting
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph, open_graph
 from tests.cost.costs import Cost, cost_of, insert

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from omnigraph.effects.durability import configured_durability, files_below
+from omnigraph.effects.local_disk import configured_durability, files_below
 from omnigraph.effects.requests import IoEvent, measure
 from omnigraph.effects.uri import HIDDEN_PREFIX
 from omnigraph.graph import Graph, init

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.effects.durability import configured_durability
 from omnigraph.effects.failpoints import armed
+from omnigraph.effects.local_disk import configured_durability
 from omnigraph.errors import RecoveryRequired
 from omnigraph.graph import open_graph
 from tests.cost.test_durability import assert_all_flushed, new_files

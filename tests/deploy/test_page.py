@@ -11,7 +11,7 @@ import pytest
 from deploy import entrypoint
 from omnigraph.branching.spill import SpillLimits
 from omnigraph.cli.main import main
-from omnigraph.commit import change_set
+from omnigraph.commit import plan
 from omnigraph.server import admission, pool, run
 from omnigraph.server.admission import Admission
 from omnigraph.server.config import CLIENT_SECONDS, SHUTDOWN_SECONDS
@@ -69,7 +69,7 @@ def test_files_that_the_page_names_exist():
         ("requests may end for 30 seconds", SHUTDOWN_SECONDS == 30),
         ("256 MiB each", SpillLimits().memory_bytes == 256 * MIB),
         ("up to 64 GiB for each", SpillLimits().spill_bytes_max == 64 * GIB),
-        ("up to 512 MiB each", change_set.DEFAULT_LIMITS.bytes_max == 512 * MIB),
+        ("up to 512 MiB each", plan.DEFAULT_LIMITS.bytes_max == 512 * MIB),
         ("16 for one actor", Admission.from_environment({}).inflight_max == 16),
         ("32 in all", pool.WRITE_THREADS == 32),
         ("at most eight in all", admission.PROCESS_BYTES == 8 * admission.RESPONSE_BYTES),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.branching.spill import SpillLimits
-from omnigraph.commit import change_set, leases
+from omnigraph.commit import leases, plan
 from omnigraph.loading import checks, inputs, pieces, staging
 from omnigraph.pipeline.spark import java, session
 
@@ -24,7 +24,7 @@ MIB, GIB = 1 << 20, 1 << 30
             "`OMNIGRAPH_SPILL_BYTES_MAX` (64 GiB)",
             SpillLimits().spill_bytes_max == 64 * GIB,
         ),
-        ("blobs", "512 MiB by default", change_set.DEFAULT_LIMITS.bytes_max == 512 * MIB),
+        ("blobs", "512 MiB by default", plan.DEFAULT_LIMITS.bytes_max == 512 * MIB),
         (
             "recovery",
             "silent for 30 seconds (`OMNIGRAPH_LEASE_TTL_MS`)",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.effects.durability import Durability
+from omnigraph.effects.local_disk import Durability
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.uri import Root
 from tests.effects import s3_server

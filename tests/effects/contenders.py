@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from omnigraph.effects.durability import Durability
+from omnigraph.effects.local_disk import Durability
 from omnigraph.effects.objects import ObjectStore, Token, open_store
 from omnigraph.effects.uri import Root
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.effects.durability import (
+from omnigraph.effects.failures import StorageFailure
+from omnigraph.effects.local_disk import (
     Durability,
     configured_durability,
     files_below,
     flush_new_files,
     flush_tree,
 )
-from omnigraph.effects.failures import StorageFailure
 from omnigraph.effects.requests import Meter, measure
 from omnigraph.errors import InputError
 

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from omnigraph.effects import local_objects
-from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import FailureClass, StorageFailure
+from omnigraph.effects.local_disk import Durability, OsLock, lock_path
 from omnigraph.effects.local_objects import Folder
 from omnigraph.effects.objects import ObjectStore, Token, open_store
-from omnigraph.effects.os_lock import OsLock, lock_path
 from omnigraph.effects.requests import measure
 from omnigraph.effects.uri import Root
 
@@ -353,7 +352,7 @@ def test_kill_9_inside_a_swap_frees_the_directory(store: ObjectStore, folder: Pa
     script = """
         import os, signal, sys
         from pathlib import Path
-        from omnigraph.effects.durability import Durability
+        from omnigraph.effects.local_disk import Durability
         from omnigraph.effects.local_objects import Folder
         with Folder(Path(sys.argv[1]), Durability.PROCESS) as folder, folder.locked():
             os.kill(os.getpid(), signal.SIGKILL)

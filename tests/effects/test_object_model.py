@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import FailureClass, StorageFailure
+from omnigraph.effects.local_disk import Durability
 from omnigraph.effects.objects import ObjectStore, Token, open_store
 from omnigraph.effects.uri import Root
 

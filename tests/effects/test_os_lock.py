@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
-from omnigraph.effects.os_lock import OsLock, is_locked, lock_path
+from omnigraph.effects.local_disk import OsLock, is_locked, lock_path
 from omnigraph.errors import InternalError
 
 
@@ -36,7 +36,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 HOLDER = """
     import sys
     from pathlib import Path
-    from omnigraph.effects.os_lock import OsLock
+    from omnigraph.effects.local_disk import OsLock
     lock = OsLock(Path(sys.argv[1]))
     assert lock.try_acquire()
     print("ready", flush=True)
@@ -136,7 +136,7 @@ def test_a_forked_child_does_not_keep_a_lock_its_parent_waits_for(tmp_path: Path
     script = """
         import os, sys, threading, time
         from pathlib import Path
-        from omnigraph.effects.os_lock import OsLock, _waiting
+        from omnigraph.effects.local_disk import OsLock, _waiting
         lock = OsLock(Path(sys.argv[1]))
         waiter = threading.Thread(target=lock.acquire)
         waiter.start()
@@ -176,7 +176,7 @@ def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
     script = """
         import os, sys, time
         from pathlib import Path
-        from omnigraph.effects.os_lock import OsLock
+        from omnigraph.effects.local_disk import OsLock
         lock = OsLock(Path(sys.argv[1]))
         assert lock.try_acquire()
         if os.fork() == 0:

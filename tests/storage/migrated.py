@@ -11,9 +11,9 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.effects.uri import Root
 from omnigraph.graph import Graph
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import STAMP_KEY
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import ManifestState
 from tests.storage import legacy_graphs
 from tests.storage.legacy_graphs import ShownCommit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import InternalError, NotFound
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import (
     CommitRow,
     HeadRow,
@@ -16,7 +17,6 @@ from omnigraph.storage.manifest_rows import (
     decode_rows,
     encode_rows,
 )
-from omnigraph.storage.snapshot import ManifestState
 
 OLD = TableIdentity(1, 10)
 NEW = TableIdentity(1, 20)

@@ -8,19 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 
 import omnigraph as og
-from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import WriteSettings
 from omnigraph.commit.opening import initialize
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import ChangeKind, ChangeSet, Intent, TableChange
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.snapshot import Snapshot
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -13,8 +13,7 @@ import pytest
 from lance import LanceOperation, Transaction
 
 import omnigraph as og
-from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError

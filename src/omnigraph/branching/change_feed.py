@@ -54,8 +54,8 @@ from omnigraph.model.changes import (
 )
 from omnigraph.model.ids import normalize_commit_id
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.snapshot import ManifestState
 
 AFTER = "after:"
 

@@ -27,8 +27,8 @@ from omnigraph.model.changes import (
 from omnigraph.model.diffs import DiffEnd, DiffView
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.fragments import Positions
+from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.snapshot import Snapshot
 from omnigraph.syntax.suggest import did_you_mean
 
 

@@ -29,8 +29,8 @@ from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.syntax.suggest import did_you_mean
 
 

@@ -20,9 +20,8 @@ from omnigraph.branching.branches import delete_branch, list_branches
 from omnigraph.branching.merge_plan import Sides, merge_types
 from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
-from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
@@ -40,9 +39,8 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
-from omnigraph.storage.snapshot import ManifestState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,16 @@ from omnigraph.branching.diff import ordered_types
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.branching.three_way import ConflictRules, Contested, TypeMerge, merge_type
-from omnigraph.commit.change_set import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
 from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import Snapshot
 
 NO_IDS = pa.array([], pa.string())
 

@@ -23,9 +23,9 @@ from omnigraph.model.ids import TableKey, is_ulid
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest import ManifestState, Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
 from omnigraph.storage.reader import PastReader, SnapshotReader
-from omnigraph.storage.snapshot import ManifestState, Snapshot, TableEntry
 
 SCHEMAS_KNOWN_MAX = 32
 

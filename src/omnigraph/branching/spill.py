@@ -18,7 +18,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from omnigraph.commit.change_set import positive_setting
+from omnigraph.commit.plan import positive_setting
 from omnigraph.effects.failures import from_os_error
 from omnigraph.errors import LimitExceeded
 

@@ -22,8 +22,8 @@ from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import Positions
+from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import TableEntry
 
 ROWS_PER_READ = 4_096
 """Rows that are held at once while they are compared or shown, at most."""
@@ -52,7 +52,7 @@ class TableRows:
         """Whether its entities are nodes or edges."""
         return "edge" if isinstance(self.type, EdgeType) else "node"
 
-    @property
+    @cached_property
     def entry(self) -> TableEntry:
         """The version the snapshot shows."""
         return self.reader.snapshot.table(self.key)

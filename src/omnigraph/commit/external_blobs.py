@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
+from omnigraph.commit.plan import BYTES_MAX_VARIABLE, DEFAULT_LIMITS
 from omnigraph.effects.failures import StorageFailure
 from omnigraph.effects.objects import ExternalObjects, require_directories
 from omnigraph.errors import ExternalBlobUnavailable, LimitExceeded, ValueConversionError

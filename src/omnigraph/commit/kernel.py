@@ -28,10 +28,9 @@ from omnigraph.commit.plan import (
 from omnigraph.commit.schema.contract import accepted_tables, read_contract
 from omnigraph.commit.sidecars import Sidecars
 from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
-from omnigraph.effects.durability import configured_durability
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.local_disk import OsLock, configured_durability
 from omnigraph.effects.objects import ObjectStore, open_store
-from omnigraph.effects.os_lock import OsLock
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
@@ -39,11 +38,10 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
 from omnigraph.storage.layout import LEASES
 from omnigraph.storage.legacy import AcceptedTables
-from omnigraph.storage.manifest import Manifest, ManifestBranch
+from omnigraph.storage.manifest import Manifest, ManifestBranch, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import Snapshot
 
 
 class SharedGate:

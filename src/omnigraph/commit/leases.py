@@ -21,8 +21,8 @@ import orjson
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
-from omnigraph.effects.os_lock import OsLock, is_locked
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
 from omnigraph.model.upkeep import LeaseHolder

@@ -11,18 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import (
+from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.mutation_rows import Inputs, Matcher, PendingTable, unassigned
+from omnigraph.commit.plan import (
     DEFAULT_LIMITS,
     Budget,
     ChangeSet,
+    Intent,
     MutationView,
     TableChange,
     WriteLimits,
 )
-from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.mutation_rows import Inputs, Matcher, PendingTable, unassigned
-from omnigraph.commit.plan import Intent
 from omnigraph.commit.validation import validate
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath
 from omnigraph.errors import InternalError

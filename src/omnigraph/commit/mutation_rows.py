@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import Budget, ChangeKind, MutationView, TableChange, WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.plan import Budget, ChangeKind, MutationView, TableChange, WriteLimits
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import (
     BLOB_STORAGE,

@@ -45,6 +45,7 @@ from omnigraph.storage.layout import (
     SCHEMA_OBJECTS,
     SCHEMA_SOURCE,
 )
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import (
     SCHEMA as MANIFEST_SCHEMA,
 )
@@ -59,7 +60,6 @@ from omnigraph.storage.manifest_rows import (
     encode_rows,
 )
 from omnigraph.storage.migrations import Migration
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import is_current, recorded_roots, require_unmoved
 
 PROMOTION_LOOKS = 20

@@ -16,10 +16,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from omnigraph.commit.change_set import ChangeSet
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
@@ -33,10 +32,9 @@ from omnigraph.errors import (
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import require_head
-from omnigraph.storage.snapshot import ManifestState
 
 log = logging.getLogger(__name__)
 

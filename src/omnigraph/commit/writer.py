@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.executor import Executor
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease, WriterQueue
-from omnigraph.commit.plan import Intent, TableEffects
+from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange, TableEffects, WrittenRows
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
@@ -21,11 +20,10 @@ from omnigraph.errors import EffectFreeConflict, ExpectedVersionMismatch, ReadSe
 from omnigraph.model.ids import TableKey
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import Handle, StagedTransaction, fragment_count, latest_version
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import maintain_manifest, require_head
 from omnigraph.storage.row_places import stage_exchange
-from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, stage_ahead, work_on
 from omnigraph.storage.tables import holds_any, restage_new_rows
 from omnigraph.storage.written import (

@@ -23,10 +23,15 @@ from stat import S_ISDIR
 from types import TracebackType
 from typing import TypeVar
 
-from omnigraph.effects.durability import Durability, flush_descriptor, flush_directory
 from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
+from omnigraph.effects.local_disk import (
+    Durability,
+    flush_descriptor,
+    flush_directory,
+    lock_descriptor,
+    unlock_descriptor,
+)
 from omnigraph.effects.objects import Token
-from omnigraph.effects.os_lock import lock_descriptor, unlock_descriptor
 from omnigraph.effects.requests import count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, InternalError

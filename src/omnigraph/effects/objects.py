@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NewType, Protocol
 
-from omnigraph.effects.durability import Durability, configured_durability
 from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
+from omnigraph.effects.local_disk import Durability, configured_durability
 from omnigraph.effects.requests import count
 from omnigraph.effects.uri import Root
 from omnigraph.errors import InputError, LimitExceeded

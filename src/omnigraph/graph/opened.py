@@ -16,9 +16,9 @@ from pathlib import Path
 from omnigraph.branching.branches import list_branches
 from omnigraph.branching.change_pages import Unfinished
 from omnigraph.branching.moments import SchemaHistory
-from omnigraph.commit.change_set import WriteLimits
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.plan import WriteLimits
 from omnigraph.commit.schema.change import tables_today
 from omnigraph.commit.write_path import WritePath
 from omnigraph.embedding.client import QueryEmbedder
@@ -33,8 +33,8 @@ from omnigraph.query.plan import QueryPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest import ManifestState, Snapshot
 from omnigraph.storage.reader import PastReader, SnapshotReader
-from omnigraph.storage.snapshot import ManifestState, Snapshot
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between

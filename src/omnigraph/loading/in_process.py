@@ -21,7 +21,9 @@ from time import perf_counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import (
+from omnigraph.commit.external_blobs import ExternalBlobs
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import (
     BYTES_MAX_VARIABLE,
     ROWS_MAX_VARIABLE,
     Budget,
@@ -31,8 +33,6 @@ from omnigraph.commit.change_set import (
     TableChange,
     WriteLimits,
 )
-from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.commit.validation import NO_IDS, InputRows, validate

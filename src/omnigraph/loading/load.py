@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.change_set import ChangeSet, WriteLimits
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import ChangeSet, WriteLimits
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
 from omnigraph.errors import ReadSetChanged

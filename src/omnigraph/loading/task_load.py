@@ -11,8 +11,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.commit.change_set import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
 from omnigraph.loading.checks import count_broken

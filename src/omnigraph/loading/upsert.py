@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.commit.change_set import ChangeSet, TableChange, WrittenRows
 from omnigraph.commit.kernel import Capture
+from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
 from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, unpickled
 from omnigraph.loading.reading import Reading

@@ -18,8 +18,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph.effects.durability import Durability
 from omnigraph.effects.failures import hint_for
+from omnigraph.effects.local_disk import Durability
 from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lance import LanceDataset, Transaction
 
-from omnigraph.effects.durability import Durability, files_below, flush_new_files, flush_tree
+from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
 from omnigraph.errors import DamagedFile
 

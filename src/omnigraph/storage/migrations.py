@@ -35,6 +35,7 @@ from omnigraph.storage.datasets import (
 )
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import COMMIT_ACTORS, COMMITS, RUN_PREFIX, AcceptedTables, OlderGraph
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import (
     SCHEMA,
     STAMP_KEY,
@@ -43,7 +44,6 @@ from omnigraph.storage.manifest_rows import (
     ManifestRow,
     encode_rows,
 )
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.stamp import is_current, read_stamp, require_unmoved
 
 KEY_COLUMN = "object_id"

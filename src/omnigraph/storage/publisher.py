@@ -43,7 +43,7 @@ from omnigraph.storage.datasets import (
     row_count,
 )
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
-from omnigraph.storage.manifest import Manifest, ManifestBranch
+from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (
     BranchRow,
     CommitRow,
@@ -57,7 +57,6 @@ from omnigraph.storage.manifest_rows import (
     branch_object_id,
     encode_rows,
 )
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
 
 _KEY = "object_id"

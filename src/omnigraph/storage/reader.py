@@ -19,8 +19,8 @@ from omnigraph.model.values import BlobUri
 from omnigraph.storage import blobs, tables
 from omnigraph.storage.blobs import BlobCell
 from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
 def column_at(schema: pa.Schema, field: pa.Field) -> str | None:

@@ -22,8 +22,7 @@ from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
 from omnigraph.storage.datasets import DatasetRef, count_lance, lance_failure, latest_version
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest import Manifest
-from omnigraph.storage.snapshot import ManifestState
+from omnigraph.storage.manifest import Manifest, ManifestState
 
 _ALL_VERSIONS = 2**31
 """More than any dataset has."""

@@ -25,11 +25,11 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, MANIFEST, PAST_SCHEMAS
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import TableIdentity, TableRow
 from omnigraph.storage.migrations import remove_retired, require_folded, retired_datasets
 from omnigraph.storage.publisher import VERSIONS_KEPT_MIN
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.versions import (
     StoredVersion,
     holds_unlisted_files,

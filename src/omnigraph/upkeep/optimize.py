@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from omnigraph.commit.change_set import NO_ROWS, ChangeSet, TableChange
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.plan import Intent
+from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.commit.write_path import Prepared, WritePath
@@ -34,8 +33,8 @@ from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import fragment_count, latest_version
 from omnigraph.storage.indexes import missing_indexes, why_not_buildable
 from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.publisher import compact_manifest, keep_manifest_versions
-from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableUpkeep, work_on
 from omnigraph.upkeep.pending import require_nothing_pending
 

@@ -30,9 +30,8 @@ from omnigraph.model.upkeep import (
 )
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle, StagedTransaction
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.versions import (
     PRESERVING,
     TableOperation,

@@ -9,8 +9,8 @@ from omnigraph.effects.clock import ulid_at
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.model.ids import is_ulid
 from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, PAST_SCHEMAS, past_schema_name
+from omnigraph.storage.manifest import ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.snapshot import ManifestState, Snapshot
 
 Place = tuple[TableIdentity, str | None]
 """A table on one physical ref."""

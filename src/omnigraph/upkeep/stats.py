@@ -33,9 +33,9 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_index
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
+from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.search import has_text_index, matching_rows, nearest_rows
-from omnigraph.storage.snapshot import TableEntry
 from omnigraph.storage.versions import live_states, size_of, version_count, version_numbers
 from omnigraph.upkeep.cleanup import plan_cleanup
 from omnigraph.upkeep.optimize import types_in_order

@@ -48,9 +48,8 @@ from omnigraph.errors import (
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, TableEntry
 from omnigraph.storage.publisher import fence
-from omnigraph.storage.snapshot import TableEntry
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
 """Another process was faster, or took over: the sidecar waits for the next pass."""

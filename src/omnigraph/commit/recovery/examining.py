@@ -10,7 +10,7 @@ from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.errors import OmnigraphError, UncoveredDrift
 from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
-from omnigraph.storage.snapshot import ManifestState, TableEntry
+from omnigraph.storage.manifest import ManifestState, TableEntry
 
 
 class TableClass(Enum):

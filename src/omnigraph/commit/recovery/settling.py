@@ -27,9 +27,8 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import NotFound
 from omnigraph.storage.datasets import DatasetRef, Handle, StagedTransaction, transaction_uuid
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.tables import stage_restore
 
 RECOVERY_ACTOR = "omnigraph:recovery"

@@ -30,8 +30,8 @@ from omnigraph.schema.steps import DropProperty, DropType
 from omnigraph.storage.compaction import rewrite_everything
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.layout import MAIN
+from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.snapshot import ManifestState
 from omnigraph.storage.versions import reclaim, stored_versions
 from omnigraph.syntax.tokens import Source
 

@@ -15,10 +15,10 @@ from omnigraph.model.ids import EntityKind
 from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
+from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
 from omnigraph.storage.publisher import Registration, TablePin
 from omnigraph.storage.reader import TableToday
-from omnigraph.storage.snapshot import Snapshot, TableEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.change_set import UPKEEP_KINDS, ChangeSet, GraphView
+from omnigraph.commit.plan import UPKEEP_KINDS, ChangeSet, GraphView
 from omnigraph.commit.validation.constraints import (
     Endpoint,
     Role,

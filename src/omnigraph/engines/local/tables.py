@@ -34,8 +34,8 @@ from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
 from omnigraph.storage.indexes import indexes_of
+from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.reader import SnapshotReader
-from omnigraph.storage.snapshot import TableEntry
 
 if TYPE_CHECKING:
     from omnigraph.engines.local.search import Search

@@ -55,7 +55,7 @@ def branch_scope(branch: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The content of a lease object."""
+    """The content of a lease object, as JSON in the order of its fields."""
 
     owner_id: str
     epoch: int
@@ -63,19 +63,6 @@ class LeaseRecord:
     ttl_ms: int
     state: Literal["held", "released"]
     operation_id: str | None
-
-    def to_json(self) -> bytes:
-        """The object's content."""
-        return orjson.dumps(
-            {
-                "owner_id": self.owner_id,
-                "epoch": self.epoch,
-                "beat": self.beat,
-                "ttl_ms": self.ttl_ms,
-                "state": self.state,
-                "operation_id": self.operation_id,
-            }
-        )
 
 
 def read_record(name: str, content: bytes) -> LeaseRecord:
@@ -354,7 +341,7 @@ class Leases:
 
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
         """Replace a record; the new token, or None if it had changed."""
-        return self._store.write_if_match(_object_name(scope), record.to_json(), token)
+        return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
 
     def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
         """Leave a released record behind; one that another owner took over is left alone."""
@@ -446,7 +433,7 @@ class Leases:
 
     def _create(self, scope: str, attempt_id: str, os_lock: OsLock | None) -> Lease | None:
         record = self._held(1, attempt_id)
-        if not self._store.write_if_absent(_object_name(scope), record.to_json()):
+        if not self._store.write_if_absent(_object_name(scope), orjson.dumps(record)):
             return None
         found = self._store.read_versioned(_object_name(scope))
         if found is None or read_record(_object_name(scope), found[0]) != record:

@@ -7,7 +7,7 @@ never parsed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -227,43 +227,24 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
             return {
                 "object_id": branch_object_id(row.name),
                 "object_type": "graph_branch",
-                "metadata": _json(
-                    {
-                        "name": row.name,
-                        "ref": row.ref,
-                        "source_branch": row.source_branch,
-                        "source_commit_id": row.source_commit_id,
-                        "created_at": row.created_at,
-                        "actor_id": row.actor_id,
-                        "root": row.root,
-                    }
-                ),
+                "metadata": _json(row),
             }
         case RegistryRow():
             return {
                 "object_id": "registry:branches",
                 "object_type": "registry",
-                "metadata": _json({"changes": row.changes}),
+                "metadata": _json(row),
             }
 
 
 def _commit_metadata(row: CommitRow) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "commit_id": row.commit_id,
-        "parent_commit_id": row.parent_commit_id,
-        "merged_parent_commit_id": row.merged_parent_commit_id,
-        "actor_id": row.actor_id,
-        "kind": row.kind,
-        "schema_hash": row.schema_hash,
-        "created_at": row.created_at,
+    """What has no column of its own; fields that a commit need not have, only if it has them."""
+    return {
+        each.name: value
+        for each in fields(row)
+        if each.name not in ("branch", "manifest_version", "commit_seq")
+        and ((value := getattr(row, each.name)) is not None or each.default is MISSING)
     }
-    optional = {
-        "recovered_by": row.recovered_by,
-        "recovery_operation_id": row.recovery_operation_id,
-        "operation_id": row.operation_id,
-        "receipt": row.receipt,
-    }
-    return out | {name: value for name, value in optional.items() if value is not None}
 
 
 def _decode(record: dict[str, Any]) -> ManifestRow:
@@ -324,7 +305,7 @@ def _identity_columns(identity: TableIdentity) -> dict[str, int]:
     }
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _json(value: Mapping[str, Any] | BranchRow | RegistryRow) -> str:
     return orjson.dumps(value).decode()
 
 

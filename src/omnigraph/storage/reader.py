@@ -142,11 +142,17 @@ class SnapshotReader:
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type."""
-        return tables.scan(self.handle(table_key), columns)
+        handle = self.handle(table_key)
+        if columns is None:
+            return tables.scan(handle)
+        return self.columns(table_key).read(columns, lambda names: tables.scan(handle, names))
 
     def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows of a type, a bounded number at a time."""
-        yield from tables.batches(self.handle(table_key), columns)
+        if self.columns(table_key).is_same:
+            yield from tables.batches(self.handle(table_key), columns)
+        else:
+            yield from self.scan(table_key, columns).to_batches()
 
     def ids(self, table_key: str) -> pa.ChunkedArray:
         """The ids of a type; an id's place in here is its row's position."""
@@ -154,21 +160,53 @@ class SnapshotReader:
 
     def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
         """The rows at ``positions``, in that order."""
-        return tables.take(self.handle(table_key), positions, columns)
+        handle = self.handle(table_key)
+        return self.columns(table_key).read(
+            columns, lambda names: tables.take(handle, positions, names)
+        )
+
+    def rows_where(
+        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type that pass a filter, all of them without one.
+
+        In a version whose columns differ from those of today, rows that do not pass come as well.
+        """
+        handle, stored = self.handle(table_key), self.columns(table_key)
+        chosen = wanted if stored.is_same else None
+        return stored.read(columns, lambda names: tables.rows_where(handle, chosen, names))
+
+    def rows_where_in(
+        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+    ) -> pa.Table:
+        """Rows of a type whose ``column``, which has not changed, holds one of ``values``."""
+        handle = self.handle(table_key)
+        return self.columns(table_key).read(
+            columns, lambda names: tables.rows_where_in(handle, column, values, names)
+        )
 
     def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
         """Bytes of each entity's blob, known without reading it; null for a null blob."""
-        return blobs.sizes(self.handle(table_key), column, ids)
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.nulls(len(ids), pa.int64())
+        return blobs.sizes(self.handle(table_key), name, ids)
 
     def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
         """The blobs of some entities, bytes or URIs, in the order of ``ids``."""
-        return blobs.values(self.handle(table_key), column, ids)
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.nulls(len(ids), BLOB_STORAGE)
+        return blobs.values(self.handle(table_key), name, ids)
 
     def blobs_at(
         self, table_key: str, column: str, positions: pa.Array
     ) -> Iterator[bytes | BlobUri | None]:
         """The blobs at ``positions``, one after another, each read when asked for."""
-        return blobs.values_at(self.handle(table_key), column, positions)
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return iter([None] * len(positions))
+        return blobs.values_at(self.handle(table_key), name, positions)
 
     def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
         """Bytes of each blob at ``positions``, known without reading it; none for a null blob."""
@@ -180,19 +218,13 @@ class SnapshotReader:
 
     def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
         """What one entity has in a blob column, not read yet; None if there is no such entity."""
-        return None if self.is_empty(table_key) else blobs.cell(self.handle(table_key), column, id)
-
-    def rows_where(
-        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
-    ) -> pa.Table:
-        """Rows of a type that pass a filter on their stored columns; all of them without one."""
-        return tables.rows_where(self.handle(table_key), wanted, columns)
-
-    def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
-    ) -> pa.Table:
-        """Rows of a type whose ``column`` holds one of ``values``."""
-        return tables.rows_where_in(self.handle(table_key), column, values, columns)
+        if table_key not in self.snapshot.tables or self.is_empty(table_key):
+            return None
+        name = self.columns(table_key).name(column)
+        if name is not None:
+            return blobs.cell(self.handle(table_key), name, id)
+        found = self.rows_where_in(table_key, tables.ID, pa.array([id]), [tables.ID])
+        return BlobCell(None) if found.num_rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,76 +295,9 @@ class PastReader(SnapshotReader):
         return rows.rename_columns([names[name] for name in rows.column_names])
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a type."""
-        wanted = self._today[table_key].schema.names if columns is None else columns
-        read = super().scan
-        return self.columns(table_key).read(wanted, lambda names: read(table_key, names))
-
-    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows of a type, a bounded number at a time."""
-        stored = self.columns(table_key)
-        if stored.is_same:
-            yield from super().batches(table_key, columns)
-        else:
-            yield from self.scan(table_key, columns).to_batches()
-
-    def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """The rows at ``positions``, in that order."""
-        read = super().take
-        return self.columns(table_key).read(
-            columns, lambda names: read(table_key, positions, names)
-        )
-
-    def rows_where(
-        self, table_key: str, wanted: pc.Expression | None, columns: Sequence[str]
-    ) -> pa.Table:
-        """Rows of a type that pass a filter, and where columns have changed others, too."""
-        stored = self.columns(table_key)
-        read, chosen = super().rows_where, wanted if stored.is_same else None
-        return stored.read(columns, lambda names: read(table_key, chosen, names))
-
-    def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
-    ) -> pa.Table:
-        """Rows of a type whose ``column``, which has not changed, holds one of ``values``."""
-        read = super().rows_where_in
-        return self.columns(table_key).read(
-            columns, lambda names: read(table_key, column, values, names)
-        )
-
-    def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """Bytes of each entity's blob."""
-        name = self.columns(table_key).name(column)
-        if name is None:
-            return pa.nulls(len(ids), pa.int64())
-        return super().blob_sizes(table_key, name, ids)
-
-    def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """The blobs of some entities, in the order of ``ids``."""
-        name = self.columns(table_key).name(column)
-        if name is None:
-            return pa.nulls(len(ids), BLOB_STORAGE)
-        return super().blobs(table_key, name, ids)
-
-    def blobs_at(
-        self, table_key: str, column: str, positions: pa.Array
-    ) -> Iterator[bytes | BlobUri | None]:
-        """The blobs at ``positions``, one after another."""
-        name = self.columns(table_key).name(column)
-        if name is None:
-            return iter([None] * len(positions))
-        return super().blobs_at(table_key, name, positions)
-
-    def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
-        """What one entity had in a blob column; null in one that was added since."""
-        if table_key not in self.snapshot.tables:
-            return None
-        name = self.columns(table_key).name(column)
-        if name is not None:
-            return super().blob_cell(table_key, name, id)
-        ids = pa.array([id])
-        found = self.rows_where_in(table_key, tables.ID, ids, [tables.ID])
-        return BlobCell(None) if found.num_rows else None
+        """All rows of a type, without ``columns`` with all that it has today."""
+        today = self._today[table_key].schema.names
+        return super().scan(table_key, today if columns is None else columns)
 
 
 def _reclaimed(table_key: str) -> HistoricalVersionReclaimed:

@@ -163,7 +163,7 @@ def test_handles_share_what_is_open(graph: og.Graph):
 
 
 def test_the_actor_of_the_scope_writes_and_merges(graph: og.Graph):
-    rules = ("change", "branch_create", "branch_merge", "branch_delete")
+    rules = ("read", "change", "branch_create", "branch_merge", "branch_delete")
     policed = og.open(graph.uri, policy=granting(*rules))
     with pytest.raises(PolicyDenied), policed.branch("work"):
         raise AssertionError("the block ran")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed
+from omnigraph.errors import InputError, NotFound, PolicyDenied, PolicyEvaluationFailed
 from omnigraph.graph import ErrorOptions
 from omnigraph.graph.writing import ensure_branch
 from omnigraph.policy import Policy, load_policy
@@ -30,7 +30,7 @@ def granting(*rules: str, protected: str = "main") -> Policy:
     lines = []
     for at, rule in enumerate(rules):
         action, _, scope = rule.partition(" ")
-        key = "branch_scope" if action == "change" else "target_branch_scope"
+        key = "branch_scope" if action in ("change", "read") else "target_branch_scope"
         limit = f", {key}: {scope}" if scope else ""
         lines.append(
             f"  - {{id: r{at}, allow: {{actors: {{group: team}}, actions: [{action}]{limit}}}}}\n"
@@ -50,6 +50,8 @@ class Write:
     action: str
     branch: str | None = None
     target_branch: str | None = None
+    source: str | None = None
+    """The branch it takes data from, which the actor has to be able to read."""
 
 
 def head(graph: og.Graph, branch: str) -> str:
@@ -71,12 +73,15 @@ WRITES = [
         "change",
         "review",
     ),
-    Write("revert", lambda g, a: g.revert(head(g, "main"), actor=a), "change", "main"),
+    Write(
+        "revert", lambda g, a: g.revert(head(g, "main"), actor=a), "change", "main", source="main"
+    ),
     Write(
         "cherry_pick",
         lambda g, a: g.cherry_pick(head(g, "review"), "side", actor=a),
         "change",
         "side",
+        source="review",
     ),
     Write(
         "create_branch",
@@ -84,6 +89,7 @@ WRITES = [
         "branch_create",
         "review",
         "new",
+        "review",
     ),
     Write(
         "delete_branch",
@@ -98,6 +104,7 @@ WRITES = [
         "branch_merge",
         "review",
         "main",
+        "review",
     ),
     Write(
         "merge_branch",
@@ -105,6 +112,7 @@ WRITES = [
         "branch_merge",
         "review",
         "side",
+        "review",
     ),
     Write(
         "apply_schema",
@@ -245,10 +253,45 @@ def test_a_write_needs_its_own_action_and_no_other(write: Write, tmp_path: Path)
         graph.delete_branch("review")
         graph.delete_branch("side")
     # Limited to the very branch of the question, so that one about another would be denied.
-    policy = granting(
-        f"{write.action} protected", protected=str(write.target_branch or write.branch)
-    )
+    written = str(write.target_branch or write.branch)
+    own = f"{write.action} protected"
+    if write.source is None:
+        write.run(og.open(graph.uri, policy=granting(own, protected=written)), "act-ana")
+        return
+    # Data comes along, so the source has to be readable as well.
+    others = "unprotected" if write.source == written else "protected"
+    blind = og.open(graph.uri, policy=granting(own, f"read {others}", protected=written))
+    with pytest.raises((PolicyDenied, NotFound)):
+        write.run(blind, "act-ana")
+    scope = "protected" if write.source == written else "unprotected"
+    policy = granting(own, f"read {scope}", protected=written)
     write.run(og.open(graph.uri, policy=policy), "act-ana")
+
+
+def test_a_commit_of_an_unreadable_branch_is_like_an_unknown_one(untouched: str):
+    graph = og.open(untouched, policy=granting("change", "read unprotected", protected="review"))
+    unknown = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    hidden = head(graph, "review")
+    for verb in (graph.revert, graph.cherry_pick):
+        told = []
+        for commit_id in (hidden, unknown):
+            with pytest.raises(NotFound) as caught:
+                verb(commit_id, actor="act-ana")
+            told.append(caught.value.render().replace(commit_id, "*"))
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'query q { update Person set { age: 1 } where name = "base" }',
+        'query q { delete Person where name = "nobody" }',
+    ],
+)
+def test_selecting_rows_to_change_needs_read(query: str, untouched: str, nothing_happens: None):
+    with pytest.raises(PolicyDenied) as caught:
+        og.open(untouched, policy=granting("change")).mutate(query, actor="act-ana")
+    assert (caught.value.action, caught.value.branch) == ("read", "main")
 
 
 @each_write
@@ -289,7 +332,7 @@ def test_c_pol_038_a_load_that_forks_needs_to_create_the_branch(tmp_path: Path):
     assert (caught.value.action, caught.value.branch) == ("change", "fork")
     assert og.open(uri).list_branches() == ["main", "review", "side"]
 
-    assert load_fork(og.open(uri, policy=granting("branch_create unprotected", "change")))
+    assert load_fork(og.open(uri, policy=granting("branch_create unprotected", "change", "read")))
     # Now the branch is there, and nothing is created.
     assert not load_fork(og.open(uri, policy=granting("change unprotected")))
 
@@ -325,7 +368,9 @@ def test_a_denied_load_reads_no_input_and_leaves_other_files_alone(
 
 def test_c_pol_039_a_denied_deletion_leaves_the_merge_standing(tmp_path: Path):
     uri = prepared(tmp_path / "graph.omni").uri
-    graph = og.open(uri, policy=granting("branch_merge protected", "branch_delete protected"))
+    graph = og.open(
+        uri, policy=granting("branch_merge protected", "branch_delete protected", "read")
+    )
     receipt = graph.merge_branch("review", delete_branch=True, actor="act-ana")
     assert receipt.outcome == "fast_forward"
     assert receipt.branch_deleted is False
@@ -336,7 +381,7 @@ def test_c_pol_039_a_denied_deletion_leaves_the_merge_standing(tmp_path: Path):
 
 def test_an_allowed_deletion_follows_the_merge(tmp_path: Path):
     uri = prepared(tmp_path / "graph.omni").uri
-    graph = og.open(uri, policy=granting("branch_merge", "branch_delete unprotected"))
+    graph = og.open(uri, policy=granting("branch_merge", "branch_delete unprotected", "read"))
     receipt = graph.merge_branch("review", delete_branch=True, actor="act-ana")
     assert receipt.branch_deleted is True
     assert "review" not in graph.list_branches()

@@ -96,6 +96,8 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
 )
 from omnigraph.policy import Policy
+from omnigraph.query.plan import MutationPlan
+from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.storage.layout import MAIN
@@ -310,13 +312,20 @@ class Graph:
         opened.gate.change("mutate", actor, target)
         message = checked_message(message)
         operation_id = checked_key(operation_id)
+
+        def compile_for(catalog: Catalog) -> MutationPlan:
+            plan = compiled_mutation(opened, source, name, catalog)
+            if not plan.is_insert_only:
+                opened.gate.select("mutate", actor, target)
+            return plan
+
         return with_newest_schema(
             opened,
             "mutation",
             lambda: mutate(
                 self._kernel,
                 opened.path,
-                lambda catalog: compiled_mutation(opened, source, name, catalog),
+                compile_for,
                 params,
                 accepted=opened.accepted(),
                 branch=target,
@@ -548,7 +557,7 @@ class Graph:
         merge is reverted against its first parent.
         """
         target, actor = self._branch_of(branch), self._actor_of(actor)
-        self._opened.gate.change("revert", actor, target)
+        self._require_replay("revert", commit_id, target, actor)
         request = ReplaySpec("revert", commit_id, target, actor)
         return replay(self._kernel, self._opened.accepted(), request)
 
@@ -560,9 +569,18 @@ class Graph:
         Raises `MergeConflicts` where the same entities differ there; nothing is done then.
         """
         target, actor = self._branch_of(into), self._actor_of(actor)
-        self._opened.gate.change("branch cherry-pick", actor, target)
+        self._require_replay("branch cherry-pick", commit_id, target, actor)
         request = ReplaySpec("cherry-pick", commit_id, target, actor)
         return replay(self._kernel, self._opened.accepted(), request)
+
+    def _require_replay(self, verb: str, commit_id: str, target: str, actor: str | None) -> None:
+        """Raise what the gate raises, and `NotFound` for a commit that the actor may not read."""
+
+        def authored_branch() -> str:
+            return self.show_commit(commit_id).graph_branch or MAIN
+
+        if not self._opened.gate.replay(verb, actor, target, authored_branch):
+            raise no_commit(commit_id)
 
     def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""

@@ -2,7 +2,8 @@
 
 It stands here, below every face, so that the command line, a server and a notebook obey the same
 rules, even if a transport forgets to check. Reads are not gated: a process that can open the
-storage can read it.
+storage can read it. A write that takes data from a branch, or selects rows of one, needs `read` on
+it as well: its result would show what the actor may not read.
 """
 
 from __future__ import annotations
@@ -47,6 +48,19 @@ class WriteGate:
         """Before entities of a branch change."""
         self._permit(verb, actor, Action.CHANGE, branch, None)
 
+    def select(self, verb: str, actor: str | None, branch: str) -> None:
+        """Before a write looks for the rows it changes: their number is an answer to a question."""
+        self._permit(verb, actor, Action.READ, branch, None)
+
+    def replay(
+        self, verb: str, actor: str | None, branch: str, authored_branch: Callable[[], str]
+    ) -> bool:
+        """Before a commit is replayed on a branch; False if the actor may not read the commit."""
+        self.change(verb, actor, branch)
+        if self._policy is None or actor is None:
+            return True
+        return self._policy.decide(actor, Action.READ, branch=authored_branch()).allowed
+
     def load(
         self,
         actor: str | None,
@@ -55,17 +69,19 @@ class WriteGate:
         branches: Callable[[], Collection[str]],
     ) -> None:
         """Before a load; one that forks needs to be allowed both the branch and the change."""
+        # The change comes first: a denial must not depend on whether the branch exists.
+        self.change("load", actor, branch)
         if self._policy is not None and from_ is not None and branch not in branches():
             self.branch_create("load", actor, from_, branch)
-        self.change("load", actor, branch)
 
     def schema_apply(self, actor: str | None) -> None:
         """Before the schema changes, which it does on main."""
         self._permit("schema apply", actor, Action.SCHEMA_APPLY, None, MAIN)
 
     def branch_create(self, verb: str, actor: str | None, from_: str, name: str) -> None:
-        """Before a branch begins."""
+        """Before a branch begins with what another holds."""
         self._permit(verb, actor, Action.BRANCH_CREATE, from_, name)
+        self._permit(verb, actor, Action.READ, from_, None)
 
     def branch_delete(self, actor: str | None, name: str) -> None:
         """Before a branch goes, also after it was merged."""
@@ -74,6 +90,7 @@ class WriteGate:
     def branch_merge(self, actor: str | None, source: str, target: str) -> None:
         """Before a branch is merged into another."""
         self._permit("branch merge", actor, Action.BRANCH_MERGE, source, target)
+        self._permit("branch merge", actor, Action.READ, source, None)
 
     def require_writable(self, verb: str) -> None:
         """Before upkeep, which no policy decides: the operator of the storage does it."""

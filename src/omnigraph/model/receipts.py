@@ -24,6 +24,10 @@ KEY_CHARACTERS_MAX = 200
 """Of an idempotency key."""
 
 
+Withheld = Annotated[bool, Json(unless=False)]
+"""Set by a server where the caller may not read the branch; elsewhere it is left out."""
+
+
 def check_load_mode(mode: str) -> None:
     """Raise `InputError` for anything but a `LoadMode`: a misspelt one must not mean another."""
     if mode not in get_args(LoadMode):
@@ -87,6 +91,8 @@ class MutationReceipt(JsonObject):
     affected_edges: int
     actor_id: str | None
     commit: CommitInfo | None
+    withheld: Withheld = False
+    """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,8 @@ class LoadReceipt(JsonObject):
     stages: tuple[LoadStage, ...] = ()
     dry_run: Annotated[bool, Json(unless=False)] = False
     """Whether it only says what would be written; left out if it was written."""
+    withheld: Withheld = False
+    """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
     computed: ClassVar[Mapping[str, Json]] = {
         name: Json() for name in ("total_entities", "inserted", "updated", "unchanged")
@@ -194,6 +202,8 @@ class MergeReceipt(JsonObject):
     """Why the source was not deleted."""
     source_commit_id: Annotated[str | None, HIDDEN] = None
     """The head of the source that was merged."""
+    withheld: Withheld = False
+    """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +220,8 @@ class ReplayReceipt(JsonObject):
     actor_id: str | None
     commit: CommitInfo | None
     """Null when there was nothing to do."""
+    withheld: Withheld = False
+    """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
 
 @dataclass(frozen=True, slots=True)

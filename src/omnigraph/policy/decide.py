@@ -66,6 +66,11 @@ class Policy:
         """Whether it decides about a graph or about the server."""
         return self.bundle.kind
 
+    @property
+    def protected_branches(self) -> frozenset[str]:
+        """The branches that rules can tell from others."""
+        return frozenset(self.bundle.protected_branches)
+
     def decide(
         self,
         actor: str,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError
-from omnigraph.model.ids import check_declared_actor
+from omnigraph.model.ids import MAIN_BRANCH, check_declared_actor
 from omnigraph.policy import Action, Policy
 
 ONE_TOKEN = "OMNIGRAPH_SERVER_BEARER_TOKEN"  # noqa: S105 (the names of variables)
@@ -209,6 +209,22 @@ class Gate:
         self._state = state
         self._policy = policy
         self.decide = lru_cache(DECISIONS_KEPT_MAX)(self._decide)
+
+    def allows_somewhere(self, actor: str | None, action: Action) -> bool:
+        """Whether the actor may do it on some branch, be there such a branch or not."""
+        return any(
+            self.decide(actor, question).allowed
+            for name in self._kinds_of_branch()
+            for question in (Question(action, name), Question(action, None, name))
+        )
+
+    def _kinds_of_branch(self) -> tuple[str, ...]:
+        """A name for each kind of branch that a rule can tell from others."""
+        protected = frozenset[str]() if self._policy is None else self._policy.protected_branches
+        other = MAIN_BRANCH
+        while other in protected:
+            other += "-"
+        return (other, *sorted(protected)[:1])
 
     def _decide(self, actor: str | None, question: Question) -> Verdict:
         if question.action is Action.GRAPH_LIST and self._policy is None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
@@ -19,15 +18,18 @@ from omnigraph.errors import (
     InputError,
     LimitExceeded,
     NotFound,
+    OmnigraphError,
     PolicyDenied,
     Unauthenticated,
 )
 from omnigraph.graph import Graph
-from omnigraph.model.ids import MAIN_BRANCH, normalize_commit_id
+from omnigraph.graph.opened import no_commit
+from omnigraph.model.ids import MAIN_BRANCH, is_ulid, normalize_commit_id
 from omnigraph.policy import Action
 from omnigraph.server.admission import Admission, StreamBudget
 from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token
 from omnigraph.server.config import ServerConfig, is_graph_id
+from omnigraph.server.disclosure import shown_error, without_rows
 from omnigraph.server.generation import Generation, Served
 from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
@@ -37,6 +39,8 @@ from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import JSON, NDJSON, branch_name, read_document
 
 Document = TypeVar("Document", bound=BaseModel)
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +302,11 @@ class Call:
         assert self._served is not None, "the operation is about a graph"
         return self._served
 
+    @property
+    def gate(self) -> Gate:
+        """What decides about the graph of the path, or about the server."""
+        return self.generation.gate if self._served is None else self._served.gate
+
     def names_storage(self, text: bytes) -> bool:
         """Whether an error would tell a caller where the graph is stored."""
         if self._served is None:
@@ -308,8 +317,7 @@ class Call:
         self, action: Action, branch: str | None = None, target: str | None = None
     ) -> Verdict:
         """What policy says; every decision is logged."""
-        gate: Gate = self.generation.gate if self._served is None else self._served.gate
-        verdict = gate.decide(self.actor, Question(action, branch, target))
+        verdict = self.gate.decide(self.actor, Question(action, branch, target))
         self.services.events.write(
             "policy decision",
             {
@@ -339,25 +347,77 @@ class Call:
                 target_branch=target,
             )
 
-    def admitted(self, size: int) -> AbstractContextManager[None]:
-        """Count the write while a block runs; entering it raises `TooManyRequests`."""
-        return self.services.admission.admit(self.actor, size)
+    def may(self, action: Action, branch: str | None = None) -> bool:
+        """Whether policy allows it; for what an answer shows, which is no decision to be logged."""
+        return self.gate.decide(self.actor, Question(action, branch)).allowed
 
     async def authorize_read(
         self, branch: str | None, snapshot: str | None, action: Action = Action.READ
     ) -> str | None:
         """Raise `PolicyDenied` unless the caller may read; returns the canonical snapshot id.
 
-        A snapshot is as readable as the branch it is on, or as main when there is no such commit:
-        a refusal must not tell which commits exist.
+        A commit of a branch that the caller may not read is refused like one that is on no branch,
+        as main decides: a refusal must not tell which commits exist.
         """
         if snapshot is None:
             self.authorize(action, branch or MAIN_BRANCH)
             return None
         wanted = canonical_commit_id(snapshot)
-        found = await self.services.pool.read(authored_branch, self.served.graph, wanted)
-        self.authorize(action, found or MAIN_BRANCH)
+        await self.authorize_commit(wanted, action)
         return wanted
+
+    async def authorize_commit(self, commit_id: str, action: Action = Action.READ) -> None:
+        """Raise `NotFound` or `PolicyDenied` for a commit that the caller may not read.
+
+        What is no commit id at all passes if main may be read: the engine says what it is.
+        """
+        found = await self.read(authored_branch, self.served.graph, commit_id)
+        if found is not None and self.verdict(action, found).allowed:
+            return
+        self.authorize(action, MAIN_BRANCH)
+        if is_ulid(commit_id):
+            raise self._shown(no_commit(commit_id))
+
+    async def require_readable(self, commit_id: str) -> None:
+        """Raise `NotFound` for a commit of a branch that the caller may not read, as for none."""
+        found = await self.read(authored_branch, self.served.graph, commit_id)
+        if found is None or not self.verdict(Action.READ, found).allowed:
+            raise self._shown(no_commit(commit_id))
+
+    # --- the engine -------------------------------------------------------------------------------
+
+    async def read(
+        self, work: Callable[Given, Returned], /, *args: Given.args, **options: Given.kwargs
+    ) -> Returned:
+        """What ``work`` returns, run in a thread for reads."""
+        try:
+            return await self.services.pool.read(work, *args, **options)
+        except OmnigraphError as error:
+            raise self._shown(error) from error
+
+    async def write(
+        self,
+        branch: str | None,
+        size: int,
+        work: Callable[Given, Returned],
+        /,
+        *args: Given.args,
+        **options: Given.kwargs,
+    ) -> Returned:
+        """What ``work`` returns, run in a thread for writes and counted while it runs.
+
+        ``branch`` is the one whose rows it changes. Raises `TooManyRequests` before it begins.
+        """
+        sees_rows = branch is None or self.may(Action.READ, branch)
+        with self.services.admission.admit(self.actor, size):
+            try:
+                receipt = await self.services.pool.write(work, *args, **options)
+            except OmnigraphError as error:
+                raise self._shown(error, sees_rows=sees_rows) from error
+        return receipt if sees_rows else without_rows(receipt)
+
+    def _shown(self, error: OmnigraphError, *, sees_rows: bool = True) -> OmnigraphError:
+        return shown_error(error, sees_names=self.may(Action.READ), sees_rows=sees_rows)
 
 
 Handler = Callable[[Call], Awaitable[Response]]

@@ -160,14 +160,27 @@ def _message(body: bytes) -> dict[str, Any]:
 
 
 def _operations(call: Call) -> Mapping[str, Operation]:
+    """The tools of operations that the caller may use, by name."""
     if call.operation.id == ON_SERVER.id:
-        return SERVER_TOOLS
-    return {**GRAPH_TOOLS, **(ADHOC_TOOLS if call.services.config.mcp_adhoc else {})}
+        tools = SERVER_TOOLS
+    else:
+        tools = {**GRAPH_TOOLS, **(ADHOC_TOOLS if call.services.config.mcp_adhoc else {})}
+    return {
+        name: tool.operation
+        for name, tool in tools.items()
+        if (tool.on_all is None or call.may(tool.on_all))
+        and all(call.gate.allows_somewhere(call.actor, action) for action in tool.actions)
+    }
 
 
 def _stored(call: Call) -> Iterator[StoredQuery]:
-    if call.operation.id == ON_GRAPH.id and call.verdict(Action.INVOKE_QUERY).allowed:
-        yield from call.served.queries
+    """The stored queries that the caller may use."""
+    if call.operation.id != ON_GRAPH.id or not call.verdict(Action.INVOKE_QUERY).allowed:
+        return
+    for stored in call.served.queries:
+        action = Action.CHANGE if stored.signature.is_mutation else Action.READ
+        if call.gate.allows_somewhere(call.actor, action):
+            yield stored
 
 
 def _operation_call(call: Call, operation: Operation, arguments: dict[str, Any]) -> Call:

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.policy import Action
 from omnigraph.wire import operations
 from omnigraph.wire.operations import OPERATIONS, Operation
 
-SERVER_TOOLS: Mapping[str, Operation] = {
-    "server_health": operations.HEALTH,
-    "server_graphs": operations.LIST_GRAPHS,
+
+@dataclass(frozen=True, slots=True)
+class OperationTool:
+    """An operation as a tool, and what a caller has to be allowed so that it is of use."""
+
+    operation: Operation
+    actions: tuple[Action, ...] = ()
+    """Each on some branch."""
+    on_all: Action | None = None
+    """What it needs without a branch."""
+
+
+SERVER_TOOLS: Mapping[str, OperationTool] = {
+    "server_health": OperationTool(operations.HEALTH),
+    "server_graphs": OperationTool(operations.LIST_GRAPHS, on_all=Action.GRAPH_LIST),
 }
-GRAPH_TOOLS: Mapping[str, Operation] = {
-    "graph_schema": operations.SCHEMA,
-    "graph_snapshot": operations.SNAPSHOT,
-    "graph_branches": operations.LIST_BRANCHES,
-    "graph_branch_create": operations.CREATE_BRANCH,
-    "graph_branch_delete": operations.DELETE_BRANCH,
-    "graph_branch_merge": operations.MERGE_BRANCHES,
-    "graph_commits": operations.LIST_COMMITS,
-    "graph_commit": operations.GET_COMMIT,
-    "graph_commit_changes": operations.COMMIT_CHANGES,
-    "graph_changes": operations.POLL_CHANGES,
-    "graph_load": operations.LOAD,
+_READS = (Action.READ,)
+GRAPH_TOOLS: Mapping[str, OperationTool] = {
+    "graph_schema": OperationTool(operations.SCHEMA, on_all=Action.READ),
+    "graph_snapshot": OperationTool(operations.SNAPSHOT, _READS),
+    "graph_branches": OperationTool(operations.LIST_BRANCHES, on_all=Action.READ),
+    "graph_branch_create": OperationTool(
+        operations.CREATE_BRANCH, (Action.BRANCH_CREATE, Action.READ)
+    ),
+    "graph_branch_delete": OperationTool(operations.DELETE_BRANCH, (Action.BRANCH_DELETE,)),
+    "graph_branch_merge": OperationTool(
+        operations.MERGE_BRANCHES, (Action.BRANCH_MERGE, Action.READ)
+    ),
+    "graph_commits": OperationTool(operations.LIST_COMMITS, _READS),
+    "graph_commit": OperationTool(operations.GET_COMMIT, on_all=Action.READ),
+    "graph_commit_changes": OperationTool(operations.COMMIT_CHANGES, _READS),
+    "graph_changes": OperationTool(operations.POLL_CHANGES, _READS),
+    "graph_load": OperationTool(operations.LOAD, (Action.CHANGE,)),
 }
-ADHOC_TOOLS: Mapping[str, Operation] = {
-    "graph_query": operations.QUERY,
-    "graph_mutate": operations.MUTATE,
-    "graph_schema_apply": operations.APPLY_SCHEMA,
+ADHOC_TOOLS: Mapping[str, OperationTool] = {
+    "graph_query": OperationTool(operations.QUERY, _READS),
+    "graph_mutate": OperationTool(operations.MUTATE, (Action.CHANGE,)),
+    "graph_schema_apply": OperationTool(operations.APPLY_SCHEMA, (Action.SCHEMA_APPLY,)),
 }
 TOOLS = frozenset({*GRAPH_TOOLS, *ADHOC_TOOLS})
 """Names that no stored query of a graph may have."""

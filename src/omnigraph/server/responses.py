@@ -25,7 +25,6 @@ from omnigraph.errors import (
 from omnigraph.model.json_object import JsonObject
 from omnigraph.server.admission import RETRY_AFTER_SECONDS
 from omnigraph.server.call import Call
-from omnigraph.server.pool import EnginePool
 from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
 from omnigraph.wire.requests import JSON, NDJSON_UTF8
 
@@ -90,8 +89,8 @@ def _headers_of(error: OmnigraphError) -> Mapping[str, str]:
 class Blocks:
     """A blocking iterator whose next block is made in a thread of the pool."""
 
-    def __init__(self, pool: EnginePool, blocks: Iterator[bytes]) -> None:
-        self._pool = pool
+    def __init__(self, call: Call, blocks: Iterator[bytes]) -> None:
+        self._call = call
         self._blocks = blocks
         self._first: bytes | None = None
         self._making: asyncio.Future[bytes | None] | None = None
@@ -115,12 +114,12 @@ class Blocks:
                 await self._making
         close = getattr(self._blocks, "close", None)
         if close is not None:
-            await self._pool.read(close)
+            await self._call.services.pool.read(close)
 
     async def _next(self) -> bytes | None:
         # A client that disconnects cancels this wait, not the thread: an iterator must not be
         # closed while a thread is inside of it.
-        self._making = asyncio.ensure_future(self._pool.read(next, self._blocks, None))
+        self._making = asyncio.ensure_future(self._call.read(next, self._blocks, None))
         return await asyncio.shield(self._making)
 
 
@@ -168,7 +167,7 @@ async def block_response(
 ) -> BlockResponse:
     """A response of these blocks, whose first has been made."""
     resources = resources or AsyncExitStack()
-    made = Blocks(call.services.pool, blocks)
+    made = Blocks(call, blocks)
     resources.push_async_callback(made.close)
     try:
         await made.start()
@@ -187,7 +186,7 @@ async def lines_response(call: Call, begin: Callable[[], Iterator[bytes]]) -> Bl
     resources = AsyncExitStack()
     await resources.enter_async_context(services.streams.stream(call.served.graph.uri))
     try:
-        blocks = await services.pool.read(begin)
+        blocks = await call.read(begin)
     except BaseException:
         await resources.aclose()
         raise

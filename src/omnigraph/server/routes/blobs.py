@@ -58,7 +58,7 @@ async def _find(call: Call) -> Blob:
     if branch is not None and snapshot is not None:
         raise InputError("`branch` and `snapshot` exclude each other", hint="give one of them")
     snapshot = await call.authorize_read(branch, snapshot)
-    return await call.services.pool.read(
+    return await call.read(
         call.served.graph.blob,
         str(call.parameter("entity")),
         str(call.parameter("type")),

@@ -19,7 +19,7 @@ from omnigraph.wire.requests import CreateBranchRequest, MergeRequest, branch_na
 async def list_branches(call: Call) -> Response:
     """The branches, sorted."""
     call.authorize(Action.READ)
-    found = await call.services.pool.read(call.served.graph.list_branches)
+    found = await call.read(call.served.graph.list_branches)
     return json_response(BranchList(tuple(found)))
 
 
@@ -28,10 +28,15 @@ async def create_branch(call: Call) -> Response:
     asked = await call.document(CreateBranchRequest)
     source = asked.from_ or MAIN_BRANCH
     call.authorize(Action.BRANCH_CREATE, source, asked.name)
-    with call.admitted(BRANCH_OPERATION_BYTES):
-        created = await call.services.pool.write(
-            call.served.graph.create_branch, asked.name, source, actor=call.actor
-        )
+    call.authorize(Action.READ, source)
+    created = await call.write(
+        None,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.create_branch,
+        asked.name,
+        source,
+        actor=call.actor,
+    )
     return json_response(created)
 
 
@@ -39,10 +44,9 @@ async def delete_branch(call: Call) -> Response:
     """Delete a branch."""
     name = branch_name(call.values["branch"])
     call.authorize(Action.BRANCH_DELETE, None, name)
-    with call.admitted(BRANCH_OPERATION_BYTES):
-        deleted = await call.services.pool.write(
-            call.served.graph.delete_branch, name, actor=call.actor
-        )
+    deleted = await call.write(
+        None, BRANCH_OPERATION_BYTES, call.served.graph.delete_branch, name, actor=call.actor
+    )
     return json_response(deleted)
 
 
@@ -51,21 +55,23 @@ async def merge_branches(call: Call) -> Response:
     asked = await call.document(MergeRequest)
     target = asked.target or MAIN_BRANCH
     call.authorize(Action.BRANCH_MERGE, asked.source, target)
+    call.authorize(Action.READ, asked.source)
     # A caller may be allowed to merge and not to delete: the merge stands, the answer says why.
     verdict = None
     if asked.delete_branch:
         verdict = call.verdict(Action.BRANCH_DELETE, None, asked.source)
-    with call.admitted(BRANCH_OPERATION_BYTES):
-        receipt = await call.services.pool.write(
-            call.served.graph.merge_branch,
-            asked.source,
-            target,
-            on_conflict=asked.on_conflict,
-            on_conflict_of=asked.on_conflict_of,
-            granularity=asked.granularity,
-            delete_branch=verdict is not None and verdict.allowed,
-            actor=call.actor,
-        )
+    receipt = await call.write(
+        target,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.merge_branch,
+        asked.source,
+        target,
+        on_conflict=asked.on_conflict,
+        on_conflict_of=asked.on_conflict_of,
+        granularity=asked.granularity,
+        delete_branch=verdict is not None and verdict.allowed,
+        actor=call.actor,
+    )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)
     return json_response(receipt)

@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.errors import InputError, NotFound
+from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
-from omnigraph.server.call import Call, Handlers, authored_branch, canonical_commit_id
+from omnigraph.server.call import Call, Handlers, canonical_commit_id
 from omnigraph.server.responses import json_response, lines_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import CommitList
@@ -24,7 +24,7 @@ async def list_commits(call: Call) -> Response:
     """The commits of a branch, newest first."""
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ, branch)
-    found = await call.services.pool.read(call.served.graph.list_commits, branch)
+    found = await call.read(call.served.graph.list_commits, branch)
     return json_response(CommitList(tuple(found)))
 
 
@@ -32,7 +32,7 @@ async def get_commit(call: Call) -> Response:
     """One commit of any branch."""
     call.authorize(Action.READ)
     commit_id = canonical_commit_id(call.values["commit_id"])
-    found = await call.services.pool.read(call.served.graph.show_commit, commit_id)
+    found = await call.read(call.served.graph.show_commit, commit_id)
     return json_response(found)
 
 
@@ -48,11 +48,8 @@ async def commit_changes(call: Call) -> Response:
         **change_filters(call),
     }
     commit_id = canonical_commit_id(call.values["commit_id"])
-    pool, graph = call.services.pool, call.served.graph
-    branch = await pool.read(authored_branch, graph, commit_id)
-    if branch is None or not call.verdict(Action.READ, branch).allowed:
-        raise NotFound(f"there is no commit {commit_id}")
-    page = await pool.read(graph.commit_changes_page, commit_id, **options)
+    await call.require_readable(commit_id)
+    page = await call.read(call.served.graph.commit_changes_page, commit_id, **options)
     return json_response(page)
 
 
@@ -66,9 +63,7 @@ async def poll_changes(call: Call) -> Response:
     limits: Any = {name: call.number_parameter(name) for name in _LIMITS}
     filters = change_filters(call)
     call.authorize(Action.READ, branch)
-    page = await call.services.pool.read(
-        call.served.graph.poll_changes, branch, **options, **limits, **filters
-    )
+    page = await call.read(call.served.graph.poll_changes, branch, **options, **limits, **filters)
     return json_response(page)
 
 

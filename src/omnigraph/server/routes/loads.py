@@ -70,10 +70,12 @@ def _options(call: Call) -> dict[str, Any]:
 async def _authorize(call: Call, asked: LoadOptions) -> None:
     """Raise `PolicyDenied` or `NotFound`; a load into a missing branch creates it from a base."""
     branch = asked.branch or MAIN_BRANCH
-    is_missing = branch not in await call.services.pool.read(call.served.graph.list_branches)
+    is_missing = branch not in await call.read(call.served.graph.list_branches)
+    # The change comes first: a denial must not depend on whether the branch exists.
+    call.authorize(Action.CHANGE, branch)
     if is_missing and asked.from_ is not None:
         call.authorize(Action.BRANCH_CREATE, asked.from_, branch)
-    call.authorize(Action.CHANGE, branch)
+        call.authorize(Action.READ, asked.from_)
     if is_missing and asked.from_ is None:
         raise NotFound(
             f"there is no branch '{branch}'", hint="name the branch to create it from in `from`"
@@ -81,22 +83,23 @@ async def _authorize(call: Call, asked: LoadOptions) -> None:
 
 
 async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadReceipt:
-    with call.admitted(size):
-        receipt: LoadReceipt = await call.services.pool.write(
-            work,
-            mode=asked.mode,
-            branch=asked.branch,
-            from_=asked.from_,
-            actor=call.actor,
-            engine="local",
-            replace_types=asked.replace_types or (),
-            operation_id=asked.operation_id,
-            message=asked.message,
-            dry_run=asked.dry_run,
-            errors=ErrorOptions(
-                max_errors=asked.max_errors or PROBLEMS_MAX, ignore_unknown=asked.ignore_unknown
-            ),
-        )
+    receipt: LoadReceipt = await call.write(
+        asked.branch or MAIN_BRANCH,
+        size,
+        work,
+        mode=asked.mode,
+        branch=asked.branch,
+        from_=asked.from_,
+        actor=call.actor,
+        engine="local",
+        replace_types=asked.replace_types or (),
+        operation_id=asked.operation_id,
+        message=asked.message,
+        dry_run=asked.dry_run,
+        errors=ErrorOptions(
+            max_errors=asked.max_errors or PROBLEMS_MAX, ignore_unknown=asked.ignore_unknown
+        ),
+    )
     return receipt
 
 

@@ -67,7 +67,7 @@ async def explain(call: Call) -> Response:
     """The plan of a query."""
     asked = await call.document(ExplainRequest)
     call.authorize(Action.READ)
-    found = await call.services.pool.read(call.served.graph.explain, asked.query, name=asked.name)
+    found = await call.read(call.served.graph.explain, asked.query, name=asked.name)
     return json_response(found)
 
 
@@ -85,10 +85,10 @@ async def _mutate(call: Call, expected: str | None) -> Response:
     asked = await call.document(ChangeRequest)
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.CHANGE, branch)
-    with call.admitted(len(asked.query.encode()) + len(orjson.dumps(asked.params))):
-        receipt = await call.services.pool.write(
-            _write, call.served.graph, asked, branch, expected, call.actor
-        )
+    size = len(asked.query.encode()) + len(orjson.dumps(asked.params))
+    receipt = await call.write(
+        branch, size, _write, call.served.graph, asked, branch, expected, call.actor
+    )
     return json_response(receipt)
 
 
@@ -132,9 +132,9 @@ async def rows_response(
 ) -> Response:
     """Run a query in a thread, and answer with its rows in the form that the caller accepts."""
     if not _wants_arrow(call):
-        body = await call.services.pool.read(_json, run, with_commit)
+        body = await call.read(_json, run, with_commit)
         return Response(body, media_type=JSON)
-    found = await call.services.pool.read(_arrow, run)
+    found = await call.read(_arrow, run)
     if isinstance(found, bytes):
         return Response(found, media_type=ARROW_STREAM)
     return await block_response(call, arrow_blocks(found), ARROW_STREAM)
@@ -234,16 +234,18 @@ async def _invoke_mutation(
         )
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.CHANGE, branch)
-    with call.admitted(len(stored.source.encode()) + len(orjson.dumps(asked.params))):
-        receipt = await call.services.pool.write(
-            call.served.graph.mutate,
-            stored.source,
-            asked.params,
-            name=stored.signature.name,
-            branch=branch,
-            expected_head=expected,
-            actor=call.actor,
-        )
+    size = len(stored.source.encode()) + len(orjson.dumps(asked.params))
+    receipt = await call.write(
+        branch,
+        size,
+        call.served.graph.mutate,
+        stored.source,
+        asked.params,
+        name=stored.signature.name,
+        branch=branch,
+        expected_head=expected,
+        actor=call.actor,
+    )
     return json_response(receipt)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.errors import ChangeCursorRejected, LimitExceeded, NotFound
+from omnigraph.errors import ChangeCursorRejected, LimitExceeded
 from omnigraph.graph import Graph
-from omnigraph.model.ids import MAIN_BRANCH
+from omnigraph.model.ids import MAIN_BRANCH, is_ulid
 from omnigraph.policy import Action
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
-from omnigraph.server.call import Call, Handlers, authored_branch, canonical_commit_id
+from omnigraph.server.call import Call, Handlers, canonical_commit_id
 from omnigraph.server.responses import json_response
 from omnigraph.server.routes.changes import change_filters
 from omnigraph.wire import operations
@@ -30,7 +30,7 @@ async def diff(call: Call) -> Response:
     pages: Any = {name: call.number_parameter(name) for name in ("limit", "limit_bytes")}
     images = call.flag_parameter("images")
     before, after = await _authorize_end(call, before), await _authorize_end(call, after)
-    page = await call.services.pool.read(
+    page = await call.read(
         partial(
             call.served.graph.diff_page,
             before,
@@ -52,7 +52,7 @@ async def entity_history(call: Call) -> Response:
     if limit > VERSIONS_MAX:
         raise LimitExceeded("commits per page", VERSIONS_MAX, limit, hint="ask for less")
     call.authorize(Action.READ, branch)
-    page = await call.services.pool.read(
+    page = await call.read(
         _history_page,
         call.served.graph,
         (type_name, entity_id, branch),
@@ -84,7 +84,7 @@ async def plan_merge(call: Call) -> Response:
     target = asked.target or MAIN_BRANCH
     for branch in (asked.source, target):
         call.authorize(Action.READ, branch)
-    plan = await call.services.pool.read(
+    plan = await call.read(
         call.served.graph.plan_merge,
         asked.source,
         target,
@@ -99,10 +99,15 @@ async def revert(call: Call) -> Response:
     """Undo a commit."""
     branch, commit_id = await _replayed(call)
     call.authorize(Action.CHANGE, branch)
-    with call.admitted(BRANCH_OPERATION_BYTES):
-        receipt = await call.services.pool.write(
-            call.served.graph.revert, commit_id, branch=branch, actor=call.actor
-        )
+    await call.require_readable(commit_id)
+    receipt = await call.write(
+        branch,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.revert,
+        commit_id,
+        branch=branch,
+        actor=call.actor,
+    )
     return json_response(receipt)
 
 
@@ -110,28 +115,33 @@ async def plan_revert(call: Call) -> Response:
     """What undoing a commit would do."""
     branch, commit_id = await _replayed(call)
     call.authorize(Action.READ, branch)
-    plan = await call.services.pool.read(call.served.graph.plan_revert, commit_id, branch=branch)
+    await call.require_readable(commit_id)
+    plan = await call.read(call.served.graph.plan_revert, commit_id, branch=branch)
     return json_response(plan)
 
 
 async def cherry_pick(call: Call) -> Response:
-    """Do a commit once more on another branch; the caller must be able to read the commit."""
+    """Do a commit once more on another branch."""
     branch, commit_id = await _replayed(call)
-    await _require_readable(call, commit_id)
+    await call.require_readable(commit_id)
     call.authorize(Action.CHANGE, branch)
-    with call.admitted(BRANCH_OPERATION_BYTES):
-        receipt = await call.services.pool.write(
-            call.served.graph.cherry_pick, commit_id, branch, actor=call.actor
-        )
+    receipt = await call.write(
+        branch,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.cherry_pick,
+        commit_id,
+        branch,
+        actor=call.actor,
+    )
     return json_response(receipt)
 
 
 async def plan_cherry_pick(call: Call) -> Response:
     """What doing a commit once more would do."""
     branch, commit_id = await _replayed(call)
-    await _require_readable(call, commit_id)
+    await call.require_readable(commit_id)
     call.authorize(Action.READ, branch)
-    plan = await call.services.pool.read(call.served.graph.plan_cherry_pick, commit_id, branch)
+    plan = await call.read(call.served.graph.plan_cherry_pick, commit_id, branch)
     return json_response(plan)
 
 
@@ -141,23 +151,15 @@ async def _replayed(call: Call) -> tuple[str, str]:
     return asked.branch or MAIN_BRANCH, canonical_commit_id(call.values["commit_id"])
 
 
-async def _require_readable(call: Call, commit_id: str) -> None:
-    """Raise `NotFound` for a commit of a branch that the caller may not read, as for no commit."""
-    branch = await call.services.pool.read(authored_branch, call.served.graph, commit_id)
-    if branch is None or not call.verdict(Action.READ, branch).allowed:
-        raise NotFound(f"there is no commit {commit_id}")
-
-
 async def _authorize_end(call: Call, name: str) -> str:
     """Let policy decide about reading one end of a diff; returns the name the engine knows."""
-    graph = call.served.graph
-    if name in await call.services.pool.read(graph.list_branches):
-        call.authorize(Action.READ, name)
-        return name
     commit_id = canonical_commit_id(name)
-    found = await call.services.pool.read(authored_branch, graph, commit_id)
-    call.authorize(Action.READ, found or MAIN_BRANCH)
-    return commit_id
+    if is_ulid(commit_id) and name not in await call.read(call.served.graph.list_branches):
+        await call.authorize_commit(commit_id)
+        return commit_id
+    # By its name alone, whether there is such a branch or not.
+    call.authorize(Action.READ, name)
+    return name
 
 
 HANDLERS: Handlers = {

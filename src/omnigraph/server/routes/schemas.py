@@ -21,7 +21,7 @@ async def get_schema(call: Call) -> Response:
     """The accepted schema."""
     call.authorize(Action.READ)
     graph = call.served.graph
-    return json_response(SchemaSource(await call.services.pool.read(lambda: graph.schema_source)))
+    return json_response(SchemaSource(await call.read(lambda: graph.schema_source)))
 
 
 async def apply_schema(call: Call) -> Response:
@@ -33,8 +33,8 @@ async def apply_schema(call: Call) -> Response:
             "the schema of this graph belongs to its cluster",
             hint="change the file of the cluster and run `omnigraph cluster apply`",
         )
-    with call.admitted(len(asked.schema_source.encode())):
-        receipt = await call.services.pool.write(_apply, call.served, asked, call.actor)
+    size = len(asked.schema_source.encode())
+    receipt = await call.write(None, size, _apply, call.served, asked, call.actor)
     return json_response(receipt)
 
 
@@ -63,7 +63,7 @@ async def plan_schema(call: Call) -> Response:
     asked = await call.document(SchemaRequest)
     call.authorize(Action.READ)
     graph = call.served.graph
-    planned = await call.services.pool.read(
+    planned = await call.read(
         graph.plan_schema, asked.schema_source, allow_data_loss=asked.allow_data_loss
     )
     steps = tuple(step.to_json() for step in planned.plan.steps)
@@ -75,14 +75,14 @@ async def get_stats(call: Call) -> Response:
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ)
     call.authorize(Action.READ, branch)
-    return json_response(await call.services.pool.read(call.served.graph.stats, branch))
+    return json_response(await call.read(call.served.graph.stats, branch))
 
 
 async def get_snapshot(call: Call) -> Response:
     """What a branch holds at its head."""
     branch = call.branch_parameter() or MAIN_BRANCH
     call.authorize(Action.READ, branch)
-    found = await call.services.pool.read(call.served.graph.snapshot, branch)
+    found = await call.read(call.served.graph.snapshot, branch)
     return json_response(found)
 
 

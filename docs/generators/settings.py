@@ -18,6 +18,7 @@ from omnigraph.embedding import config
 from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import inputs
+from omnigraph.model import governor
 from omnigraph.pipeline.spark import session
 from omnigraph.server import admission, auth
 from omnigraph.upkeep import automatic, optimize
@@ -136,7 +137,13 @@ SECTIONS = (
             Setting(
                 rows.CACHE_BYTES_VARIABLE,
                 "memory for tables that stay open between queries",
-                f"1/{rows.CACHE_SHARE} of the machine's or the container's",
+                f"1/{governor.MEMORY_SHARE} of the machine's or the container's",
+            ),
+            Setting(
+                governor.QUERY_BYTES_VARIABLE,
+                "memory that one query may hold beside those tables; a query that needs more is "
+                "stopped with `QueryMemoryExceeded`",
+                f"1/{governor.MEMORY_SHARE} of the machine's or the container's",
             ),
             Setting(
                 "OMNIGRAPH_TRAVERSAL_MODE",

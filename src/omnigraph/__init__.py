@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omnigraph.client import AsyncRemoteGraph, RemoteGraph, connect, connect_async
     from omnigraph.graph import Graph, init
     from omnigraph.graph import open_graph as open
+    from omnigraph.model.governor import Governor
     from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
 
 __version__ = "0.1.0"
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncRemoteGraph",
     "ErrorOptions",
+    "Governor",
     "Graph",
     "LoadObserver",
     "RemoteGraph",
@@ -49,6 +51,10 @@ def __getattr__(name: str) -> object:
         from omnigraph.model import load_options
 
         return getattr(load_options, name)
+    if name == "Governor":
+        from omnigraph.model.governor import Governor
+
+        return Governor
     if name in _IN_CLIENT:
         from omnigraph import client
 

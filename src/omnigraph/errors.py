@@ -24,6 +24,9 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │       └── QueryTypeError          type error: T4: …
     ├── NotFound                        branch, commit, type, query, entity, object
     ├── LimitExceeded                   actual, limit, and the knob
+    │   ├── QueryMemoryExceeded         a query needs more memory than its budget
+    │   └── QueryTimeout                a query ran until its deadline
+    ├── QueryCancelled                  the caller of a query stopped it
     ├── Conflict                        nothing landed; refresh and try again
     │   ├── AlreadyExists               the name is taken
     │   │   └── AlreadyInitialized      the root holds a graph, or leftovers of one
@@ -244,6 +247,49 @@ class LimitExceeded(OmnigraphError):
             f"{resource} is {actual}, over the limit of {limit}",
             hint=hint,
             details={"resource": resource, "limit": limit, "actual": actual},
+        )
+
+
+class QueryMemoryExceeded(LimitExceeded):
+    """A query needs more memory than its budget; it was stopped before it took it."""
+
+    code = "query_memory_exceeded"
+
+    def __init__(self, limit: int, actual: int) -> None:
+        super().__init__(
+            "memory of this query in bytes",
+            limit,
+            actual,
+            hint="bind fewer nodes, use smaller bounds or return less; the budget is set by the "
+            "governor's `memory_bytes`, the server, or OMNIGRAPH_QUERY_BYTES",
+        )
+
+
+class QueryTimeout(LimitExceeded):
+    """A query ran until its deadline and was stopped; it changed nothing."""
+
+    code = "query_timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        OmnigraphError.__init__(
+            self,
+            f"the query was stopped at its deadline, {timeout_s:g} s after it was asked",
+            hint="make the question smaller, or ask with a longer timeout",
+            details={"resource": "seconds of this query", "limit": timeout_s, "actual": timeout_s},
+        )
+
+
+class QueryCancelled(OmnigraphError):
+    """The caller of a query stopped it; it changed nothing."""
+
+    code = "query_cancelled"
+    wire_code = None
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the query was stopped: {reason}",
+            hint="run it again if its rows are still wanted",
+            details={"reason": reason},
         )
 
 

@@ -67,6 +67,7 @@ from omnigraph.model.blobs import BlobSelector
 from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.governor import Governor, query_bytes
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
@@ -179,14 +180,17 @@ class Graph:
         snapshot: str | None = None,
         engine: str | None = None,
         explain: bool = False,
+        governor: Governor | None = None,
     ) -> Result:
         """Run a read query over one snapshot and return its rows.
 
         It reads the head of ``branch``, main by default, or the commit ``snapshot`` of any branch.
         ``source`` is a text, or the path of a `.gq` file; ``name`` picks a query if it has several.
-        ``explain`` also says how the query ran, in `Result.explain`. Raises the compile error of a
-        bad query, `ParameterError` before anything is read, and `NotFound` for an unknown branch,
-        commit or query name.
+        ``explain`` also says how the query ran, in `Result.explain`. ``governor`` limits its time
+        and memory, and lets another thread cancel it; without one there is no deadline, and
+        `OMNIGRAPH_QUERY_BYTES` is its memory. Raises the compile error of a bad query,
+        `ParameterError` before anything is read, `NotFound` for an unknown branch, commit or query
+        name, and `QueryTimeout`, `QueryMemoryExceeded` or `QueryCancelled`.
         """
         run = QueryRun(
             self._opened,
@@ -195,6 +199,7 @@ class Graph:
             name,
             read_target(branch, snapshot, self._default_branch),
             self._opened.engine(engine),
+            Governor(memory_bytes=query_bytes()) if governor is None else governor,
         )
         return run.explained() if explain else run.result()
 

@@ -20,6 +20,7 @@ from omnigraph.errors import (
     WrongVerb,
 )
 from omnigraph.graph.opened import OpenGraph
+from omnigraph.model.governor import Governor
 from omnigraph.model.parameters import bind_parameters
 from omnigraph.model.result import (
     ExplainedRun,
@@ -60,16 +61,18 @@ class QueryRun:
     name: str | None
     target: ReadTarget
     engine: Engine
+    governor: Governor
 
     def result(self) -> Result:
         """The rows."""
-        return self._run(None)[1]
+        with self.governor:
+            return self._run(None)[1]
 
     def explained(self) -> Result:
         """The rows, with the plan, how each step ran and what was asked of storage."""
         trace = Trace()
         started = monotonic_seconds()
-        with measure() as storage:
+        with self.governor, measure() as storage:
             plan, result = self._run(trace)
         run = ExplainedRun(
             self.engine.name,

@@ -35,10 +35,12 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
     (errors.PreconditionFailed, 412),
     (errors.Conflict, 409),
     (errors.ChangeFeedGap, 410),
+    (errors.QueryTimeout, 408),
     (errors.LimitExceeded, 413),
     (errors.ExternalBlobUnavailable, 424),
     (errors.TooManyRequests, 429),
     (errors.Busy, 503),
+    (errors.QueryCancelled, 503),
     (errors.RecoveryRequired, 503),
 )
 """The first class that fits decides; anything else is 500."""
@@ -101,13 +103,14 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
     message = str(envelope.get("error") or f"the server answered with status {status}")
     hint = envelope.get("hint")
     details = envelope.get("details")
+    named = _named(envelope.get("error_code"), status)
     for key, kind in _BY_DETAIL.items():
         if key in envelope:
             detail = envelope[key]
             facts = detail if isinstance(detail, Mapping) else {key: detail}
             more = details if isinstance(details, Mapping) else {}
-            return _rebuilt(kind, message, hint, {**facts, **more})
-    named = _named(envelope.get("error_code"), status)
+            narrow = named if named is not None and issubclass(named, kind) else kind
+            return _rebuilt(narrow, message, hint, {**facts, **more})
     if named is not None and issubclass(named, errors.CompileError):
         return _compile_error(named, message, hint, envelope)
     known = ("error", "code", "error_code", "hint", "details")

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import rows as budget_module
-from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget, configured_limit
+from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Mode
+from omnigraph.model import governor
+from omnigraph.model.governor import bytes_from_environment
 from tests.engines.local.graphs import (
     city,
     knows,
@@ -105,10 +106,10 @@ def test_what_grows_is_counted_anew_and_not_forgotten():
 
 def test_the_limit_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(CACHE_BYTES_VARIABLE, "12345")
-    assert configured_limit() == 12345
+    assert bytes_from_environment(CACHE_BYTES_VARIABLE) == 12345
     for nonsense in ("", "0", "-1", "much"):
         monkeypatch.setenv(CACHE_BYTES_VARIABLE, nonsense)
-        assert configured_limit() > 2**20
+        assert bytes_from_environment(CACHE_BYTES_VARIABLE) > 2**20
 
 
 def test_the_limit_is_a_share_of_what_a_container_may_have(
@@ -116,13 +117,13 @@ def test_the_limit_is_a_share_of_what_a_container_may_have(
 ):
     monkeypatch.delenv(CACHE_BYTES_VARIABLE, raising=False)
     newer, older = tmp_path / "memory.max", tmp_path / "limit_in_bytes"
-    monkeypatch.setattr(budget_module, "CONTAINER_LIMITS", (newer, older))
-    machine = configured_limit()
+    monkeypatch.setattr(governor, "CONTAINER_LIMITS", (newer, older))
+    machine = bytes_from_environment(CACHE_BYTES_VARIABLE)
     newer.write_text("max\n")
     older.write_text("9223372036854771712\n")
-    assert configured_limit() == machine
+    assert bytes_from_environment(CACHE_BYTES_VARIABLE) == machine
     newer.write_text("400000000\n")
-    assert configured_limit() == 100_000_000
+    assert bytes_from_environment(CACHE_BYTES_VARIABLE) == 100_000_000
 
 
 def test_a_space_that_is_counted_again_stays_the_space_of_its_type():

@@ -22,10 +22,11 @@ from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
-from omnigraph.engines.local.rows import MemoryBudget, configured_limit
+from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.governor import bytes_from_environment
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
@@ -44,8 +45,9 @@ class LocalEngine:
         self, settings: TraversalSettings | None = None, memory_limit: int | None = None
     ) -> None:
         self.settings = settings or TraversalSettings.from_environment()
-        limit = configured_limit() if memory_limit is None else memory_limit
-        self.memory = GraphMemory(MemoryBudget(limit))
+        if memory_limit is None:
+            memory_limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
+        self.memory = GraphMemory(MemoryBudget(memory_limit))
         self._lock = threading.Lock()
         self._prepared: OrderedDict[int, tuple[ReadPlan, PreparedRead]] = OrderedDict()
 

@@ -51,7 +51,9 @@ class PatternMatcher:
     ) -> BindingTable:
         """The solutions that extend the rows of ``frame``; ``keep`` names columns to carry on."""
         trace = self.session.run.trace
+        governor = self.session.governor
         steps = pattern.steps
+        held = 0
         at = 0
         while at < len(steps):
             one = steps[at]
@@ -75,9 +77,11 @@ class PatternMatcher:
             if report is not None:
                 report.strategy, report.rows = strategy, frame.count
                 report.seconds = time.perf_counter() - began
+            held = governor.hold_instead(held, frame.nbytes)
             if not frame.count and trace is None:
                 # Empty table: no later step can produce rows.
                 return _no_rows({*steps[-1].needed, *keep})
+        governor.release(held)
         return frame
 
     def _step(

@@ -8,13 +8,10 @@ means in a file depends on the columns of the version, so those belong to its la
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -35,14 +32,6 @@ from omnigraph.storage.reader import SAME, StoredColumns
 
 
 CACHE_BYTES_VARIABLE = "OMNIGRAPH_CACHE_BYTES"
-CACHE_SHARE = 4
-"""The default budget is this fraction of the memory."""
-
-CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-"""Memory limits of a container, for cgroup versions 2 and 1."""
 
 
 @dataclass(slots=True)
@@ -104,22 +93,6 @@ class MemoryBudget:
         if known is not None:
             self.used -= known.nbytes
             known.forget()
-
-
-def configured_limit() -> int:
-    """The limit in bytes: `OMNIGRAPH_CACHE_BYTES`, or a share of the memory."""
-    text = os.environ.get(CACHE_BYTES_VARIABLE, "").strip()
-    if text.isdigit() and int(text) > 0:
-        return int(text)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_container_limits()]) // CACHE_SHARE
-
-
-def _container_limits() -> Iterator[int]:
-    """The memory limits of the container, if there are any."""
-    for path in CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # no such file, or the word `max`
-            yield int(path.read_text())
 
 
 # --- columns by fragment --------------------------------------------------------------------------

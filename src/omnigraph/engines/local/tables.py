@@ -30,6 +30,7 @@ from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.prepare import PreparedRead
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.governor import Governor, current
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.query import plan
@@ -429,6 +430,7 @@ class Session:
     edges_of: dict[str, EdgeTable] = field(default_factory=dict)
     """The table of each edge variable."""
     paths: PathStore = field(default_factory=PathStore)
+    governor: Governor = field(default_factory=current)
     _search: Search | None = None
 
     @property

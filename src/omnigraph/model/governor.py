@@ -1,0 +1,245 @@
+"""Limits of a running query: a deadline, a memory budget and cancellation from another thread.
+
+A caller makes one `Governor` for each query and hands it to `Graph.query`. The engine asks it
+between blocks of work, so a query stops within one block of the moment a limit is reached::
+
+    governor = Governor(timeout_s=30, memory_bytes=1 << 30)
+    graph.query(text, governor=governor)  # raises QueryTimeout, QueryMemoryExceeded, …
+    governor.cancel()  # from any thread: the query raises QueryCancelled
+
+A server also writes the rows as JSON or Arrow under the limits, so it enters the governor itself;
+what `Graph.query` does inside is then part of the same run::
+
+    with closing(governor), governor:
+        body = graph.query(text, governor=governor).to_json_bytes()
+
+Memory is what the query itself holds: bindings, columns, sort keys and results. Tables and
+adjacency that stay in memory between queries belong to the cache and have a budget of their own. A
+`MemoryPool` bounds all governors that share it: each takes the most it needed so far, and returns
+it in `close`, which may come after the last block of a streamed answer.
+
+Code that works for a query finds its governor with `current`. Work outside of any query, such as
+reading tables ahead, runs under `UNLIMITED`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from omnigraph.errors import QueryCancelled, QueryMemoryExceeded, QueryTimeout, TooManyRequests
+
+_POOL_STEP = 1 << 20
+"""Governors take memory from a pool in multiples of this, so that small queries never wait."""
+
+_LOCK_WAIT_S = 0.05
+"""How often a query that waits for a lock looks at its limits."""
+
+
+class MemoryPool:
+    """Memory that several queries share. Safe to use from many threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> bool:
+        """Take some of the memory; False if there is not so much left."""
+        with self._lock:
+            if self.used + nbytes > self.bytes_max:
+                return False
+            self.used += nbytes
+            return True
+
+    def give_back(self, nbytes: int) -> None:
+        """Return what was taken."""
+        with self._lock:
+            self.used -= nbytes
+
+
+class Governor:
+    """The limits of one query. One thread runs the query; any thread may call `cancel`."""
+
+    __slots__ = (
+        "_allowed",
+        "_cancelled",
+        "_clock",
+        "_pool",
+        "_tokens",
+        "deadline",
+        "held",
+        "memory_bytes",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float | None = None,
+        memory_bytes: int | None = None,
+        pool: MemoryPool | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The deadline counts from now, so a request that waits for its turn uses it up too.
+
+        ``timeout_s`` and ``memory_bytes`` of None mean no limit; `Graph.query` without a governor
+        uses `OMNIGRAPH_QUERY_BYTES` and no deadline.
+        """
+        self.timeout_s = timeout_s
+        self.deadline = None if timeout_s is None else clock() + timeout_s
+        self.memory_bytes = memory_bytes
+        self.held = 0
+        """Bytes that the query holds now, as far as they are counted."""
+        self._allowed = 0
+        """The most bytes that `reserve` has found to fit; so many are taken from the pool."""
+        self._clock = clock
+        self._cancelled: str | None = None
+        self._pool = pool
+        self._tokens: list[Token[Governor]] = []
+
+    def cancel(self, reason: str = "the caller cancelled it") -> None:
+        """Stop the query at its next block of work; ``reason`` becomes part of the error."""
+        self._cancelled = reason
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled is not None
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the deadline, not below zero; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - self._clock())
+
+    def check(self) -> None:
+        """Raise `QueryCancelled` or `QueryTimeout` if the query has to stop."""
+        if self._cancelled is not None:
+            raise QueryCancelled(self._cancelled)
+        if self.deadline is not None and self._clock() > self.deadline:
+            assert self.timeout_s is not None
+            raise QueryTimeout(self.timeout_s)
+
+    def reserve(self, nbytes: int) -> None:
+        """`check`, and raise `QueryMemoryExceeded` if so many more bytes do not fit.
+
+        Call it before allocating. It counts nothing: what stays is added by `hold`.
+        """
+        self.check()
+        wanted = self.held + nbytes
+        if wanted > self._allowed:
+            self._allow(wanted)
+
+    def hold(self, nbytes: int) -> None:
+        """Count bytes that stay until `release`; raises like `reserve`."""
+        self.reserve(nbytes)
+        self.held += nbytes
+
+    def release(self, nbytes: int) -> None:
+        """Stop counting bytes that were held."""
+        self.held -= nbytes
+
+    def hold_instead(self, before: int, nbytes: int) -> int:
+        """Count ``nbytes`` in place of ``before``; returns them, for the next call."""
+        self.held -= before
+        self.hold(nbytes)
+        return nbytes
+
+    def left(self) -> int | None:
+        """How many more bytes fit; None without a budget."""
+        return None if self.memory_bytes is None else self.memory_bytes - self.held
+
+    def acquire(self, lock: threading.Lock | threading.RLock) -> None:
+        """Take a lock that another query may hold while it reads a table, within the limits."""
+        if lock.acquire(blocking=False):
+            return
+        self.check()
+        while not lock.acquire(timeout=_LOCK_WAIT_S):
+            self.check()
+
+    def __enter__(self) -> Governor:
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _CURRENT.reset(self._tokens.pop())
+        if not self._tokens:
+            self.held = 0  # what is left is the result, which now belongs to the caller
+
+    def close(self) -> None:
+        """Return what was taken from the pool."""
+        allowed, self._allowed = self._allowed, 0
+        if self._pool is not None and allowed:
+            self._pool.give_back(allowed)
+
+    def _allow(self, wanted: int) -> None:
+        if self.memory_bytes is not None and wanted > self.memory_bytes:
+            raise QueryMemoryExceeded(self.memory_bytes, wanted)
+        wanted = -(-wanted // _POOL_STEP) * _POOL_STEP
+        if self.memory_bytes is not None:
+            wanted = min(wanted, self.memory_bytes)
+        if self._pool is not None and not self._pool.take(wanted - self._allowed):
+            raise TooManyRequests(
+                "other queries use the memory that this one needs",
+                hint="wait until some of them are done, and run it again",
+            )
+        self._allowed = wanted
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+QUERY_BYTES_VARIABLE = "OMNIGRAPH_QUERY_BYTES"
+MEMORY_SHARE = 4
+"""Caches and queries may each use this fraction of the memory by default."""
+
+CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Memory limits of a container, for cgroup versions 2 and 1."""
+
+
+@cache
+def query_bytes() -> int:
+    """The memory budget of a query whose caller sets none; the environment is read once."""
+    return bytes_from_environment(QUERY_BYTES_VARIABLE)
+
+
+def bytes_from_environment(variable: str) -> int:
+    """A number of bytes that a variable sets, or by default a share of the memory."""
+    text = os.environ.get(variable, "").strip()
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_container_limits()]) // MEMORY_SHARE
+
+
+def _container_limits() -> Iterator[int]:
+    """The memory limits of the container, if there are any."""
+    for path in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or the word `max`
+            yield int(path.read_text())
+
+
+# --- the running query ----------------------------------------------------------------------------
+
+
+UNLIMITED = Governor()
+"""For work that belongs to no query. It is shared by all threads and never cancelled."""
+
+_CURRENT: ContextVar[Governor] = ContextVar("governor", default=UNLIMITED)
+
+current: Callable[[], Governor] = _CURRENT.get
+"""The governor of the query that this thread works for."""

@@ -42,6 +42,9 @@ class Known:
     def has_loops(self) -> bool:
         return self.careful or self.adjacency.has_loops
 
+    def expected(self, slots: Slots) -> int:
+        return int(self.adjacency.degrees(slots).sum())
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         return self.adjacency.gather(slots)
 
@@ -56,6 +59,9 @@ class Discovered:
     has_parallels = True
     has_loops = True
 
+    def expected(self, slots: Slots) -> int:
+        return len(slots)
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         found = [sorted(set(self.graph.neighbours(n, self.direction))) for n in slots.tolist()]
         everything = [node for each in found for node in each]
@@ -65,21 +71,23 @@ class Discovered:
 
 NEVER = 1_000_000
 WAYS = {
-    "lists": (0, 0),
-    "lists, then maps": (3, 0),
-    "a map of what was met": (NEVER, 0),
-    "maps": (NEVER, NEVER),
-    "usual": (64, 8),
+    "lists, blocks of two": (0, 0, 2),
+    "lists, then maps, blocks of five": (3, 0, 5),
+    "a map of what was met, source by source": (NEVER, 0, 1),
+    "maps": (NEVER, NEVER, NEVER),
+    "usual": (64, 8, NEVER),
 }
 
 
 @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS), autouse=True)
 def frontier(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What was met, and frontiers, as sorted lists, as maps, or as the engine chooses."""
-    sparse, dense = request.param
+    """What was met, and frontiers, as lists, as maps, or as the engine chooses; sizes of blocks."""
+    sparse, dense, block = request.param
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reach_module, "_SPARSE_SHARE", sparse)
         patch.setattr(reach_module, "_DENSE_SHARE", dense)
+        patch.setattr(reach_module, "BLOCK_ROWS", block)
+        patch.setattr(reach_module, "_SEEN_MAX", 4 * block)
         yield
 
 

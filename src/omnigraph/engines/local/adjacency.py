@@ -7,7 +7,9 @@ tells whether there are any, so that graphs without them skip the deduplication.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,11 +19,13 @@ import pyarrow as pa
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.errors import InputError
+from omnigraph.model.governor import current
 
 # --- sorted adjacency -----------------------------------------------------------------------------
 
 
 Key = TypeVar("Key", bound=np.generic)
+Value = TypeVar("Value", bound=np.generic)
 _CHUNK = 1 << 21
 _MANY_PAIRS = 8
 """With this many times more pairs than edges, edges are searched among the pairs."""
@@ -32,8 +36,11 @@ Ends: TypeAlias = tuple[Slots, Slots]
 Keys: TypeAlias = npt.NDArray[np.int64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 
-ROWS_MAX = 250_000_000
-"""Most rows a step may produce; each takes at least four bytes per variable."""
+ROWS_MAX = 2**31 - 1
+"""Most rows a step may produce: row numbers have 32 bits."""
+
+BLOCK_ROWS = 1 << 20
+"""Rows that are worked on between two looks at the limits of the query: some 50 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Adjacency:
         if _is_run(slots):
             start = int(begin[0])
             return self.neighbours[start : int(begin[-1]) + int(counts[-1])], counts
-        return self.neighbours.take(spread(begin, counts)), counts
+        return spread_values(self.neighbours, begin, counts), counts
 
     def degrees(self, slots: Slots) -> Counts:
         """How many neighbours each slot has, parallel ones included."""
@@ -94,6 +101,17 @@ class Adjacency:
             found = self._met_by_edges(sources, targets)
             if found is not None:
                 return found
+        if len(sources) > BLOCK_ROWS:
+            current().reserve(len(sources))
+            found = np.empty(len(sources), np.bool_)
+            for start in range(0, len(sources), BLOCK_ROWS):
+                stop = start + BLOCK_ROWS
+                found[start:stop] = self._contains(sources[start:stop], targets[start:stop])
+            return found
+        return self._contains(sources, targets)
+
+    def _contains(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_]:
+        current().check()
         found = np.zeros(len(sources), np.bool_)
         # Few nodes have an edge of a rare type; a byte mask skips the others.
         known = len(self.pointers) - 1
@@ -109,6 +127,7 @@ class Adjacency:
 
     def _met_by_edges(self, sources: Slots, targets: Slots) -> npt.NDArray[np.bool_] | None:
         """For many pairs and few edges: search the edges among the pairs, if those are sorted."""
+        current().reserve(3 * len(sources))
         starts = sources[1:] != sources[:-1]
         in_order = (sources[1:] >= sources[:-1]).all()
         if not in_order or not (starts | (targets[1:] >= targets[:-1])).all():
@@ -120,7 +139,7 @@ class Adjacency:
         degrees = np.diff(self.pointers)
         owned = np.flatnonzero(degrees.take(owners, mode="clip") * (owners < len(degrees)))
         counts = degrees[owners[owned]]
-        wanted = self.neighbours[spread(self.pointers[owners[owned]], counts)]
+        wanted = spread_values(self.neighbours, self.pointers[owners[owned]], counts)
         low = _lower_bounds(
             targets, np.repeat(firsts[owned], counts), np.repeat(ends[owned], counts), wanted
         )
@@ -219,11 +238,12 @@ class EdgeRows:
         nodes = len(self.pointers) - 1
         begin = self.pointers[np.minimum(slots, nodes)]
         counts = self.pointers[np.minimum(slots + 1, nodes)] - begin
-        return self.edges[spread(begin, counts)], counts
+        return spread_values(self.edges, begin, counts), counts
 
 
-def allow_rows(count: int) -> None:
-    """Raise `InputError` before a step allocates more rows than fit into memory."""
+def reserve_rows(count: int, row_bytes: int) -> None:
+    """Raise before a step allocates more rows than it may: see `Governor.reserve`."""
+    current().reserve(count * row_bytes)
     if count > ROWS_MAX:
         raise InputError(
             f"a step of this query would hold {count:,} rows at once; {ROWS_MAX:,} are allowed",
@@ -260,10 +280,34 @@ def _is_run(slots: Slots) -> bool:
 
 def spread(begin: Counts, counts: Counts) -> Counts:
     """The indexes of several ranges, one range after the other."""
-    before = np.cumsum(counts) - counts
     total = int(counts.sum())
-    allow_rows(total)
+    reserve_rows(total, 24)
+    before = np.cumsum(counts) - counts
     return np.repeat(begin - before, counts) + np.arange(total)
+
+
+def spread_values(values: npt.NDArray[Value], begin: Counts, counts: Counts) -> npt.NDArray[Value]:
+    """The values of several ranges, one range after the other."""
+    total = int(counts.sum())
+    if total <= BLOCK_ROWS:
+        return values.take(spread(begin, counts))
+    reserve_rows(total, values.itemsize)
+    found = np.empty(total, values.dtype)
+    at = 0
+    for start, stop in blocks(counts, BLOCK_ROWS):
+        part = values.take(spread(begin[start:stop], counts[start:stop]))
+        found[at : at + len(part)] = part
+        at += len(part)
+    return found
+
+
+def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
+    """Where to cut, so that the counts of each part add up to about ``block_rows`` at most."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(block_rows, total, block_rows))
+    bounds = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
+    return list(pairwise(bounds))
 
 
 def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
@@ -330,6 +374,12 @@ def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]
 _DENSE_SHARE = 8
 """A frontier of this share of all nodes is kept as a mask instead of a sorted list."""
 
+_SEEN_MAX = 4 * BLOCK_ROWS
+"""Visited pairs of a block; they are sorted again at every level."""
+
+_PAIR_BYTES = 48
+"""Memory of a found pair while a level is searched: its key, sorted and compared."""
+
 _SPARSE_SHARE = 64
 """Up to this share of all nodes, visited nodes are a list; a mask costs memory for all nodes."""
 
@@ -354,6 +404,10 @@ class Neighbours(Protocol):
         """More than every slot that `gather` has returned so far."""
         ...
 
+    def expected(self, slots: Slots) -> int:
+        """How many neighbours `gather` finds at most, as far as that is known without reading."""
+        ...
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         """All neighbours of each slot, ascending, one slot after the other; how many each has."""
         ...
@@ -374,16 +428,15 @@ def reach(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) ->
         found = _from_one(neighbours, int(sources[0]), minimum, maximum)
         return np.zeros(len(found), np.int64), found
     distinct = sorted_distinct(sources.copy())
-    keys = _from_many(neighbours, distinct, minimum, maximum)
+    rows, found = _joined(_from_many(neighbours, distinct, minimum, maximum))
     if len(distinct) == len(sources) and (distinct == sources).all():
-        return keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
+        return rows, found
     # Several rows start at one node: each gets its destinations.
-    begin = np.searchsorted(keys, np.arange(len(distinct) + 1) << 32)
+    begin = np.searchsorted(rows, np.arange(len(distinct) + 1))
     place = np.searchsorted(distinct, sources)
     counts = begin[place + 1] - begin[place]
-    before = np.cumsum(counts) - counts
-    taken = np.repeat(begin[place] - before, counts) + np.arange(int(counts.sum()))
-    return np.repeat(np.arange(len(sources)), counts), (keys[taken] & 0xFFFFFFFF).astype(np.int32)
+    reserve_rows(int(counts.sum()), 8)
+    return np.repeat(np.arange(len(sources)), counts), spread_values(found, begin[place], counts)
 
 
 def reaches(
@@ -391,13 +444,20 @@ def reaches(
 ) -> npt.NDArray[np.bool_]:
     """For each pair, whether the target is among the destinations of the source."""
     distinct = sorted_distinct(sources.copy())
-    found_rows, found = reach(neighbours, distinct, minimum, maximum)
-    keys = np.sort((found_rows.astype(np.int64) << 32) | found)
+    hit = np.zeros(len(sources), np.bool_)
+    if maximum < minimum or not len(sources):
+        return hit
+    reserve_rows(len(sources), 24)
     wanted = (np.searchsorted(distinct, sources) << 32) | targets
-    if not len(keys):
-        return np.zeros(len(sources), np.bool_)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    hit: npt.NDArray[np.bool_] = keys[at] == wanted
+    order = np.argsort(wanted, kind="stable")
+    ordered = wanted[order]
+    for block in _from_many(neighbours, distinct, minimum, maximum):
+        if len(block.keys):
+            bounds = np.array([block.start, block.stop]) << 32
+            first, last = np.searchsorted(ordered, bounds).tolist()
+            at = np.searchsorted(block.keys, ordered[first:last])
+            at[at == len(block.keys)] = 0
+            hit[order[first:last]] = block.keys[at] == ordered[first:last]
     return hit
 
 
@@ -416,8 +476,10 @@ def _from_one(neighbours: Neighbours, source: int, minimum: int, maximum: int) -
     frontier = np.array([source], np.int32)
     seen = _Seen(frontier)
     emitted: list[Slots] = []
+    governor = current()
     for hop in range(1, maximum + 1):
         found, counts = neighbours.gather(frontier)
+        governor.reserve(_PAIR_BYTES * len(found))
         if neighbours.has_loops and hop >= minimum:
             emitted.append(found[found == np.repeat(frontier, counts)])
         fresh = seen.add(found, neighbours.node_count)
@@ -474,13 +536,57 @@ class _Seen:
         return self._map
 
 
-def _from_many(neighbours: Neighbours, sources: Slots, minimum: int, maximum: int) -> Keys:
-    """Sorted keys of source place and destination."""
-    place = np.arange(len(sources))
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """The destinations of some of the sources."""
+
+    start: int
+    stop: int
+    """The places of the sources."""
+    keys: Keys
+    """Place and destination as one number, ascending."""
+
+
+def _from_many(
+    neighbours: Neighbours, sources: Slots, minimum: int, maximum: int
+) -> Iterator[_Reached]:
+    """The destinations of all sources, block by block in their order.
+
+    A block has as many sources as fit: their number shrinks when a level of the search exceeds
+    `BLOCK_ROWS`, and the block begins again.
+    """
+    start, size = 0, len(sources)
+    while start < len(sources):
+        stop = min(start + size, len(sources))
+        if stop - start == 1:
+            found = _from_one(neighbours, int(sources[start]), minimum, maximum)
+            yield _Reached(start, stop, (start << 32) | np.sort(found).astype(np.int64))
+        else:
+            found_or_size = _from_block(neighbours, sources[start:stop], start, minimum, maximum)
+            if isinstance(found_or_size, int):
+                fitting = (stop - start) * BLOCK_ROWS // found_or_size
+                size = max(1, min((stop - start) // 2, fitting))
+                continue
+            yield _Reached(start, stop, found_or_size)
+        start = stop
+
+
+def _from_block(
+    neighbours: Neighbours, sources: Slots, start: int, minimum: int, maximum: int
+) -> Keys | int:
+    """The keys of some sources, whose places begin at ``start``, or the size of too large a level.
+
+    Keys ascend. Levels of the search are kept as keys too, so that one sort serves all sources.
+    """
+    place = np.arange(start, start + len(sources))
     frontier = sources
     seen = (place << 32) | frontier
     emitted: list[Keys] = []
     for hop in range(1, maximum + 1):
+        level = neighbours.expected(frontier)
+        if level > BLOCK_ROWS:
+            return level
+        current().reserve(seen.nbytes + sum(keys.nbytes for keys in emitted) + level * _PAIR_BYTES)
         found, counts = neighbours.gather(frontier)
         keys = (np.repeat(place, counts) << 32) | found
         if neighbours.has_loops and hop >= minimum:
@@ -494,12 +600,33 @@ def _from_many(neighbours: Neighbours, sources: Slots, minimum: int, maximum: in
         if not len(keys):
             break
         if hop < maximum:
+            if len(seen) + len(keys) > _SEEN_MAX:
+                return len(seen) + len(keys)
             seen = np.concatenate([seen, keys])
             seen.sort()
             place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
     if not emitted:
         return np.zeros(0, np.int64)
     return sorted_distinct(np.concatenate(emitted))
+
+
+def _joined(reached: Iterator[_Reached]) -> tuple[Rows, Slots]:
+    """The places and destinations of all blocks; they are counted as they come."""
+    governor = current()
+    rows: list[npt.NDArray[np.int32]] = []
+    found: list[Slots] = []
+    held = 0
+    for block in reached:
+        rows.append((block.keys >> 32).astype(np.int32))
+        found.append((block.keys & 0xFFFFFFFF).astype(np.int32))
+        held = governor.hold_instead(held, held + 8 * len(block.keys))
+    if len(rows) == 1:
+        joined = rows[0], found[0]
+    else:
+        reserve_rows(held // 8, 8)
+        joined = np.concatenate(rows), np.concatenate(found)
+    governor.release(held)
+    return joined
 
 
 # --- shortest paths -------------------------------------------------------------------------------

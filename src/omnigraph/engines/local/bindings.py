@@ -12,6 +12,7 @@ import pyarrow as pa
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
 from omnigraph.query.kernels import Datum
@@ -50,6 +51,7 @@ class BindingTable:
 
     def take(self, rows: Rows) -> BindingTable:
         """The rows with these numbers, in this order."""
+        self._reserve(len(rows))
         # `take` reads twice as fast as an index array in brackets.
         return BindingTable(
             len(rows), {name: column.take(rows) for name, column in self.bound.items()}
@@ -64,16 +66,22 @@ class BindingTable:
 
     def repeat(self, counts: Rows) -> BindingTable:
         """Each row repeated by its count."""
+        count = int(counts.sum())
+        self._reserve(count)
         repeated = {name: np.repeat(column, counts) for name, column in self.bound.items()}
-        return BindingTable(int(counts.sum()), repeated)
+        return BindingTable(count, repeated)
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> BindingTable:
         """The rows for which ``mask`` is true."""
         if mask.all():
             return self
-        return BindingTable(
-            int(mask.sum()), {name: column[mask] for name, column in self.bound.items()}
-        )
+        count = int(mask.sum())
+        self._reserve(count)
+        return BindingTable(count, {name: column[mask] for name, column in self.bound.items()})
+
+    def _reserve(self, count: int) -> None:
+        """Look at the limits of the query before making a table of so many rows."""
+        current().reserve(4 * count * len(self.bound))
 
     def only(self, names: Iterable[str]) -> BindingTable:
         """The table with these columns only."""

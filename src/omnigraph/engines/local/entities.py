@@ -22,7 +22,7 @@ from omnigraph.engines.local.adjacency import (
     EdgeRows,
     Neighbours,
     sorted_distinct,
-    spread,
+    spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
 from omnigraph.engines.local.rows import Load, Mask, Positions, RowView
@@ -312,6 +312,9 @@ class _CachedNeighbours:
     def node_count(self) -> int:
         return len(self.target_space)
 
+    def expected(self, slots: Slots) -> int:
+        return int(self.adjacency.degrees(slots).sum())
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         return self.adjacency.gather(slots)
 
@@ -464,7 +467,7 @@ class FetchedEdges:
         order = np.argsort(near_slots, kind="stable")
         begin = np.searchsorted(near_slots[order], slots)
         counts = np.searchsorted(near_slots[order], slots, side="right") - begin
-        taken_rows = order[spread(begin, counts)]
+        taken_rows = spread_values(order, begin, counts)
         return (taken_rows + first).astype(np.int32), far_slots[taken_rows], counts
 
     def values(self, property: str, type: pa.DataType, edges: Positions) -> pa.Array:
@@ -507,6 +510,9 @@ class _FetchedNeighbours:
     def node_count(self) -> int:
         return len(self._space)
 
+    def expected(self, slots: Slots) -> int:
+        return len(slots)
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         distinct = sorted_distinct(slots.copy())
         directions: list[Literal["out", "in"]] = (
@@ -518,7 +524,7 @@ class _FetchedNeighbours:
         keys = sorted_distinct((near.astype(np.int64) << 32) | far)
         begin = np.searchsorted(keys, slots.astype(np.int64) << 32)
         counts = np.searchsorted(keys, (slots.astype(np.int64) + 1) << 32) - begin
-        return (keys[spread(begin, counts)] & 0xFFFFFFFF).astype(np.int32), counts
+        return (spread_values(keys, begin, counts) & 0xFFFFFFFF).astype(np.int32), counts
 
 
 _ENDS = (ID, SRC, DST)

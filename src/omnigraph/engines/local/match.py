@@ -13,11 +13,11 @@ import pyarrow as pa
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.adjacency import (
     Neighbours,
-    allow_rows,
     paths_from,
     reach,
     reaches,
-    spread,
+    reserve_rows,
+    spread_values,
 )
 from omnigraph.engines.local.bindings import BindingTable, BindingValues, Rows, joined
 from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges, NodeTable
@@ -125,8 +125,8 @@ class PatternMatcher:
         slots, strategy = scanned(self.session, one)
         if frame.is_unit:
             return BindingTable(len(slots), {step.variable: slots}), strategy
-        allow_rows(frame.count * len(slots))
-        crossed = frame.take(np.repeat(np.arange(frame.count), len(slots)))
+        reserve_rows(frame.count * len(slots), 4 * len(needed) + 8)
+        crossed = frame.only(needed).repeat(np.full(frame.count, len(slots)))
         if step.variable in needed:
             crossed = crossed.binding(step.variable, np.tile(slots, frame.count))
         return crossed, f"{strategy}, cross product"
@@ -347,6 +347,9 @@ class _PresentOnly:
     def node_count(self) -> int:
         return self._neighbours.node_count
 
+    def expected(self, slots: Slots) -> int:
+        return self._neighbours.expected(slots)
+
     def gather(self, slots: Slots) -> tuple[Slots, npt.NDArray[np.int64]]:
         found, counts = self._neighbours.gather(slots)
         present = self._nodes.present(found)
@@ -416,4 +419,5 @@ def matched_rows(
     left_rows = np.flatnonzero(valid[:size])
     begin = np.searchsorted(ordered, left_codes[left_rows])
     counts = np.searchsorted(ordered, left_codes[left_rows], side="right") - begin
-    return np.repeat(left_rows, counts), order[spread(begin, counts)]
+    reserve_rows(int(counts.sum()), 16)
+    return np.repeat(left_rows, counts), spread_values(order, begin, counts)

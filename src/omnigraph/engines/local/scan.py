@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.adjacency import sorted_distinct, spread
+from omnigraph.engines.local.adjacency import sorted_distinct, spread_values
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.entities import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.ids import ABSENT, Slots, StringHash
@@ -335,7 +335,7 @@ class ValueIndex:
         wanted = _codes(values.drop_null())
         begin = np.searchsorted(self.codes, wanted)
         counts = np.searchsorted(self.codes, wanted, "right") - begin
-        return sorted_distinct(self.rows[spread(begin, counts)])
+        return sorted_distinct(spread_values(self.rows, begin, counts))
 
 
 def can_index(type: pa.DataType) -> bool:

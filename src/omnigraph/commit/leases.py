@@ -172,7 +172,7 @@ class Lease:
             token, self._token = self._token, None
         try:
             if token is not None:
-                self._leases.give_back(self.scope, replace(self._record, state="released"), token)
+                self._leases.give_back(self.scope, self._record, token)
         except StorageError:
             log.warning("the lease of %s was not given back", self.scope, exc_info=True)
         finally:
@@ -317,8 +317,8 @@ class Leases:
             lease = self.try_hold(scope, attempt_id)
             if lease is not None or self._os_lock_for is not None:
                 return lease
-            found = self._store.read_versioned(_object_name(scope))
-            if found is not None and read_record(_object_name(scope), found[0]).state == "held":
+            found = self._recorded(scope)
+            if found is not None and found[0].state == "held":
                 if seen not in (None, found[1]):
                     return None
                 seen = found[1]
@@ -345,16 +345,17 @@ class Leases:
 
     def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
         """Leave a released record behind; one that another owner took over is left alone."""
-        left = self.swap(scope, record, token)
+        released = replace(record, state="released")
+        left = self.swap(scope, released, token)
         if left is not None:
-            self._given_back[scope] = (record, left)
+            self._given_back[scope] = (released, left)
 
     def _graph_owner(self) -> tuple[str, Health] | None:
         """The owner of the graph scope other than this process, unless it is dead."""
-        found = self._store.read_versioned(_object_name(GRAPH_SCOPE))
+        found = self._recorded(GRAPH_SCOPE)
         if found is None:
             return None
-        record = read_record(_object_name(GRAPH_SCOPE), found[0])
+        record, token = found
         if record.state == "released" or record.owner_id == self._owner_id:
             return None
         if self._os_lock_for is not None:
@@ -363,7 +364,7 @@ class Leases:
                 lock.release()
                 return None
             return record.owner_id, "live"
-        health = self._health(GRAPH_SCOPE, record, found[1])
+        health = self._health(GRAPH_SCOPE, record, token)
         return None if health == "dead" else (record.owner_id, health)
 
     def _health(self, scope: str, record: LeaseRecord, token: Token) -> Health:
@@ -393,50 +394,50 @@ class Leases:
             if wait_ms is None:
                 return None
             raise self._busy(scope)
+        lease: Lease | None = None
         try:
             queue.leave()
             given_back = self._given_back.pop(scope, None)
             if given_back is not None:
                 lease = self._take(scope, attempt_id, *given_back, os_lock)
-                if lease is not None:
-                    return lease
-            while True:
-                found = self._store.read_versioned(_object_name(scope))
-                health: Health = "live"
-                if found is None:
-                    lease = self._create(scope, attempt_id, os_lock)
-                else:
-                    record, token = read_record(_object_name(scope), found[0]), found[1]
-                    # The holder of the OS lock is the only live writer of this scope.
-                    if record.state == "released" or os_lock is not None:
-                        health = "dead"
-                    else:
-                        health = self._health(scope, record, token)
-                    lease = None
-                    if health == "dead":
-                        lease = self._take(scope, attempt_id, record, token, os_lock)
-                if lease is not None:
-                    return lease
-                if wait_ms is None:
+            while lease is None:
+                lease, health = self._attempt(scope, attempt_id, os_lock)
+                if lease is not None or wait_ms is None:
                     break
                 # Only a live writer is given up on. One that has fallen silent is waited out.
                 if time.monotonic() >= deadline and health == "live":
                     raise self._busy(scope)
                 time.sleep(POLL_SECONDS)
-        except BaseException:
-            if os_lock is not None:
+            return lease
+        finally:
+            if lease is None and os_lock is not None:
                 os_lock.release()
-            raise
-        if os_lock is not None:
-            os_lock.release()
-        return None
+
+    def _attempt(
+        self, scope: str, attempt_id: str, os_lock: OsLock | None
+    ) -> tuple[Lease | None, Health]:
+        """The lease if it can be had now; else what its owner shows."""
+        found = self._recorded(scope)
+        if found is None:
+            return self._create(scope, attempt_id, os_lock), "live"
+        record, token = found
+        # The holder of the OS lock is the only live writer of this scope.
+        is_free = record.state == "released" or os_lock is not None
+        if is_free or (health := self._health(scope, record, token)) == "dead":
+            return self._take(scope, attempt_id, record, token, os_lock), "dead"
+        return None, health
+
+    def _recorded(self, scope: str) -> tuple[LeaseRecord, Token] | None:
+        name = _object_name(scope)
+        found = self._store.read_versioned(name)
+        return None if found is None else (read_record(name, found[0]), found[1])
 
     def _create(self, scope: str, attempt_id: str, os_lock: OsLock | None) -> Lease | None:
         record = self._held(1, attempt_id)
         if not self._store.write_if_absent(_object_name(scope), orjson.dumps(record)):
             return None
-        found = self._store.read_versioned(_object_name(scope))
-        if found is None or read_record(_object_name(scope), found[0]) != record:
+        found = self._recorded(scope)
+        if found is None or found[0] != record:
             return None
         return Lease(self, scope, record, found[1], os_lock)
 
@@ -462,8 +463,8 @@ class Leases:
         return LeaseRecord(self._owner_id, epoch, 0, self._settings.ttl_ms, "held", attempt_id)
 
     def _busy(self, scope: str) -> WriterBusy:
-        found = self._store.read_versioned(_object_name(scope))
-        owner = read_record(_object_name(scope), found[0]).owner_id if found else "another writer"
+        found = self._recorded(scope)
+        owner = found[0].owner_id if found is not None else "another writer"
         return WriterBusy(scope, owner, self._settings.ttl_ms)
 
 

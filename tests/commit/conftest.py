@@ -28,13 +28,14 @@ from omnigraph.query import plan
 from omnigraph.query.compile import compile_query
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.reader import SnapshotReader
 
 NOW = dt.datetime(2031, 4, 9, 7, 30, 0, 123000, tzinfo=dt.UTC)
 BATCH_ROWS = 2
 """Small, so that every test streams."""
 
 
-class MemoryView:
+class MemoryView(SnapshotReader):
     """The rows of a graph as Arrow tables, and a list of everything that was read of them."""
 
     def __init__(self, tables: Mapping[str, pa.Table] | None = None) -> None:

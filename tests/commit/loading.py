@@ -20,6 +20,7 @@ from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.reader import SnapshotReader
 
 SCHEMA = """
 node Person {
@@ -50,7 +51,7 @@ def catalog(schema: str = SCHEMA) -> Catalog:
     return compile_schema(schema).catalog
 
 
-class Rows:
+class Rows(SnapshotReader):
     """The committed rows of a graph, as the write path and an export see them."""
 
     def __init__(self, tables: dict[str, pa.Table] | None = None) -> None:

@@ -19,7 +19,6 @@ from omnigraph.commit.plan import (
     Budget,
     ChangeSet,
     Intent,
-    MutationView,
     TableChange,
     WriteLimits,
 )
@@ -37,6 +36,7 @@ from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
+from omnigraph.storage.reader import SnapshotReader
 
 
 def mutate(
@@ -148,7 +148,7 @@ def run_mutation(
     plan: plans.MutationPlan,
     parameters: Mapping[str, Value | None],
     catalog: Catalog,
-    view: MutationView,
+    view: SnapshotReader,
     *,
     now: dt.datetime,
     mint_id: Callable[[], str],
@@ -180,7 +180,7 @@ class _Construction:
     def __init__(
         self,
         catalog: Catalog,
-        view: MutationView,
+        view: SnapshotReader,
         inputs: Inputs,
         limits: WriteLimits,
         mint_id: Callable[[], str],
@@ -271,7 +271,7 @@ class _Construction:
 
 class _Deletion:
     def __init__(
-        self, catalog: Catalog, view: MutationView, inputs: Inputs, limits: WriteLimits
+        self, catalog: Catalog, view: SnapshotReader, inputs: Inputs, limits: WriteLimits
     ) -> None:
         self._catalog = catalog
         self._view = view

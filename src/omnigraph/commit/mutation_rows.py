@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs
-from omnigraph.commit.plan import Budget, ChangeKind, MutationView, TableChange, WriteLimits
+from omnigraph.commit.plan import Budget, ChangeKind, TableChange, WriteLimits
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import (
     BLOB_STORAGE,
@@ -36,6 +36,7 @@ from omnigraph.query.evaluate import ColumnExpression, holds, scalar_operand
 from omnigraph.query.kernels import equal_members
 from omnigraph.query.plan import Assignment
 from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
+from omnigraph.storage.reader import SnapshotReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Matcher:
 
     def __init__(
         self,
-        view: MutationView,
+        view: SnapshotReader,
         type: NodeType | EdgeType,
         predicate: ex.Expression,
         inputs: Inputs,
@@ -299,7 +300,7 @@ class PendingTable:
                 rows = _replaced(rows, _stored(name), _repeated(False, rows.num_rows))
         return rows
 
-    def change(self, view: MutationView) -> TableChange | None:
+    def change(self, view: SnapshotReader) -> TableChange | None:
         """What has to be committed, with the blobs that stay; None if nothing was written."""
         if not self.rows.num_rows:
             return None
@@ -308,7 +309,7 @@ class PendingTable:
         complete = pa.Table.from_arrays(rows.columns, schema=self.schema)
         return TableChange(self._table_key, kind, complete)
 
-    def _with_stored_blobs(self, view: MutationView) -> pa.Table:
+    def _with_stored_blobs(self, view: SnapshotReader) -> pa.Table:
         rows = self.rows
         wanted = {name: rows[ID].filter(rows[_stored(name)]) for name in self._blobs}
         wanted = {name: ids.combine_chunks() for name, ids in wanted.items() if len(ids)}

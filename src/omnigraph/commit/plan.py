@@ -10,9 +10,9 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -25,28 +25,6 @@ from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
 from omnigraph.storage.publisher import PublishRequest, Registration, TablePin
 from omnigraph.storage.table_upkeep import UpkeepStep
 from omnigraph.storage.written import Deletions
-
-
-class GraphView(Protocol):
-    """The committed rows a write is checked against: one snapshot, read by type key.
-
-    A type whose table is to be replaced shows as empty.
-    """
-
-    def is_empty(self, table_key: str) -> bool:
-        """Whether the type has no rows."""
-        ...
-
-    def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a type."""
-        ...
-
-    def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
-    ) -> pa.Table:
-        """Rows whose ``column`` holds one of ``values``."""
-        ...
-
 
 ChangeKind: TypeAlias = Literal["append", "upsert", "delete", "replace", "exchange", "upkeep"]
 
@@ -118,31 +96,6 @@ class ChangeSet:
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
         return not self.tables
-
-
-class MutationView(GraphView, Protocol):
-    """A `GraphView` that can also stream a type, and give the blobs of a few entities.
-
-    No other method of a view gives blobs: their columns are never asked for there.
-    """
-
-    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows of a type, a bounded number at a time."""
-        ...
-
-    def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """How many bytes each of the blobs would take in memory, known without reading them.
-
-        One number for each of ``ids``, in their order; null for a null blob.
-        """
-        ...
-
-    def blobs(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:
-        """The blobs of the entities, of type `model.arrow.BLOB_STORAGE`, in the order of ``ids``.
-
-        A value kept elsewhere is given as its URI, and stays a reference.
-        """
-        ...
 
 
 ROWS_MAX_VARIABLE = "OMNIGRAPH_WRITE_ROWS_MAX"

@@ -29,7 +29,6 @@ from omnigraph.commit.plan import (
     Budget,
     ChangeKind,
     ChangeSet,
-    GraphView,
     TableChange,
     WriteLimits,
 )
@@ -66,6 +65,7 @@ from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType, LoadMode
 from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.storage.reader import SnapshotReader
 
 
 class InProcessLoad(LoadExecutor):
@@ -345,7 +345,7 @@ class LoadPlan:
 
 def plan_load(
     loaded: ReadRecords,
-    view: GraphView,
+    view: SnapshotReader,
     *,
     replace_types: Iterable[str] = (),
 ) -> LoadPlan:
@@ -380,7 +380,7 @@ def plan_load(
 _Planned = tuple[TableChange | None, LoadedType]
 
 
-def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: GraphView) -> _Planned:
+def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: SnapshotReader) -> _Planned:
     if loaded.mode == "merge":
         return _merged(key, table, view)
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
@@ -388,7 +388,7 @@ def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: GraphVie
     return change, _count(table, inserted=table.rows.num_rows)
 
 
-def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
+def _merged(key: str, table: InputTable, view: SnapshotReader) -> _Planned:
     # Blobs are not read for a comparison: records of a type with blobs are always written.
     has_blobs = any(prop.type.is_blob for prop in table.type.properties.values())
     existing = _existing(key, table, view, [ID] if has_blobs else table.rows.schema.names)
@@ -405,7 +405,9 @@ def _merged(key: str, table: InputTable, view: GraphView) -> _Planned:
     return (TableChange(key, "upsert", rows) if rows.num_rows else None), count
 
 
-def _existing(key: str, table: InputTable, view: GraphView, columns: Sequence[str]) -> pa.Table:
+def _existing(
+    key: str, table: InputTable, view: SnapshotReader, columns: Sequence[str]
+) -> pa.Table:
     """The committed rows with ids of the input; minted ids cannot match."""
     if not len(table.given_ids) or view.is_empty(key):
         return table.rows.schema.empty_table().select(list(columns))
@@ -439,7 +441,7 @@ def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int
 
 def checked_plan(
     loaded: ReadRecords,
-    view: GraphView,
+    view: SnapshotReader,
     replace_types: Iterable[str],
     findings: Findings,
 ) -> LoadPlan:

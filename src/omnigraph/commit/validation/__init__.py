@@ -15,7 +15,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.plan import UPKEEP_KINDS, ChangeSet, GraphView
+from omnigraph.commit.plan import UPKEEP_KINDS, ChangeSet
 from omnigraph.commit.validation.constraints import (
     Endpoint,
     Role,
@@ -31,6 +31,7 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.merging import ConflictKind
 from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.storage.reader import SnapshotReader
 
 NO_IDS = pa.array([], pa.string())
 
@@ -38,7 +39,7 @@ NO_IDS = pa.array([], pa.string())
 class ResultGraph:
     """A change set laid over the committed rows of one snapshot."""
 
-    def __init__(self, change_set: ChangeSet, view: GraphView) -> None:
+    def __init__(self, change_set: ChangeSet, view: SnapshotReader) -> None:
         # What rewrites files without touching content leaves its type as it was.
         self._changes = {
             key: change
@@ -176,7 +177,7 @@ _NOTHING = InputRows()
 def validate(
     change_set: ChangeSet,
     catalog: Catalog,
-    view: GraphView,
+    view: SnapshotReader,
     *,
     given: Mapping[str, InputRows] | None = None,
     collect: bool = False,

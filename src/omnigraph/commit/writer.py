@@ -48,137 +48,12 @@ class StagedTable:
     nothing at all for a table without a fork on this branch yet."""
     landed: Handle | None = None
 
-    @property
-    def is_first_touch(self) -> bool:
-        """Whether the branch still shares this table with the one it was forked from."""
-        return self.effects.first_touch is not None
-
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """The planned transaction number ``at``."""
         if not self.staged:
             self.stage(self)
         uuid = self.effects.transactions[at].uuid
         return self.staged[at] or self.change.steps[at].stage(handle, uuid)
-
-
-class TableStaging:
-    """The tables of one attempt at a write."""
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        capture: Capture,
-        changes: ChangeSet,
-        *,
-        earlier: TableStaging | None,
-        queue: WriterQueue,
-    ) -> None:
-        self._kernel = kernel
-        self._capture = capture
-        self._earlier = earlier
-        """Of an attempt at the same write that lost. Data files it wrote may be used again."""
-        self._queue = queue
-        self.tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
-
-    def _plan(self, change: TableChange) -> StagedTable:
-        entry = self._capture.snapshot.table(change.table_key)
-        *uuids, restore_uuid = self._kernel.ids.ulids(max(1, len(change.steps)) + 1)
-        effects = TableEffects.of(entry, self._capture.branch.where.ref, uuids, restore_uuid)
-        return StagedTable(effects, entry, change, self.stage)
-
-    def stage_all(
-        self, tables_at_once: int | None, progress: Callable[[int, int], None] | None
-    ) -> None:
-        """Stage every table that the branch has already, so many at once; tells the progress."""
-        due = [table for table in self.tables if not table.is_first_touch]
-        finished = count(1)  # taken from by several threads, each number once
-
-        def stage(table: StagedTable) -> None:
-            self.stage(table)
-            if progress is not None:
-                progress(next(finished), len(due))
-
-        concurrently(
-            *(partial(stage, table) for table in due),
-            threads=self._kernel.is_remote or tables_at_once is not None,
-            work_max=tables_at_once,
-        )
-
-    def stage(self, table: StagedTable) -> None:
-        """Stage one table: what workers or an earlier attempt have written, or anew."""
-        handle = table.handle
-        if handle is None:
-            handle = table.handle = self._capture.reader.handle(table.entry.table_key)
-        if table.change.written is not None:
-            table.staged = [self._stage_written(table, handle, table.change.written)]
-        elif (restaged := self._restaged(table, handle)) is not None:
-            table.staged = [restaged]
-        else:
-            table.staged = self._stage_anew(table, handle)
-
-    def _stage_written(
-        self, table: StagedTable, handle: Handle, written: WrittenRows
-    ) -> StagedTransaction:
-        """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
-        uuid = table.effects.transactions[0].uuid
-        if table.change.kind == "append":
-            return stage_written_append(handle, written.fragments, uuid)
-        if table.change.kind == "replace":
-            return stage_written_replace(handle, written.fragments, uuid)
-        assert table.change.kind == "upsert"
-        updated, removed = list(written.updated), list(written.removed)
-        if written.deleted:
-            options = self._kernel.root.storage_options()
-            updated, removed = delete_written(handle, written.deleted, options)
-        return stage_written_upsert(handle, written.fragments, updated, removed, uuid)
-
-    def _restaged(self, table: StagedTable, handle: Handle) -> StagedTransaction | None:
-        """What the earlier attempt staged for the same rows, if it still means the same here."""
-        earlier = self._earlier.staged_like(table, self._capture) if self._earlier else None
-        if earlier is None:
-            return None
-        assert earlier.handle is not None and earlier.staged[0] is not None
-        # Rows to append have been proved to be new by preparing them on this version.
-        ids = table.change.ids.combine_chunks() if table.change.kind == "upsert" else None
-        uuid = table.effects.transactions[0].uuid
-        return restage_new_rows(earlier.staged[0], earlier.handle, handle, ids, uuid)
-
-    def staged_like(self, table: StagedTable, capture: Capture) -> StagedTable | None:
-        """The table for which this attempt has staged the same change."""
-        for own in self.tables:
-            if (
-                own.staged
-                and own.effects.location == table.effects.location
-                and own.effects.ref == table.effects.ref
-                and own.change.kind == table.change.kind
-                and self._capture.schema_hash == capture.schema_hash
-                and own.change.rows.equals(table.change.rows)
-            ):
-                return own
-        return None
-
-    def _stage_anew(self, table: StagedTable, handle: Handle) -> list[StagedTransaction | None]:
-        rows, uuids = table.change.rows, [each.uuid for each in table.effects.transactions]
-        match table.change.kind:
-            case "append":
-                return [tables.stage_append(handle, rows, uuids[0])]
-            case "upsert":
-                # Rows that are new are staged much faster if that is known, and can be committed
-                # on a newer version as they are. Without other writers it is not worth asking.
-                ids = table.change.ids.combine_chunks()
-                is_new = self._queue.is_crowded and not holds_any(handle, ids)
-                stage = tables.stage_append if is_new else tables.stage_upsert
-                return [stage(handle, rows, uuids[0])]
-            case "delete":
-                return [tables.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]
-            case "replace":
-                return [tables.stage_replace(handle, rows, uuids[0])]
-            case "exchange":
-                assert table.change.exchanged is not None
-                gone = table.change.exchanged.positions
-                return [stage_exchange(handle, rows, gone, uuids[0])]
-            case "upkeep":
-                return list(stage_ahead(handle, table.change.steps, uuids))
 
 
 log = logging.getLogger(__name__)
@@ -213,14 +88,9 @@ class WriteAttempt:
         self._intent = intent
         self._queue = queue
         self._attempt_id = kernel.ids.ulid()
-        self._staging: TableStaging = TableStaging(
-            kernel,
-            capture,
-            changes,
-            earlier=None if earlier is None else earlier._staging,
-            queue=queue,
-        )
-        self._tables = self._staging.tables
+        self._earlier = earlier
+        """An attempt at the same write that lost. Data files it wrote may be used again."""
+        self._tables = [self._plan(change) for _, change in sorted(changes.tables.items())]
         self._seen: _Seen | None = None
         self.upkeep_failed = False
         """Whether the upkeep that followed the write was interrupted."""
@@ -247,7 +117,20 @@ class WriteAttempt:
         With a number, so many tables are worked on at once, also on a local disk: for work that is
         more than writing what is there. ``progress`` gets how many tables are done, of how many.
         """
-        self._staging.stage_all(tables_at_once, progress)
+        # A table that the branch still shares is staged once it is forked.
+        due = [table for table in self._tables if table.effects.first_touch is None]
+        finished = count(1)  # taken from by several threads, each number once
+
+        def stage(table: StagedTable) -> None:
+            self._stage_table(table)
+            if progress is not None:
+                progress(next(finished), len(due))
+
+        concurrently(
+            *(partial(stage, table) for table in due),
+            threads=self._kernel.is_remote or tables_at_once is not None,
+            work_max=tables_at_once,
+        )
         hit(Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE)
 
     def owned_branch(self) -> AbstractContextManager[Lease]:
@@ -345,6 +228,90 @@ class WriteAttempt:
         except Exception:
             self.upkeep_failed = True
             log.warning("tables %s were not compacted", sorted(crowded), exc_info=True)
+
+    # --- staging ----------------------------------------------------------------------------------
+
+    def _plan(self, change: TableChange) -> StagedTable:
+        entry = self._capture.snapshot.table(change.table_key)
+        *uuids, restore_uuid = self._kernel.ids.ulids(max(1, len(change.steps)) + 1)
+        effects = TableEffects.of(entry, self._capture.branch.where.ref, uuids, restore_uuid)
+        return StagedTable(effects, entry, change, self._stage_table)
+
+    def _stage_table(self, table: StagedTable) -> None:
+        """Stage one table: what workers or an earlier attempt have written, or anew."""
+        handle = table.handle
+        if handle is None:
+            handle = table.handle = self._capture.reader.handle(table.entry.table_key)
+        if table.change.written is not None:
+            table.staged = [self._stage_written(table, handle, table.change.written)]
+        elif (restaged := self._restaged(table, handle)) is not None:
+            table.staged = [restaged]
+        else:
+            table.staged = self._stage_anew(table, handle)
+
+    def _stage_written(
+        self, table: StagedTable, handle: Handle, written: WrittenRows
+    ) -> StagedTransaction:
+        """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
+        uuid = table.effects.transactions[0].uuid
+        if table.change.kind == "append":
+            return stage_written_append(handle, written.fragments, uuid)
+        if table.change.kind == "replace":
+            return stage_written_replace(handle, written.fragments, uuid)
+        assert table.change.kind == "upsert"
+        updated, removed = list(written.updated), list(written.removed)
+        if written.deleted:
+            options = self._kernel.root.storage_options()
+            updated, removed = delete_written(handle, written.deleted, options)
+        return stage_written_upsert(handle, written.fragments, updated, removed, uuid)
+
+    def _restaged(self, table: StagedTable, handle: Handle) -> StagedTransaction | None:
+        """What the earlier attempt staged for the same rows, if it still means the same here."""
+        earlier = self._earlier._staged_like(table, self._capture) if self._earlier else None
+        if earlier is None:
+            return None
+        assert earlier.handle is not None and earlier.staged[0] is not None
+        # Rows to append have been proved to be new by preparing them on this version.
+        ids = table.change.ids.combine_chunks() if table.change.kind == "upsert" else None
+        uuid = table.effects.transactions[0].uuid
+        return restage_new_rows(earlier.staged[0], earlier.handle, handle, ids, uuid)
+
+    def _staged_like(self, table: StagedTable, capture: Capture) -> StagedTable | None:
+        """The table for which this attempt has staged the same change."""
+        for own in self._tables:
+            if (
+                own.staged
+                and own.effects.location == table.effects.location
+                and own.effects.ref == table.effects.ref
+                and own.change.kind == table.change.kind
+                and self._capture.schema_hash == capture.schema_hash
+                and own.change.rows.equals(table.change.rows)
+            ):
+                return own
+        return None
+
+    def _stage_anew(self, table: StagedTable, handle: Handle) -> list[StagedTransaction | None]:
+        rows, uuids = table.change.rows, [each.uuid for each in table.effects.transactions]
+        match table.change.kind:
+            case "append":
+                return [tables.stage_append(handle, rows, uuids[0])]
+            case "upsert":
+                # Rows that are new are staged much faster if that is known, and can be committed
+                # on a newer version as they are. Without other writers it is not worth asking.
+                ids = table.change.ids.combine_chunks()
+                is_new = self._queue.is_crowded and not holds_any(handle, ids)
+                stage = tables.stage_append if is_new else tables.stage_upsert
+                return [stage(handle, rows, uuids[0])]
+            case "delete":
+                return [tables.stage_delete(handle, rows["id"].combine_chunks(), uuids[0])]
+            case "replace":
+                return [tables.stage_replace(handle, rows, uuids[0])]
+            case "exchange":
+                assert table.change.exchanged is not None
+                gone = table.change.exchanged.positions
+                return [stage_exchange(handle, rows, gone, uuids[0])]
+            case "upkeep":
+                return list(stage_ahead(handle, table.change.steps, uuids))
 
 
 def compaction_of(crowded: Mapping[TableKey, Handle]) -> ChangeSet:

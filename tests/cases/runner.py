@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 import omnigraph as og
+from omnigraph.effects.clock import Clock
 from omnigraph.errors import OmnigraphError, WrongVerb
 from omnigraph.model.arrow import arrow_type
 from omnigraph.query import expressions as ex
@@ -160,7 +161,7 @@ ENGINES: Mapping[str, Callable[[Case, CaseGraph], Rows]] = {
 
 
 @dataclass(frozen=True)
-class StoppedClock:
+class StoppedClock(Clock):
     """A clock that shows one instant."""
 
     now: dt.datetime

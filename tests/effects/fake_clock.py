@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from omnigraph.effects.clock import Clock
 
-class FakeClock:
+
+class FakeClock(Clock):
     def __init__(self, wall_us: int = 1_700_000_000_000_000) -> None:
         self.now_us = wall_us
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -66,6 +66,11 @@ class SharedGate:
                 self._sharing -= 1
                 self._changed.notify_all()
 
+    def wait_unshared(self, timeout_ms: int) -> bool:
+        """Wait until no one shares the gate; False if that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._sharing, timeout_ms / 1000)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the gate exclusively."""
@@ -88,26 +93,16 @@ class Gates:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._schema = SharedGate()
+        self._streams = SharedGate()
         self._branches: dict[str, threading.Lock] = {}
-        self._streams = 0
-        self._streams_changed = threading.Condition()
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
+    def stream(self) -> AbstractContextManager[None]:
         """For a read that continues while its caller does other things, such as an export."""
-        with self._streams_changed:
-            self._streams += 1
-        try:
-            yield
-        finally:
-            with self._streams_changed:
-                self._streams -= 1
-                self._streams_changed.notify_all()
+        return self._streams.shared()
 
     def wait_for_streams(self, timeout_ms: int) -> bool:
         """Wait until no such read is under way; False if one takes longer."""
-        with self._streams_changed:
-            return self._streams_changed.wait_for(lambda: not self._streams, timeout_ms / 1000)
+        return self._streams.wait_unshared(timeout_ms)
 
     @contextmanager
     def write(self, branches: Iterable[str]) -> Iterator[None]:
@@ -118,11 +113,9 @@ class Gates:
                 locks.enter_context(self._branch(name))
             yield
 
-    @contextmanager
-    def whole_graph(self) -> Iterator[None]:
+    def whole_graph(self) -> AbstractContextManager[None]:
         """For operations on the schema or the set of branches: no write runs beside them."""
-        with self._schema.alone():
-            yield
+        return self._schema.alone()
 
     def _branch(self, name: str) -> threading.Lock:
         with self._guard:
@@ -385,8 +378,8 @@ class Kernel:
         """Be the only writer of a branch, in this process and in all others.
 
         ``beside`` reads what the owner wants to know of the branch, while ownership is confirmed;
-        ``catch_up`` what others have written to it, while they still own it. ``line`` is the one
-        that this writer has stood in.
+        ``catch_up`` what others have written to it, while they still own it. ``queue`` is the one
+        that this writer has waited in.
         """
         with (
             self.gates.write([branch.branch]),

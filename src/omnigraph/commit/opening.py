@@ -15,6 +15,7 @@ import orjson
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, branch_scope
+from omnigraph.commit.plan import FIRST_VERSION
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import (
     accepted_tables,
@@ -174,9 +175,6 @@ def _pending_schema_apply(kernel: Kernel) -> str | None:
 log = logging.getLogger(__name__)
 
 TABLE_DIRECTORIES = ("nodes", "edges")
-
-FIRST_VERSION = 1
-"""The version of a freshly created dataset."""
 
 
 def initialize(

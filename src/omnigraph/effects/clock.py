@@ -13,25 +13,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """The seam for time: tests pass a clock of their own."""
+class Clock:
+    """The clock of this machine, and the seam for time: tests pass one of their own."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970 in UTC; may jump, so it is for records and never for waiting."""
-
-
-class SystemClock:
-    """The clock of this machine."""
-
-    def wall_us(self) -> int:
-        """Microseconds since 1970 in UTC."""
         return time.time_ns() // 1_000
 
 
-SYSTEM_CLOCK = SystemClock()
+SYSTEM_CLOCK = Clock()
 
 # A lease runs out while a laptop sleeps, so its owner has to see that time pass. Linux stops
 # CLOCK_MONOTONIC during suspend and keeps CLOCK_BOOTTIME running; elsewhere the plain monotonic

@@ -17,7 +17,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from stat import S_ISDIR
 from types import TracebackType
@@ -351,15 +351,7 @@ class LocalObjects:
     def probe_atomic_create(self) -> None:
         """Prove that the file system has hard links and locks; leaves nothing behind."""
         with self._request("probe", ""):
-            for attempt in range(1, _FOLDER_ATTEMPTS_MAX + 1):
-                try:
-                    self._probe_root()
-                except FileNotFoundError:
-                    # A probe beside this one made the directory and took it away again.
-                    if attempt == _FOLDER_ATTEMPTS_MAX:
-                        raise
-                else:
-                    return
+            _repeated(self._probe_root)
 
     def _probe_root(self) -> None:
         created = _make_folder(self._path, self._durability)
@@ -432,17 +424,13 @@ class LocalObjects:
 
     def _in_folder(self, path: Path, work: Callable[[Folder], T]) -> T:
         """Run ``work`` in a directory that is made if it is missing."""
-        for attempt in range(1, _FOLDER_ATTEMPTS_MAX + 1):
-            try:
-                _make_folder(path, self._durability)
-                with Folder(path, self._durability) as folder:
-                    return work(folder)
-            except FileNotFoundError:
-                # Another process removed the empty directory after it was made, and with it
-                # what was begun in it: beginning again is safe.
-                if attempt == _FOLDER_ATTEMPTS_MAX:
-                    raise
-        raise InternalError("the loop above returns or raises")
+
+        def attempt() -> T:
+            _make_folder(path, self._durability)
+            with Folder(path, self._durability) as folder:
+                return work(folder)
+
+        return _repeated(attempt)
 
     def _remove_tree(self, top: Path) -> None:
         """Remove files and directories from the bottom up; what appears meanwhile may stay."""
@@ -459,6 +447,17 @@ class LocalObjects:
                 for name in files:
                     folder.remove(name)
         _remove_directory(top)
+
+
+def _repeated(work: Callable[[], T]) -> T:
+    """Run work in a directory, again if another process removed it while it was empty.
+
+    What was begun in the directory is gone with it, so that beginning again is safe.
+    """
+    for _ in range(_FOLDER_ATTEMPTS_MAX - 1):
+        with suppress(FileNotFoundError):
+            return work()
+    return work()
 
 
 def _make_folder(path: Path, durability: Durability) -> list[Path]:

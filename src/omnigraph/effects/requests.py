@@ -81,8 +81,12 @@ class IoReport:
 class Meter:
     """One running measurement. Safe to use from many threads."""
 
-    def __init__(self, parent: Meter | None, *, tracing: bool = False) -> None:
+    def __init__(
+        self, parent: Meter | None, *, tracing: bool = False, is_concurrent: bool = False
+    ) -> None:
         self._parent = parent
+        self._is_concurrent = is_concurrent
+        """One of several concurrent calls: its waiting is charged when all of them have ended."""
         self._lock = threading.Lock()
         self._counts: Counter[tuple[Kind, str]] = Counter()
         self._round_trips = 0
@@ -102,29 +106,19 @@ class Meter:
             if self._events is not None:
                 self._events.append(event)
         if self._parent is not None:
-            self._parent.add(event, n, self._round_trips_for_parent(round_trips))
+            self._parent.add(event, n, 0 if self._is_concurrent else round_trips)
 
     def add_round_trips(self, round_trips: int) -> None:
         """Count the waiting of concurrent calls, whose requests are counted already."""
         with self._lock:
             self._round_trips += round_trips
-        if self._parent is not None:
-            self._parent.add_round_trips(self._round_trips_for_parent(round_trips))
+        if self._parent is not None and not self._is_concurrent:
+            self._parent.add_round_trips(round_trips)
 
     @property
     def round_trips(self) -> int:
         """Serial round trips so far."""
         return self._round_trips
-
-    def _round_trips_for_parent(self, round_trips: int) -> int:
-        return round_trips
-
-
-class _Branch(Meter):
-    """One of several concurrent calls: its waiting is charged when all of them have ended."""
-
-    def _round_trips_for_parent(self, round_trips: int) -> int:
-        return 0
 
 
 current_meter: ContextVar[Meter | None] = ContextVar("omnigraph_io_meter", default=None)
@@ -204,7 +198,7 @@ def concurrently(
     if not threads or len(work) < 2 or getattr(_worker, "is_one", False):
         return tuple([each() for each in work])
     meter = current_meter.get()
-    branches = [_Branch(meter) for _ in work]
+    branches = [Meter(meter, is_concurrent=True) for _ in work]
     calls = [partial(_metered, each, branch) for each, branch in zip(work, branches, strict=True)]
     try:
         return tuple(_in_shared_pool(calls) if work_max is None else _in_own_pool(calls, work_max))

@@ -243,7 +243,7 @@ class PendingTable:
         """Whether a row may meet a committed one of its id."""
         self._types = {ID: _TEXT, SRC: _TEXT, DST: _TEXT}
         self._types |= {name: declared.type for name, declared in type.properties.items()}
-        self._blobs = [name for name, declared in type.properties.items() if declared.type.is_blob]
+        self._blobs = [p.name for p in type.properties.values() if p.type.scalar is Scalar.BLOB]
         staged = self.schema
         for name in self._blobs:
             staged = staged.append(pa.field(_stored(name), pa.bool_()))

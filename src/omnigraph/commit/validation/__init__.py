@@ -27,7 +27,7 @@ from omnigraph.commit.validation.constraints import (
 from omnigraph.commit.validation.evaluation import KeyColumns, KeyRows, broken_values, evaluate
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.model.ids import TableKey
+from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
 from omnigraph.query.kernels import equal_members
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
@@ -229,9 +229,9 @@ def _findings(
 def _values(type: _TableType, graph: ResultGraph) -> list[Violation]:
     """Every written value that its property may not hold, by id, then by property."""
     rows = graph.written(type.table_key)
-    if rows is None:
+    broken = broken_values(type, rows) if rows is not None else []
+    if rows is None or not broken:
         return []
-    broken = broken_values(type, rows)
     # Only the ids of broken rows: there are few, and a lookup per row is slow.
     ids = rows[ID].take(pa.array([each.row for each in broken], pa.int64())).to_pylist()
     found = sorted(
@@ -239,7 +239,7 @@ def _values(type: _TableType, graph: ResultGraph) -> list[Violation]:
         for entity_id, each in zip(ids, broken, strict=True)
     )
     kind = ConflictKind.VALUE_CONSTRAINT_VIOLATION
-    entity = TableKey.parse(type.table_key).kind
+    entity: EntityKind = "node" if isinstance(type, NodeType) else "edge"
     return [
         Violation(entity, type.name, entity_id, kind, text, property_name=name)
         for entity_id, name, _, text in found

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.commit.schema.contract import stage_contract
+from omnigraph.commit.schema.contract import write_contract
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
+from omnigraph.storage.layout import STAGING_SUFFIX
 from tests.crash import judge, processes
 from tests.crash.model import SCHEMA, seed_records
 from tests.crash.operations import DESIRED_SCHEMA, INSERT, OPERATIONS, passed_by
@@ -198,7 +199,7 @@ def test_a_death_during_the_recovery_of_an_apply_is_recovered_as_well(
 
 def test_staging_nobody_answers_for_is_removed_by_a_full_recovery(root: Path) -> None:
     graph = prepared(root)
-    stage_contract(graph._kernel.store, graph._opened.accepted().contract)
+    write_contract(graph._kernel.store, graph._opened.accepted().contract, STAGING_SUFFIX)
     with pytest.raises(RecoveryRequired, match="belongs to no schema change"):
         open_graph(root, "read_only")
     require_whole(open_graph(root), root, new=False)

@@ -18,7 +18,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from omnigraph.commit.plan import positive_setting
+from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failures import from_os_error
 from omnigraph.errors import LimitExceeded
 
@@ -43,8 +43,8 @@ class SpillLimits:
         """The limits an operator has set, the defaults where nothing is set."""
         standard = cls()
         return cls(
-            positive_setting(environment, MEMORY_VARIABLE, standard.memory_bytes),
-            positive_setting(environment, SPILL_VARIABLE, standard.spill_bytes_max),
+            positive_number(MEMORY_VARIABLE, standard.memory_bytes, environment, strict=True),
+            positive_number(SPILL_VARIABLE, standard.spill_bytes_max, environment, strict=True),
         )
 
 

@@ -20,7 +20,7 @@ from omnigraph.commit.schema.contract import (
     discard_staged,
     keep_past,
     promote_contract,
-    stage_contract,
+    write_contract,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
@@ -37,6 +37,7 @@ from omnigraph.storage.datasets import (
     Handle,
     StagedTransaction,
 )
+from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import TablePin, publish
@@ -248,7 +249,7 @@ class Executor:
     def _stage_contract(self, schema: SchemaExecution) -> None:
         hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
         keep_past(self._kernel.store, schema.replaced)
-        stage_contract(self._kernel.store, schema.contract)
+        write_contract(self._kernel.store, schema.contract, STAGING_SUFFIX)
         hit(Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE)
 
     def _create_tables(self, plan: CommitPlan, schema: SchemaExecution) -> None:

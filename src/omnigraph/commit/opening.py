@@ -59,9 +59,11 @@ from omnigraph.storage.manifest_rows import (
     TableRow,
     VersionRow,
     encode_rows,
+    is_current,
+    recorded_roots,
+    require_unmoved,
 )
 from omnigraph.storage.migrations import Migration
-from omnigraph.storage.stamp import is_current, recorded_roots, require_unmoved
 
 PROMOTION_LOOKS = 20
 PROMOTION_PAUSE_SECONDS = 0.02

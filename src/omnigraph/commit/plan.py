@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from omnigraph.commit.leases import Lease
-from omnigraph.errors import InputError, LimitExceeded
+from omnigraph.effects.environment import positive_number
+from omnigraph.errors import LimitExceeded
 from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.manifest import Snapshot, TableEntry
@@ -115,22 +116,12 @@ class WriteLimits:
         """The limits an operator has set, the defaults where nothing is set."""
         standard = cls()
         return cls(
-            positive_setting(environment, ROWS_MAX_VARIABLE, standard.rows_max),
-            positive_setting(environment, BYTES_MAX_VARIABLE, standard.bytes_max),
+            positive_number(ROWS_MAX_VARIABLE, standard.rows_max, environment, strict=True),
+            positive_number(BYTES_MAX_VARIABLE, standard.bytes_max, environment, strict=True),
         )
 
 
 DEFAULT_LIMITS = WriteLimits()
-
-
-def positive_setting(environment: Mapping[str, str], name: str, standard: int) -> int:
-    """What a variable is set to, ``standard`` if it is not set."""
-    text = environment.get(name, "")
-    if not text:
-        return standard
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise InputError(f"{name} is '{text}', not a positive integer", hint=f"unset {name}")
-    return int(text)
 
 
 @dataclass(slots=True)

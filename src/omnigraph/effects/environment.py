@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from omnigraph.effects.failures import FailureClass, StorageFailure
+from omnigraph.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +22,24 @@ _reported: set[tuple[str, str]] = set()
 
 
 def positive_number(
-    name: str, default: int, environment: Mapping[str, str] = os.environ, *, least: int = 1
+    name: str,
+    default: int,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    least: int = 1,
+    strict: bool = False,
 ) -> int:
-    """The value of a variable, at least ``least``; ``default`` if it is not set or unusable."""
+    """The value of a variable, at least ``least``; ``default`` if it is not set or unusable.
+
+    With ``strict``, one that is unusable raises `InputError`.
+    """
     text = environment.get(name, "").strip()
     if not text:
         return default
     if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
+    if strict:
+        raise InputError(f"{name} is '{text}', not a positive integer", hint=f"unset {name}")
     report_unusable(name, text, f"a number from {least} on; {default} is used")
     return default
 

@@ -39,8 +39,8 @@ from omnigraph.storage.manifest_rows import (
     TombstoneRow,
     VersionRow,
     decode_rows,
+    require_unmoved,
 )
-from omnigraph.storage.stamp import require_unmoved
 
 COMMITS = "_graph_commits.lance"
 """Dataset of older graphs: one row per commit, on a ref per branch."""

@@ -32,10 +32,12 @@ from omnigraph.storage.manifest_rows import (
     TableRow,
     TombstoneRow,
     VersionRow,
+    check_stamp,
     decode_rows,
     head_object_id,
+    is_current,
+    read_stamp,
 )
-from omnigraph.storage.stamp import check_stamp, is_current, read_stamp
 from omnigraph.syntax.suggest import did_you_mean
 
 

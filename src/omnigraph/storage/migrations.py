@@ -43,8 +43,10 @@ from omnigraph.storage.manifest_rows import (
     CommitRow,
     ManifestRow,
     encode_rows,
+    is_current,
+    read_stamp,
+    require_unmoved,
 )
-from omnigraph.storage.stamp import is_current, read_stamp, require_unmoved
 
 KEY_COLUMN = "object_id"
 _KEY_METADATA = "lance-schema:unenforced-primary-key"

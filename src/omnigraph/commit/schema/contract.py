@@ -96,12 +96,6 @@ def past_catalog(store: ObjectStore, schema_hash: str) -> Catalog | None:
     return project(read_ir(text))
 
 
-def stage_contract(store: ObjectStore, contract: SchemaContract) -> None:
-    """Lay a contract beside the accepted one."""
-    for name, text in contract.objects().items():
-        store.write(f"{name}{STAGING_SUFFIX}", text.encode())
-
-
 def promote_contract(store: ObjectStore, target_hash: str) -> None:
     """Make the staged contract the accepted one; may be repeated after any interruption.
 
@@ -134,10 +128,13 @@ def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:
     return AcceptedTables(identities, accepted.schema_hash)
 
 
-def write_contract(store: ObjectStore, contract: SchemaContract) -> None:
-    """Write the three objects, the state record last: it vouches for the others."""
+def write_contract(store: ObjectStore, contract: SchemaContract, suffix: str = "") -> None:
+    """Write the three objects, the state record last: it vouches for the others.
+
+    With `STAGING_SUFFIX` they lie beside those of the accepted contract.
+    """
     for name, text in contract.objects().items():
-        store.write(name, text.encode())
+        store.write(f"{name}{suffix}", text.encode())
 
 
 def _text(content: bytes | None) -> str | None:

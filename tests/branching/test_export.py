@@ -28,9 +28,13 @@ def graph(*records: Any, **options: Any) -> Rows:
     return Rows().after(load(lines(*records), mode="overwrite", **options).changes)
 
 
+def blocks_of(rows: Any, *, schema: str | None = None, **options: Any) -> Iterator[bytes]:
+    """An export of rows in memory, which stand for those of a snapshot."""
+    return export_blocks(rows, catalog(schema) if schema else catalog(), **options)
+
+
 def exported(rows: Rows, **options: Any) -> bytes:
-    schema = options.pop("schema", None)
-    return b"".join(export_blocks(rows, catalog(schema) if schema else catalog(), **options))
+    return b"".join(blocks_of(rows, **options))
 
 
 # --- the lines ------------------------------------------------------------------------------------
@@ -110,7 +114,7 @@ def test_an_external_blob_is_its_uri():
 
 
 def test_an_empty_graph_has_no_lines():
-    assert list(export_blocks(Rows(), catalog())) == []
+    assert list(blocks_of(Rows())) == []
 
 
 def test_only_the_types_asked_for():
@@ -128,7 +132,7 @@ def test_a_name_of_a_node_and_an_edge_type_means_both():
 
 def test_an_unknown_type_is_refused_before_anything_is_read():
     with pytest.raises(NotFound, match="there is no type 'Persn'") as caught:
-        export_blocks(Rows(), catalog(), type_names=["Note", "Persn"])
+        blocks_of(Rows(), type_names=["Note", "Persn"])
     assert "Person" in str(caught.value.hint)
 
 
@@ -157,7 +161,7 @@ class Watched(Rows):
 
 
 def test_rows_are_read_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(export_module, "ROWS_PER_READ", 7)
+    monkeypatch.setattr("omnigraph.branching.table_rows.ROWS_PER_READ", 7)
     rows = Watched(graph(*[node("Person", slug=f"{i:03}") for i in range(50)]).tables)
     assert exported(rows) == exported(Rows(rows.tables))
     assert rows.rows_max == 7
@@ -167,7 +171,7 @@ def test_blobs_are_read_as_their_lines_are_written(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(export_module, "BLOCK_BYTES", 1)
     records = [node("Person", slug=f"{i}", photo="base64:aGk=") for i in range(9)]
     rows = Watched(graph(*records).tables)
-    blocks = export_blocks(rows, catalog())
+    blocks = blocks_of(rows)
     assert rows.blobs_read == 0
     next(blocks)
     assert rows.blobs_read == 1
@@ -177,7 +181,7 @@ def test_blobs_are_read_as_their_lines_are_written(monkeypatch: pytest.MonkeyPat
 def test_blocks_are_whole_lines_of_bounded_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export_module, "BLOCK_BYTES", 500)
     rows = graph(*[node("Person", slug=f"{i:03}") for i in range(50)])
-    blocks = list(export_blocks(rows, catalog()))
+    blocks = list(blocks_of(rows))
     assert len(blocks) > 5
     assert all(block.endswith(b"\n") for block in blocks)
     assert max(map(len, blocks)) < 1_000

@@ -435,7 +435,7 @@ def _remaining(
 
 def _place_behind(changes: ListedChanges, key: ChangeKey) -> int:
     """The place of the first change behind ``key``."""
-    ids = changes.ids
+    ids = changes.changes.ids
     if key.digest is None:
         return int(pc.sum(pc.less_equal(ids, key.id)).as_py() or 0)
     # Ids with the same beginning follow each other, and nothing that sorts before them has it.

@@ -16,7 +16,6 @@ from omnigraph.branching.moments import (
     moments,
     reclaimed_told,
     state_with,
-    types_of,
 )
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
@@ -80,7 +79,7 @@ class _Side:
         self._moment = moment
         self.own = moment.reader(own)
         self._shown: SnapshotReader = self.own if own is newer else moment.reader_through(newer)
-        self._newer = set(map(identity_of, types_of(newer)))
+        self._newer = set(map(identity_of, newer.types))
 
     def rows(self, type: NodeType | EdgeType) -> TableRows | None:
         """The rows of a type; None where it did not exist."""
@@ -92,7 +91,7 @@ class _Side:
 
 def _types(older: Catalog, newer: Catalog) -> list[NodeType | EdgeType]:
     """The types of both, under their newer names: nodes before edges, by public id."""
-    found = {identity_of(type): type for type in (*types_of(older), *types_of(newer))}
+    found = {identity_of(type): type for type in (*older.types, *newer.types)}
     return sorted(
         found.values(), key=lambda type: (isinstance(type, EdgeType), public_type_id(type))
     )
@@ -112,8 +111,8 @@ def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
     """A type of which a change of schema rewrote or dropped values that ``moment`` has."""
     if older is newer:
         return None
-    now = {identity_of(type): type for type in types_of(newer)}
-    for type in types_of(older):
+    now = {identity_of(type): type for type in newer.types}
+    for type in older.types:
         identity = identity_of(type)
         if identity in now and moment.row_count(identity) and not _is_kept(type, now[identity]):
             return now[identity].name
@@ -122,8 +121,8 @@ def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
 
 def _dropped(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
     """A type that a change of schema dropped with entities in it."""
-    now = set(map(identity_of, types_of(newer)))
-    for type in types_of(older):
+    now = set(map(identity_of, newer.types))
+    for type in older.types:
         if identity_of(type) not in now and moment.row_count(identity_of(type)):
             return type.name
     return None

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from omnigraph.branching.delta import TableDelta
-from omnigraph.branching.moments import types_of
-from omnigraph.branching.table_rows import ROWS_PER_READ
+from omnigraph.branching.delta import DELETE, INSERT, Changes, TableDelta
+from omnigraph.branching.moments import no_type
+from omnigraph.branching.table_rows import ROWS_PER_READ, chunked
 from omnigraph.commit.schema.change import identity_of
-from omnigraph.errors import NotFound
 from omnigraph.model.changes import (
     CHANGE_OPS,
     ChangeFilter,
-    ChangeOp,
     Endpoints,
     EntityChange,
     Image,
@@ -26,10 +22,8 @@ from omnigraph.model.changes import (
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-from omnigraph.storage.fragments import Positions
 from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.syntax.suggest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +48,14 @@ class WantedTypes:
         known: list[str] = []
         if missing:
             for catalog in catalogs:
-                known = known or sorted({type.name for type in types_of(catalog)})
-                found = [type for type in types_of(catalog) if type.name in missing]
+                known = known or sorted({type.name for type in catalog.types})
+                found = [type for type in catalog.types if type.name in missing]
                 named |= {identity_of(type) for type in found}
                 missing -= {type.name for type in found}
                 if not missing:
                     break
         for name in sorted(missing):
-            raise NotFound(
-                f"there is no type '{name}'",
-                hint=did_you_mean(name, known) or f"the types are {', '.join(known)}",
-                details={"type": name},
-            )
+            raise no_type(name, known)
         return cls(wanted, frozenset(named))
 
     def wants(self, type: NodeType | EdgeType) -> bool:
@@ -128,22 +118,19 @@ class ListedChanges:
     """The wanted changes of one type, by id in ascending order."""
 
     delta: TableDelta
-    ids: pa.ChunkedArray
-    ops: Any
-    before: Positions
-    after: Positions
+    changes: Changes
 
     @classmethod
     def of(cls, delta: TableDelta, wanted: ChangeFilter) -> ListedChanges:
         """The changes of a delta whose operation is wanted."""
         ops = [CHANGE_OPS.index(op) for op in wanted.wanted_ops()]
-        chosen = delta.changes
+        changes = delta.changes
         if len(ops) < len(CHANGE_OPS):
-            chosen = chosen.chosen(np.isin(chosen.ops, ops))
-        return cls(delta, chosen.ids, chosen.ops, chosen.before, chosen.after)
+            changes = changes.chosen(np.isin(changes.ops, ops))
+        return cls(delta, changes)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.changes)
 
     def read(
         self,
@@ -157,72 +144,42 @@ class ListedChanges:
 
         Images without ``payloads`` show sizes and digests of blobs instead of their bytes.
         """
-        for first in range(start, len(self), rows_per_read):
-            at = slice(first, first + rows_per_read)
-            part = _Part(self.delta, self.ids[at], self.ops[at], self.before[at], self.after[at])
-            yield from part.with_images(payloads) if images else part.alone()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some changes of one type, in the order they are listed in."""
-
-    delta: TableDelta
-    ids: pa.ChunkedArray
-    ops: Any
-    before: Positions
-    after: Positions
-
-    @property
-    def was_there(self) -> Any:
-        return self.ops != CHANGE_OPS.index("insert")
-
-    @property
-    def is_there(self) -> Any:
-        return self.ops != CHANGE_OPS.index("delete")
-
-    def with_images(self, payloads: bool) -> Iterator[EntityChange]:
-        before = self.delta.before.images(self.before[self.was_there], payloads=payloads)
-        after = self.delta.after.images(self.after[self.is_there], payloads=payloads)
-        for id, op in zip(self.ids.to_pylist(), self.ops, strict=True):
-            old = next(before) if CHANGE_OPS[op] != "insert" else None
-            new = next(after) if CHANGE_OPS[op] != "delete" else None
-            shown = new or old
-            assert shown is not None
-            yield self._change(id, CHANGE_OPS[op], shown.endpoints, old, new)
-
-    def alone(self) -> Iterator[EntityChange]:
-        ends = iter(self._endpoints())
-        for id, op in zip(self.ids.to_pylist(), self.ops, strict=True):
-            yield self._change(id, CHANGE_OPS[op], next(ends))
-
-    def _endpoints(self) -> list[Endpoints | None]:
-        found: list[Endpoints | None] = [None] * len(self.ids)
-        if self.delta.after.kind == "node":
-            return found
-        gone = np.flatnonzero(~self.is_there)
-        there = np.flatnonzero(self.is_there)
-        sides = (
-            (self.delta.before, self.before, gone),
-            (self.delta.after, self.after, there),
-        )
-        for rows, positions, chosen in sides:
-            if len(chosen):
-                for at, ends in zip(chosen, rows.endpoints(positions[chosen]), strict=True):
-                    found[at] = ends
-        return found
-
-    def _change(
-        self,
-        id: str,
-        op: ChangeOp,
-        endpoints: Endpoints | None,
-        before: Image | None = None,
-        after: Image | None = None,
-    ) -> EntityChange:
         rows = self.delta.after
         type_id = public_type_id(rows.type)
-        return EntityChange(rows.kind, type_id, rows.type.name, id, op, endpoints, before, after)
+        for places in chunked(np.arange(start, len(self)), rows_per_read):
+            part = self.changes.at(places)
+            shown = self._images(part, payloads) if images else self._endpoints(part)
+            for id, op, (ends, *states) in zip(part.ids.to_pylist(), part.ops, shown, strict=True):
+                yield EntityChange(
+                    rows.kind, type_id, rows.type.name, id, CHANGE_OPS[op], ends, *states
+                )
+
+    def _images(self, part: Changes, payloads: bool) -> Iterator[_Shown]:
+        was_there, is_there = part.ops != INSERT, part.ops != DELETE
+        before = self.delta.before.images(part.before[was_there], payloads=payloads)
+        after = self.delta.after.images(part.after[is_there], payloads=payloads)
+        for op in part.ops:
+            old = next(before) if op != INSERT else None
+            new = next(after) if op != DELETE else None
+            shown = new or old
+            assert shown is not None
+            yield shown.endpoints, old, new
+
+    def _endpoints(self, part: Changes) -> list[_Shown]:
+        found: list[_Shown] = [(None, None, None)] * len(part)
+        if self.delta.after.kind == "edge":
+            gone = part.ops == DELETE
+            sides = (self.delta.before, part.before, gone), (self.delta.after, part.after, ~gone)
+            for rows, positions, mask in sides:
+                if mask.any():
+                    ends = rows.endpoints(positions[mask])
+                    for at, each in zip(np.flatnonzero(mask), ends, strict=True):
+                        found[at] = (each, None, None)
+        return found
+
+
+_Shown = tuple[Endpoints | None, Image | None, Image | None]
+"""The ends of an edge, and an entity before and after a change."""
 
 
 def _end(snapshot: Snapshot) -> DiffEnd:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from omnigraph.branching.commit_changes import cause_of
 from omnigraph.branching.diff import public_type_id
-from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, types_of
+from omnigraph.branching.moments import LastOpened, Moment, SchemaHistory, no_type
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
@@ -22,7 +22,6 @@ from omnigraph.errors import (
     ChangeFeedGap,
     HistoricalVersionReclaimed,
     InputError,
-    NotFound,
 )
 from omnigraph.model.arrow import ID
 from omnigraph.model.changes import ChangeOp, EntityChange, EntityVersion, Image
@@ -31,14 +30,12 @@ from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow
-from omnigraph.syntax.suggest import did_you_mean
 
 
 def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     """A type by its name, or by `node:Name` or `edge:Name` where a name is both."""
     keys = {TableKey(name)} if ":" in name else {TableKey.node(name), TableKey.edge(name)}
-    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-    found = [type for type in types if type.table_key in keys]
+    found = [type for type in catalog.types if type.table_key in keys]
     if len(found) == 1:
         return found[0]
     if found:
@@ -47,11 +44,7 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
             hint=f"write node:{name} or edge:{name}",
         )
     known = sorted({*catalog.nodes, *catalog.edges})
-    raise NotFound(
-        f"there is no type '{name}'",
-        hint=did_you_mean(name.rpartition(":")[2], known) or f"the types are {', '.join(known)}",
-        details={"type": name},
-    )
+    raise no_type(name, known)
 
 
 def entity_history(
@@ -167,7 +160,7 @@ class _Line:
 
     def _type_at(self, commit: CommitRow) -> NodeType | EdgeType:
         """The type as it was when a commit was made."""
-        types = types_of(self._schemas.catalog_of(commit))
+        types = self._schemas.catalog_of(commit).types
         return next(type for type in types if identity_of(type) == self._identity)
 
     def _look(self, commit: CommitRow, pin: VersionRow) -> _Seen:

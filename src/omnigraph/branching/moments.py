@@ -7,7 +7,7 @@ that were replaced are kept for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -20,12 +20,13 @@ from omnigraph.commit.schema.change import identity_of, tables_today
 from omnigraph.commit.schema.contract import past_catalog
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import TableKey, is_ulid
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState, Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, VersionRow
 from omnigraph.storage.reader import PastReader, SnapshotReader
+from omnigraph.syntax.suggest import did_you_mean
 
 SCHEMAS_KNOWN_MAX = 32
 
@@ -117,7 +118,7 @@ class Moment:
         return PastReader(lance, root, self._snapshot(catalog), tables_today(catalog))
 
     def _snapshot(self, catalog: Catalog) -> Snapshot:
-        names = {identity_of(each): each.table_key for each in types_of(catalog)}
+        names = {identity_of(each): each.table_key for each in catalog.types}
         entries: dict[str, TableEntry] = {
             names[identity]: self._entry(identity, pin, names[identity])
             for identity, pin in self.pins.items()
@@ -210,11 +211,6 @@ def moment_of(kernel: Kernel, name: str) -> Moment:
     return next(moments(kernel, state, [commit]))
 
 
-def types_of(catalog: Catalog) -> list[NodeType | EdgeType]:
-    """Every type that has a table."""
-    return [*catalog.nodes.values(), *catalog.edges.values()]
-
-
 def state_with(kernel: Kernel, commit_id: str) -> ManifestState:
     """The newest state of a branch that has a commit, main if it has it; raises `NotFound`."""
     main = kernel.manifest.refreshed(MAIN).state
@@ -252,6 +248,15 @@ def first_parents(state: ManifestState, commit_id: str) -> Iterator[CommitRow]:
     while commit is not None:
         yield commit
         commit = state.commits.get(commit.parent_commit_id or "")
+
+
+def no_type(name: str, known: Sequence[str]) -> NotFound:
+    """The error for a type that the schema does not have; ``known`` are those it has."""
+    return NotFound(
+        f"there is no type '{name}'",
+        hint=did_you_mean(name.rpartition(":")[2], known) or f"the types are {', '.join(known)}",
+        details={"type": name},
+    )
 
 
 def reader_of(kernel: Kernel, snapshot: Snapshot) -> SnapshotReader:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.branching.export import blob_text
 from omnigraph.commit.unchanged import same_values
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.blobs import blob_summary
 from omnigraph.model.changes import Endpoints, Image
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.result_json import rows_to_python
-from omnigraph.model.values import BlobUri
+from omnigraph.model.values import BLOB_PREFIX, BlobUri
 from omnigraph.schema.catalog import EdgeType, NodeType, table_schema
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import Positions
@@ -112,20 +112,30 @@ class TableRows:
         part = np.cumsum(sizes) // BLOB_BYTES_PER_READ
         yield from np.split(positions, np.flatnonzero(np.diff(part)) + 1)
 
+    def records(
+        self,
+        positions: Positions,
+        show: Callable[[bytes | BlobUri | None], object],
+        convert: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    ) -> Iterator[dict[str, Any]]:
+        """Rows as dicts in the order of ``positions``, with blobs as ``show`` gives them.
+
+        ``convert`` changes columns before they become Python values.
+        """
+        for chunk in chunked(positions, self.rows_per_read):
+            rows = rows_to_python(convert(self.plain(chunk)))
+            blobs = [
+                self.reader.blobs_at(self.key, name, pa.array(chunk)) for name in self.blob_columns
+            ]
+            for row, *values in zip(rows, *blobs, strict=True):
+                yield row | dict(zip(self.blob_columns, map(show, values), strict=True))
+
     def images(self, positions: Positions, *, payloads: bool = True) -> Iterator[Image]:
         """Rows as people and programs read them, in the order of ``positions``.
 
         Without ``payloads``, blobs show their size and a digest instead of their bytes.
         """
-        show = blob_text if payloads else blob_summary
-        for chunk in chunked(positions, self.rows_per_read):
-            rows = rows_to_python(self.plain(chunk))
-            blobs = [
-                self.reader.blobs_at(self.key, name, pa.array(chunk)) for name in self.blob_columns
-            ]
-            for row, *values in zip(rows, *blobs, strict=True):
-                row |= dict(zip(self.blob_columns, map(show, values), strict=True))
-                yield self._image(row)
+        return map(self._image, self.records(positions, blob_text if payloads else blob_summary))
 
     def image_of(self, entity_id: str) -> Image | None:
         """One entity, found by its id; None if there is no such entity."""
@@ -218,6 +228,15 @@ def same_blobs(left: RowsAt, right: RowsAt, column: str) -> Mask:
         return np.zeros(0, np.bool_)
     pairs = zip(left.blobs(column), right.blobs(column), strict=True)
     return np.array([mine == theirs for mine, theirs in pairs], np.bool_)
+
+
+def blob_text(value: bytes | BlobUri | None) -> str | None:
+    """A blob as loads read it: its bytes in base 64, or the URI of an external one."""
+    if value is None:
+        return None
+    if isinstance(value, BlobUri):
+        return value.uri
+    return BLOB_PREFIX + base64.b64encode(value).decode()
 
 
 def _blob_value(stored: Mapping[str, Any]) -> bytes | BlobUri:

@@ -25,6 +25,7 @@ from omnigraph.branching.delta import (
     id_ranges,
     pin,
 )
+from omnigraph.branching.moments import no_type
 from omnigraph.branching.spill import CollectedRows, Spill
 from omnigraph.branching.table_rows import (
     ROWS_PER_READ,
@@ -36,7 +37,7 @@ from omnigraph.branching.table_rows import (
     same_rows,
 )
 from omnigraph.commit.unchanged import same_values
-from omnigraph.errors import InputError, InternalError, NotFound
+from omnigraph.errors import InputError, InternalError
 from omnigraph.model.arrow import ID
 from omnigraph.model.merging import ConflictKind, ConflictPolicy, MergeGranularity
 from omnigraph.schema.catalog import Catalog, table_schema
@@ -69,8 +70,7 @@ class ConflictRules:
         known = sorted({*catalog.nodes, *catalog.edges})
         for name in self.of_types:
             if name not in known:
-                hint = did_you_mean(name, known) or f"the types are {', '.join(known)}"
-                raise NotFound(f"there is no type '{name}'", hint=hint, details={"type": name})
+                raise no_type(name, known)
 
     def policy(self, type_name: str) -> ConflictPolicy:
         """The rule for one type."""

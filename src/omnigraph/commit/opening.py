@@ -34,7 +34,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     SchemaContractError,
 )
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.contract import build_contract
 from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle
@@ -302,8 +302,7 @@ def _has_graph(kernel: Kernel) -> bool:
 
 def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
     rows: list[ManifestRow] = []
-    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-    for entity_type in types:
+    for entity_type in catalog.types:
         identity = TableIdentity(entity_type.type_id, entity_type.incarnation_id)
         location = entity_type.table_path
         where = DatasetRef(kernel.table_uri(location))

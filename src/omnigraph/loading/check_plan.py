@@ -22,10 +22,9 @@ from omnigraph.commit.validation.constraints import (
     unique_groups,
 )
 from omnigraph.commit.validation.evaluation import KeyColumns, keys_of
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.written import (
     OFFSET,
     ROW_ADDRESS,
@@ -126,9 +125,7 @@ class _Planner:
         self._records: dict[str, list[RuleColumns]] = {}
 
     def plan(self) -> CheckPlan:
-        nodes = [self._catalog.nodes[name] for name in sorted(self._catalog.nodes)]
-        edges = [self._catalog.edges[name] for name in sorted(self._catalog.edges)]
-        types: list[TableType] = [*nodes, *edges]
+        types, edges = self._catalog.types, [*self._catalog.edges.values()]
         for type in types:
             self._ids(type, edges if isinstance(type, NodeType) else [])
         for type in types:

@@ -38,7 +38,6 @@ from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.errors import InputError, LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import (
@@ -47,7 +46,6 @@ from omnigraph.loading.records.problems import (
     Place,
     Problem,
     Unit,
-    name_hint,
     problems_of,
     unit_of,
 )
@@ -60,11 +58,11 @@ from omnigraph.loading.records.rows import (
     with_renames,
 )
 from omnigraph.loading.request import LoadRequest
-from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source
+from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType, LoadMode
-from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.schema.catalog import Catalog, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
 
@@ -415,21 +413,9 @@ def _existing(
 
 
 def _emptied(key: str, catalog: Catalog) -> _Planned:
-    type = _type_of(key, catalog)
+    type = type_of(key, catalog)
     change = TableChange(key, "replace", table_schema(type).empty_table())
     return change, LoadedType(type.name, records_read=0, inserted=0, updated=0, unchanged=0)
-
-
-def _type_of(key: str, catalog: Catalog) -> TableType:
-    where = TableKey.parse(key)
-    types: Mapping[str, TableType] = catalog.nodes if where.kind == "node" else catalog.edges
-    found = types.get(where.type_name)
-    if found is None:
-        raise InputError(
-            f"unknown {where.kind} type '{where.type_name}'",
-            hint=name_hint(where.type_name, types, f"{where.kind} types"),
-        )
-    return found
 
 
 def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int = 0) -> LoadedType:

@@ -27,7 +27,6 @@ from omnigraph.loading.formats.table_batches import (
 )
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type, mapped_columns
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
 from omnigraph.loading.records.ids import Minting
 from omnigraph.loading.records.problems import Grammar, Problem, Unit, name_hint, value_hint
@@ -44,7 +43,7 @@ from omnigraph.model.arrow import DST, SRC
 from omnigraph.model.arrow_columns import values_from_text
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.values import property_value
-from omnigraph.schema.catalog import Catalog, EdgeType
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 from omnigraph.schema.contract import SchemaContract, open_contract
 
 _Rows = tuple[list[TypedRows], list[Problem]]

@@ -16,11 +16,10 @@ from urllib.parse import unquote
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.datasets import sentence_of
 
 if TYPE_CHECKING:
@@ -118,15 +117,12 @@ def type_of(table_key: str, catalog: Catalog) -> TableType:
         else catalog.edge_named(key.type_name)
     )
     if found is None:
-        raise unknown_type(table_key, catalog)
+        known: Iterable[str] = catalog.nodes if key.kind == "node" else catalog.edges
+        raise InputError(
+            f"unknown {key.kind} type '{key.type_name}'",
+            hint=name_hint(key.type_name, known, f"{key.kind} types"),
+        )
     return found
-
-
-def unknown_type(table_key: str, catalog: Catalog) -> InputError:
-    """The error for a source whose type the schema does not have."""
-    kind, name = TableKey(table_key).kind, TableKey(table_key).type_name
-    known: Iterable[str] = catalog.nodes if kind == "node" else catalog.edges
-    return InputError(f"unknown {kind} type '{name}'", hint=name_hint(name, known, f"{kind} types"))
 
 
 # --- finding files --------------------------------------------------------------------------------

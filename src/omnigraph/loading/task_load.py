@@ -204,10 +204,7 @@ class TaskLoad(LoadExecutor):
     def _type_keys(self) -> list[str]:
         """The types that records may be of."""
         if any(found.table_key is None for found in self._plan.files):
-            return [
-                *(node.table_key for node in self.catalog.nodes.values()),
-                *(edge.table_key for edge in self.catalog.edges.values()),
-            ]
+            return [type.table_key for type in self.catalog.types]
         return sorted(self._named_types)
 
     @property

@@ -30,11 +30,10 @@ from omnigraph.commit.validation.evaluation import Prints, fingerprints
 from omnigraph.loading.check_plan import CommittedPart, WrittenPart
 from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.reading import Reading
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
-from omnigraph.schema.catalog import table_schema
+from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage.written import (
     OFFSET,
     ROW_ADDRESS,

@@ -150,6 +150,10 @@ class EdgeType:
         return _table_path("edges", self.type_id, self.incarnation_id)
 
 
+TableType = NodeType | EdgeType
+"""A type with a table."""
+
+
 @dataclass(frozen=True)
 class Catalog:
     """Every type of one accepted schema, by name."""
@@ -164,6 +168,11 @@ class Catalog:
     def __post_init__(self) -> None:
         folded = {edge.name.lower(): edge for edge in self.edges.values()}
         object.__setattr__(self, "_edges_folded", MappingProxyType(folded))
+
+    @property
+    def types(self) -> list[TableType]:
+        """Every type with a table: nodes before edges, each kind in byte order of name."""
+        return [*self.nodes.values(), *self.edges.values()]
 
     def edge_named(self, word: str) -> EdgeType | None:
         """The edge type of this name: exact first, then ignoring case."""
@@ -221,7 +230,7 @@ def annotation_key(annotation: Annotation) -> tuple[str, str]:
 # --- tables and indexes ---------------------------------------------------------------------------
 
 
-def declared_indexes(type: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def declared_indexes(type: TableType) -> tuple[IndexSpec, ...]:
     """The indexes a type asks for: ids and endpoints first, then properties by name.
 
     Declarations over several properties, and those of edges, ask for none. Whether an index exists
@@ -248,7 +257,7 @@ def _of_property(name: str, type: ValueType, *, is_key: bool) -> list[IndexSpec]
     return [IndexSpec(name, "btree"), text] if is_key else [text]
 
 
-def table_schema(type: NodeType | EdgeType) -> pa.Schema:
+def table_schema(type: TableType) -> pa.Schema:
     """The Arrow schema of a type's table."""
     from omnigraph.model.arrow import edge_schema, node_schema
 

@@ -91,8 +91,7 @@ def plan_optimize(
     kernel: Kernel, capture: Capture, catalog: Catalog, extent: Extent = EVERYTHING
 ) -> OptimizePlan:
     """What the tables of main need, as far as ``extent`` goes."""
-    types = types_in_order(catalog)
-    work = [partial(_plan_table, capture, each, extent) for each in types]
+    work = [partial(_plan_table, capture, each, extent) for each in catalog.types]
     return OptimizePlan(concurrently(*work, threads=kernel.is_remote))
 
 
@@ -212,18 +211,9 @@ class IndexPlan:
         )
 
 
-def types_in_order(catalog: Catalog) -> list[NodeType | EdgeType]:
-    """Every type that has a table: nodes first, each kind by name."""
-    return [
-        *(catalog.nodes[name] for name in sorted(catalog.nodes)),
-        *(catalog.edges[name] for name in sorted(catalog.edges)),
-    ]
-
-
 def plan_indices(kernel: Kernel, capture: Capture, catalog: Catalog) -> IndexPlan:
     """What the head of a branch is missing; raises `UncoveredDrift` for a table changed outside."""
-    types = types_in_order(catalog)
-    work = [partial(_plan_indexes, kernel, capture, each) for each in types]
+    work = [partial(_plan_indexes, kernel, capture, each) for each in catalog.types]
     return IndexPlan(capture.branch.branch, concurrently(*work, threads=kernel.is_remote))
 
 

@@ -38,7 +38,6 @@ from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.search import has_text_index, matching_rows, nearest_rows
 from omnigraph.storage.versions import live_states, size_of, version_count, version_numbers
 from omnigraph.upkeep.cleanup import plan_cleanup
-from omnigraph.upkeep.optimize import types_in_order
 from omnigraph.upkeep.pending import pending_operations
 from omnigraph.upkeep.repair import TableDrift, plan_repair
 from omnigraph.upkeep.retention import Retention
@@ -88,7 +87,7 @@ def _tables(
     kernel: Kernel, capture: Capture, catalog: Catalog, drifts: Iterable[TableDrift]
 ) -> tuple[TableStats, ...]:
     heads = {drift.type_key: drift.head for drift in drifts}
-    types = [each for each in types_in_order(catalog) if each.table_key in heads]
+    types = [each for each in catalog.types if each.table_key in heads]
     work = [partial(_table, kernel, capture, each, heads[each.table_key]) for each in types]
     return concurrently(*work, threads=kernel.is_remote)
 
@@ -267,7 +266,7 @@ def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
     branches = visit.branches()
     for branch in branches:
         visit.check(f"numbers of {branch}", branch, partial(visit.numbers, branch))
-        for type in types_in_order(accepted.catalog):
+        for type in accepted.catalog.types:
             subject = _on(branch, type.table_key)
             visit.check(f"read {subject}", subject, partial(visit.read, branch, type))
     visit.check("operations and leases", "graph", visit.owners)

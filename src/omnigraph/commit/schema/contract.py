@@ -12,7 +12,7 @@ from functools import partial
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import SchemaContractError
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, sha256_of
+from omnigraph.schema.catalog import Catalog, sha256_of
 from omnigraph.schema.compile import project
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
 from omnigraph.schema.encoding import read_ir
@@ -120,10 +120,9 @@ def discard_staged(store: ObjectStore) -> None:
 
 def accepted_tables(accepted: AcceptedSchema) -> AcceptedTables:
     """What an accepted schema says about the identity of tables."""
-    catalog = accepted.catalog
-    types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
     identities = {
-        each.table_key: TableIdentity(each.type_id, each.incarnation_id) for each in types
+        each.table_key: TableIdentity(each.type_id, each.incarnation_id)
+        for each in accepted.catalog.types
     }
     return AcceptedTables(identities, accepted.schema_hash)
 

@@ -192,8 +192,7 @@ def validate(
     Values are checked first, then identity and uniqueness, then endpoints, then cardinality; within
     each, node types before edge types by name, then by id.
     """
-    known = {node.table_key for node in catalog.nodes.values()}
-    known |= {edge.table_key for edge in catalog.edges.values()}
+    known = {type.table_key for type in catalog.types}
     if unknown := sorted(change_set.tables.keys() - known):
         raise InternalError(f"a change set names types the schema does not have: {unknown}")
     found: list[Violation] = []
@@ -209,9 +208,7 @@ def _findings(
     graph: ResultGraph, catalog: Catalog, given: Mapping[str, InputRows], *, values: bool
 ) -> Iterator[list[Violation]]:
     """The violations of each constraint and type, in the order they are reported."""
-    nodes = [catalog.nodes[name] for name in sorted(catalog.nodes)]
-    edges = [catalog.edges[name] for name in sorted(catalog.edges)]
-    everything: list[_TableType] = [*nodes, *edges]
+    everything, edges = catalog.types, [*catalog.edges.values()]
     for type in everything if values else ():
         yield _values(type, graph)
     for type in everything:

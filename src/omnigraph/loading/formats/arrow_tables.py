@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
-from omnigraph.loading.records.envelope import TableType
+from omnigraph.schema.catalog import TableType
 
 _REFUSED = (pa.ArrowException, ValueError, TypeError)
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
-from omnigraph.loading.records.envelope import TableType, TypeRecords
+from omnigraph.loading.records.envelope import TypeRecords
 from omnigraph.loading.records.problems import Place, Problem, ProblemKind, Unit
 from omnigraph.model.arrow import DST, ID, SRC, column_from_json, spell_column
 from omnigraph.model.arrow_columns import ids_from_texts
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import shown
-from omnigraph.schema.catalog import Catalog, EdgeType
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 _ABSENT = object()
 _WHITE_SPACE = b" \t\r\n"

@@ -10,12 +10,11 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from omnigraph.errors import InputError
-from omnigraph.loading.records.envelope import TableType
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import accepts, declared_type
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 
 _ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
 UNKNOWN_LEFT_OUT = (

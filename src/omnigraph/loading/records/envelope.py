@@ -21,10 +21,7 @@ from omnigraph.loading.records.problems import (
 )
 from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.model.values import shown
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
-
-TableType = NodeType | EdgeType
-"""A type with a table."""
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})

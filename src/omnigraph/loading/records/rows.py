@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.external_blobs import ExternalBlobs, denial
 from omnigraph.commit.validation.evaluation import broken_values
 from omnigraph.errors import ValueConversionError
-from omnigraph.loading.records.envelope import EnvelopeReader, TableType, TypeRecords
+from omnigraph.loading.records.envelope import EnvelopeReader, TypeRecords
 from omnigraph.loading.records.framing import Chunk
 from omnigraph.loading.records.ids import MintIds, names_key
 from omnigraph.loading.records.problems import (
@@ -52,7 +52,7 @@ from omnigraph.model.arrow_columns import (
 )
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, TableType, table_schema
 
 _MEMBERS = {SRC: "from", DST: "to"}
 """The names of endpoints in records."""

@@ -31,7 +31,7 @@ from omnigraph.effects.local_disk import (
     lock_descriptor,
     unlock_descriptor,
 )
-from omnigraph.effects.objects import Token
+from omnigraph.effects.objects import ObjectStore, Token, missing_object
 from omnigraph.effects.requests import count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, InternalError
@@ -187,29 +187,17 @@ _UNSUPPORTED = {
 }
 
 
-class LocalObjects:
+class LocalObjects(ObjectStore):
     """The object contract on a local file system."""
 
     def __init__(self, root: Root, durability: Durability) -> None:
         if root.path is None:
             raise InternalError(f"'{root}' is not a local root")
-        self._root = root
+        self.root = root
         self._path = root.path
         self._durability = durability
 
-    @property
-    def root(self) -> Root:
-        """Where the objects live."""
-        return self._root
-
     # --- reading ------------------------------------------------------------------------------
-
-    def read(self, key: str) -> bytes:
-        """The content of an object; its absence is a failure of class `NotFound`."""
-        data = self.read_if_exists(key)
-        if data is None:
-            raise self._missing("read", key)
-        return data
 
     def read_if_exists(self, key: str) -> bytes | None:
         """The content of an object in one read; `None` only for a proven absence."""
@@ -332,7 +320,7 @@ class LocalObjects:
             old, new = self._file(source), self._file(target)
             mode = _mode(old)
             if mode is None or S_ISDIR(mode):
-                raise self._missing("rename", source)
+                raise missing_object("rename", self.root.join(source))
             if old == new:
                 return
             self._in_folder(new.parent, lambda into: self._move(old, into, new.name))
@@ -383,7 +371,7 @@ class LocalObjects:
         return StorageFailure(
             FailureClass.CONFIGURATION,
             "write safely below",
-            self._root.uri,
+            self.root.uri,
             f"the file system has {reason}",
             hint="put the graph on a local file system such as ext4, xfs or APFS;"
             " it can be opened read-only where it is",
@@ -394,15 +382,10 @@ class LocalObjects:
     def _file(self, key: str) -> Path:
         return self._path / check_key(key)
 
-    def _missing(self, operation: str, key: str) -> StorageFailure:
-        return StorageFailure(
-            FailureClass.NOT_FOUND, operation, self._root.join(key), "there is no such object"
-        )
-
     @contextmanager
     def _request(self, operation: str, key: str) -> Iterator[None]:
         """Count one request and give its errors a class."""
-        target = self._root.join(key) if key else self._root.uri
+        target = self.root.join(key) if key else self.root.uri
         count("object", operation, target)
         try:
             yield

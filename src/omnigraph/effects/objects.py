@@ -44,12 +44,15 @@ class ObjectStore(Protocol):
     every process through every interface.
     """
 
-    @property
-    def root(self) -> Root:
-        """Where the objects live."""
+    root: Root
+    """Where the objects live."""
 
     def read(self, key: str) -> bytes:
         """The content of an object; its absence is a failure of class `NotFound`."""
+        data = self.read_if_exists(key)
+        if data is None:
+            raise missing_object("read", self.root.join(key))
+        return data
 
     def read_if_exists(self, key: str) -> bytes | None:
         """The content of an object in one read; `None` only for a proven absence."""
@@ -114,6 +117,11 @@ class ObjectStore(Protocol):
         Raises a failure of class `Configuration` if it does not, and leaves nothing behind. It
         writes, so a read-only open does not call it.
         """
+
+
+def missing_object(operation: str, target: str) -> StorageFailure:
+    """The failure of a request for an object that is not there."""
+    return StorageFailure(FailureClass.NOT_FOUND, operation, target, "there is no such object")
 
 
 def open_store(root: Root, durability: Durability | None = None) -> ObjectStore:

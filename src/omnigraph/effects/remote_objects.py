@@ -21,7 +21,7 @@ from obstore.store import MemoryStore, S3Store
 
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.failures import FailureClass, StorageFailure, StoreReply, from_store_error
-from omnigraph.effects.objects import Token
+from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently, count
 from omnigraph.effects.uri import HIDDEN_PREFIX, Root, check_key, check_prefix, is_hidden
 from omnigraph.errors import InputError, LimitExceeded
@@ -38,7 +38,7 @@ _PAUSE_S = 0.05
 _LIST_PAGE = 1_000
 
 
-class RemoteObjects:
+class RemoteObjects(ObjectStore):
     """The object contract on a store with conditional writes.
 
     ``once`` is the same store as ``store`` and sends each request one time only.
@@ -47,20 +47,11 @@ class RemoteObjects:
     def __init__(
         self, root: Root, store: S3Store | MemoryStore, once: S3Store | MemoryStore
     ) -> None:
-        self._root = root
+        self.root = root
         self._store = store
         self._once = once
 
-    @property
-    def root(self) -> Root:
-        """Where the objects live."""
-        return self._root
-
     # --- reading ------------------------------------------------------------------------------
-
-    def read(self, key: str) -> bytes:
-        """The content of an object; its absence is a failure of class `NotFound`."""
-        return self._get(key)[0]
 
     def read_at_most(self, key: str, bytes_max: int) -> bytes:
         """The content of an object; if it is longer, `LimitExceeded` before it is fetched."""
@@ -161,7 +152,7 @@ class RemoteObjects:
             raise StorageFailure(
                 FailureClass.CONFIGURATION,
                 "write safely below",
-                self._root.uri,
+                self.root.uri,
                 "the store ignores the conditions If-None-Match and If-Match",
                 hint="use a store with conditional writes, such as Amazon S3, R2 or MinIO",
             )
@@ -180,20 +171,17 @@ class RemoteObjects:
         raise failure
 
     def _target(self, key: str) -> str:
-        return f"{self._root.uri.rstrip('/')}/{key}" if key else self._root.uri
+        return f"{self.root.uri.rstrip('/')}/{key}" if key else self.root.uri
 
-    def _get(self, key: str) -> tuple[bytes, str | None]:
+    def _get_if_exists(self, key: str) -> tuple[bytes, str | None] | None:
         check_key(key)
 
         def request() -> tuple[bytes, str | None]:
             result = obstore.get(self._store, key)
             return bytes(result.bytes()), result.meta["e_tag"]
 
-        return self._ask("read", key, request)
-
-    def _get_if_exists(self, key: str) -> tuple[bytes, str | None] | None:
         try:
-            return self._get(key)
+            return self._ask("read", key, request)
         except StorageFailure as failure:
             if failure.failure_class is FailureClass.NOT_FOUND:
                 return None

@@ -21,7 +21,7 @@ from omnigraph.storage.row_places import (
     stage_exchange,
     unshared_rows,
 )
-from omnigraph.storage.written import TablePlace, stage_written_upsert, write_rows
+from omnigraph.storage.written import TablePlace, stage_written, write_rows
 
 VECTOR = pa.list_(pa.field("item", pa.float32()), 2)
 SCHEMA = pa.schema(
@@ -122,7 +122,7 @@ def test_indexes_do_not_claim_rows_that_came_after_them(table: LanceDataset, way
         left = fragment and fragment.delete_rows([1])
         assert left is not None
         updated = [json.dumps(left.to_json())]
-        staged = stage_written_upsert(table, written, updated, [], "written")
+        staged = stage_written(table, "upsert", written, "written", updated=updated)
         later = commit_strict(table, staged)
     columns = ["id", "_score"]
     found = later.to_table(full_text_query="snow", columns=columns)["id"].to_pylist()

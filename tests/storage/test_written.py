@@ -15,8 +15,7 @@ from omnigraph.storage.written import (
     data_files,
     fragment_rows,
     read_written,
-    stage_written_append,
-    stage_written_replace,
+    stage_written,
     write_rows,
 )
 
@@ -42,7 +41,7 @@ def test_rows_are_readable_before_and_part_of_the_table_after_their_commit(table
     assert sum(map(fragment_rows, fragments)) == 1
     (batch,) = read_written(place, fragments[0], ["n", "id"])
     assert batch.to_pylist() == [{"id": "c", "n": 3}]
-    landed = commit_strict(table, stage_written_append(table, fragments, "one"))
+    landed = commit_strict(table, stage_written(table, "append", fragments, "one"))
     assert landed.to_table().to_pylist() == [
         *ROWS.to_pylist(),
         {"id": "c", "tags": ["y", "z"], "n": 3},
@@ -70,14 +69,14 @@ def test_a_ref_that_does_not_exist_yet_can_be_written_to(table):
     fragments = written(TablePlace.of(table, address, replaces=False))
     table.create_branch("gb-1", table.version)
     branch = lance.dataset(address)
-    landed = commit_strict(branch, stage_written_append(branch, fragments, "two"))
+    landed = commit_strict(branch, stage_written(branch, "append", fragments, "two"))
     assert landed.to_table(columns=["id", "n"]).to_pylist()[-1] == {"id": "c", "n": 3}
     assert lance.dataset(table.uri).count_rows() == 2
 
 
 def test_replaced_tables_keep_the_order_of_their_columns(table):
     fragments = written(TablePlace.of(table, table.uri, replaces=True))
-    landed = commit_strict(table, stage_written_replace(table, fragments, "three"))
+    landed = commit_strict(table, stage_written(table, "replace", fragments, "three"))
     assert landed.schema.names == ["id", "tags", "n"]
     assert landed.to_table().to_pylist() == [{"id": "c", "tags": ["y", "z"], "n": 3}]
 
@@ -88,7 +87,7 @@ def test_files_that_are_gone_are_not_committed(table):
     for file in data_files(place, fragments):
         Path(file).unlink()
     with pytest.raises(StorageError, match="was removed while the load was running"):
-        stage_written_append(table, fragments, "four")
+        stage_written(table, "append", fragments, "four")
 
 
 def test_a_failure_of_the_rows_is_raised_as_itself(table):

@@ -26,12 +26,7 @@ from omnigraph.storage.publisher import maintain_manifest, require_head
 from omnigraph.storage.row_places import stage_exchange
 from omnigraph.storage.table_upkeep import SMALL_WRITES, small_fragments, stage_ahead, work_on
 from omnigraph.storage.tables import holds_any, restage_new_rows
-from omnigraph.storage.written import (
-    delete_written,
-    stage_written_append,
-    stage_written_replace,
-    stage_written_upsert,
-)
+from omnigraph.storage.written import delete_written, stage_written
 
 
 @dataclass(slots=True)
@@ -253,17 +248,15 @@ class WriteAttempt:
         self, table: StagedTable, handle: Handle, written: WrittenRows
     ) -> StagedTransaction:
         """Rows that workers wrote to the ref of this branch, maybe before the ref existed."""
-        uuid = table.effects.transactions[0].uuid
-        if table.change.kind == "append":
-            return stage_written_append(handle, written.fragments, uuid)
-        if table.change.kind == "replace":
-            return stage_written_replace(handle, written.fragments, uuid)
-        assert table.change.kind == "upsert"
+        kind, uuid = table.change.kind, table.effects.transactions[0].uuid
+        assert kind in ("append", "replace", "upsert")
         updated, removed = list(written.updated), list(written.removed)
         if written.deleted:
             options = self._kernel.root.storage_options()
             updated, removed = delete_written(handle, written.deleted, options)
-        return stage_written_upsert(handle, written.fragments, updated, removed, uuid)
+        return stage_written(
+            handle, kind, written.fragments, uuid, updated=updated, removed=removed
+        )
 
     def _restaged(self, table: StagedTable, handle: Handle) -> StagedTransaction | None:
         """What the earlier attempt staged for the same rows, if it still means the same here."""

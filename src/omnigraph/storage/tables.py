@@ -22,7 +22,7 @@ from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.datasets import count_lance, lance_failure
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, Positions, take_rows
-from omnigraph.storage.written import field_ids
+from omnigraph.storage.written import replacing_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -121,15 +121,7 @@ def stage_in_place_of(
             )
     except (OSError, ValueError) as error:
         raise lance_failure(handle, error) from error
-    operation = LanceOperation.Update(
-        removed_fragment_ids=removed,
-        updated_fragments=updated,
-        new_fragments=list(written),
-        fields_modified=[],
-        # Every column may hold other values: no index covers the new rows before it is built.
-        fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
-        update_mode="rewrite_rows",
-    )
+    operation = replacing_rows(handle, removed, updated, list(written))
     return Transaction(handle.version, operation, uuid=uuid)
 
 

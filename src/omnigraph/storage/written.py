@@ -170,38 +170,48 @@ def fragment_rows(fragment: str) -> int:
 # --- transactions ---------------------------------------------------------------------------------
 
 
-def stage_written_append(handle: LanceDataset, fragments: Sequence[str], uuid: str) -> Transaction:
-    """Add written rows, whose ids are known to be new."""
-    _require_readable(handle, fragments)
-    return Transaction(handle.version, LanceOperation.Append(_decoded(fragments)), uuid=uuid)
+def stage_written(
+    handle: LanceDataset,
+    kind: Literal["append", "replace", "upsert"],
+    fragments: Sequence[str],
+    uuid: str,
+    *,
+    updated: Sequence[str] = (),
+    removed: Sequence[int] = (),
+) -> Transaction:
+    """Add written rows, whose ids are known to be new, or make them all there is of the table.
 
-
-def stage_written_replace(handle: LanceDataset, fragments: Sequence[str], uuid: str) -> Transaction:
-    """Make written rows all there is of the table."""
+    An upsert puts them in place of rows that are deleted in ``updated`` and ``removed``.
+    """
     _require_readable(handle, fragments)
-    operation = LanceOperation.Overwrite(handle.schema, _decoded(fragments))
+    written = _decoded(fragments)
+    operation: LanceOperation.BaseOperation
+    match kind:
+        case "append":
+            operation = LanceOperation.Append(written)
+        case "replace":
+            operation = LanceOperation.Overwrite(handle.schema, written)
+        case "upsert":
+            operation = replacing_rows(handle, removed, _decoded(updated), written)
     return Transaction(handle.version, operation, uuid=uuid)
 
 
-def stage_written_upsert(
+def replacing_rows(
     handle: LanceDataset,
-    fragments: Sequence[str],
-    updated: Sequence[str],
     removed: Sequence[int],
-    uuid: str,
-) -> Transaction:
-    """Add written rows in place of those that are deleted in ``updated`` and ``removed``."""
-    _require_readable(handle, fragments)
-    operation = LanceOperation.Update(
+    updated: list[FragmentMetadata],
+    written: list[FragmentMetadata],
+) -> LanceOperation.Update:
+    """New fragments in place of rows that are deleted in others."""
+    return LanceOperation.Update(
         removed_fragment_ids=list(removed),
-        updated_fragments=_decoded(updated),
-        new_fragments=_decoded(fragments),
+        updated_fragments=updated,
+        new_fragments=written,
         fields_modified=[],
         # Every column may hold other values: no index covers the new rows before it is built.
         fields_for_preserving_frag_bitmap=list(field_ids(handle.lance_schema.fields())),
         update_mode="rewrite_rows",
     )
-    return Transaction(handle.version, operation, uuid=uuid)
 
 
 def _decoded(fragments: Sequence[str]) -> list[FragmentMetadata]:

@@ -72,8 +72,7 @@ def read_record(name: str, content: bytes) -> LeaseRecord:
         return LeaseRecord(**record)
     except (TypeError, ValueError) as error:
         raise StorageError(
-            f"lease record {name} is damaged: {error}",
-            hint="if no writer is running, delete it",
+            f"lease record {name} is damaged: {error}", hint="if no writer is running, delete it"
         ) from error
 
 
@@ -442,12 +441,7 @@ class Leases:
         return Lease(self, scope, record, found[1], os_lock)
 
     def _take(
-        self,
-        scope: str,
-        attempt_id: str,
-        former: LeaseRecord,
-        token: Token,
-        os_lock: OsLock | None,
+        self, scope: str, attempt_id: str, former: LeaseRecord, token: Token, os_lock: OsLock | None
     ) -> Lease | None:
         record = self._held(former.epoch + 1, attempt_id)
         mine = self.swap(scope, record, token)

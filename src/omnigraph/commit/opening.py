@@ -47,9 +47,7 @@ from omnigraph.storage.layout import (
     SCHEMA_SOURCE,
 )
 from omnigraph.storage.manifest import ManifestState
-from omnigraph.storage.manifest_rows import (
-    SCHEMA as MANIFEST_SCHEMA,
-)
+from omnigraph.storage.manifest_rows import SCHEMA as MANIFEST_SCHEMA
 from omnigraph.storage.manifest_rows import (
     CommitRow,
     HeadRow,

@@ -103,9 +103,7 @@ class WriteAttempt:
         return self.commit(lease)
 
     def stage(
-        self,
-        tables_at_once: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, tables_at_once: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Step 7: write what can be written without owning anything.
 

@@ -556,11 +556,7 @@ def _in_role(holders: Sequence[Holder], role: Role) -> list[Holder]:
 
 
 def _violation(
-    constraint: KeyConstraint,
-    holder: Holder | None,
-    kind: ConflictKind,
-    message: str,
-    **more: Any,
+    constraint: KeyConstraint, holder: Holder | None, kind: ConflictKind, message: str, **more: Any
 ) -> Violation:
     entity_id = (
         None if kind is ConflictKind.CARDINALITY_VIOLATION or holder is None else (holder.entity_id)

@@ -32,7 +32,7 @@ from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.values import Value, datetime_from_ms, entity_id, spell
 from omnigraph.query import plan as plans
 from omnigraph.query.plan import MutationPlan
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
@@ -231,7 +231,7 @@ class _Construction:
         self._pending(type).insert({ID: self._mint_id(), **ends, **row})
 
     def _properties(
-        self, assignments: Sequence[plans.Assignment], type: NodeType | EdgeType
+        self, assignments: Sequence[plans.Assignment], type: TableType
     ) -> dict[str, Value | None]:
         given = {each.property: self._inputs.assigned(each) for each in assignments}
         return {
@@ -259,7 +259,7 @@ class _Construction:
             pending.put(pending.assign(rows, values))
         return int(rows.num_rows)
 
-    def _pending(self, type: NodeType | EdgeType) -> PendingTable:
+    def _pending(self, type: TableType) -> PendingTable:
         table = self._tables.get(type.table_key)
         if table is None:
             table = self._tables[type.table_key] = PendingTable(type, self._limits)
@@ -299,9 +299,7 @@ class _Deletion:
         changes = [_deletion(key, ids) for key, ids in sorted(self._ids.items()) if len(ids)]
         return MutationOutcome(_change_set(changes), counts["node"], counts["edge"])
 
-    def _delete(
-        self, type: NodeType | EdgeType, step: plans.DeleteNodes | plans.DeleteEdges
-    ) -> pa.Array:
+    def _delete(self, type: TableType, step: plans.DeleteNodes | plans.DeleteEdges) -> pa.Array:
         matcher = Matcher(self._view, type, step.predicate, self._inputs)
         ids = matcher.ids(Budget(self._limits, type.table_key))
         self._add(type, ids)
@@ -316,7 +314,7 @@ class _Deletion:
                 found = self._view.rows_where_in(type.table_key, column, ids, [ID])
                 self._add(type, found[ID].combine_chunks())
 
-    def _add(self, type: NodeType | EdgeType, ids: pa.Array) -> None:
+    def _add(self, type: TableType, ids: pa.Array) -> None:
         known = self._ids.get(type.table_key)
         together = pc.unique(ids if known is None else pa.concat_arrays([known, ids]))
         Budget(self._limits, type.table_key).charge(rows=len(together), bytes=together.nbytes)

@@ -35,7 +35,7 @@ from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, holds, scalar_operand
 from omnigraph.query.kernels import equal_members
 from omnigraph.query.plan import Assignment
-from omnigraph.schema.catalog import EdgeType, NodeType, Property, table_schema
+from omnigraph.schema.catalog import NodeType, Property, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
 
@@ -100,11 +100,7 @@ class Matcher:
     """The committed rows of one type that satisfy one predicate."""
 
     def __init__(
-        self,
-        view: SnapshotReader,
-        type: NodeType | EdgeType,
-        predicate: ex.Expression,
-        inputs: Inputs,
+        self, view: SnapshotReader, type: TableType, predicate: ex.Expression, inputs: Inputs
     ) -> None:
         self._view = view
         self._table_key = type.table_key
@@ -176,9 +172,7 @@ class Matcher:
 # --- lookups --------------------------------------------------------------------------------------
 
 
-def find_lookup(
-    type: NodeType | EdgeType, predicate: ex.Expression, inputs: Inputs
-) -> Lookup | None:
+def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lookup | None:
     """A lookup that finds few rows, and among them every one that matches."""
     pinned = _pinned(predicate, inputs)
     if ID in pinned:
@@ -234,7 +228,7 @@ class PendingTable:
     a null and says so in a column of its own, which goes along wherever the row goes.
     """
 
-    def __init__(self, type: NodeType | EdgeType, limits: WriteLimits) -> None:
+    def __init__(self, type: TableType, limits: WriteLimits) -> None:
         self._table_key = type.table_key
         self._limits = limits
         self.schema = table_schema(type)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from omnigraph.model.ids import EntityKind
 from omnigraph.model.values import property_value
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, table_schema
+from omnigraph.schema.catalog import Catalog, Property, TableType, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import TableIdentity
@@ -35,7 +34,7 @@ class ChangedTable:
 class SchemaChange:
     """Everything that happens to tables and their registrations."""
 
-    created: tuple[NodeType | EdgeType, ...] = ()
+    created: tuple[TableType, ...] = ()
     changed: tuple[ChangedTable, ...] = ()
     renamed: tuple[Registration, ...] = ()
     dropped: tuple[TableEntry, ...] = ()
@@ -64,7 +63,7 @@ def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChang
     return SchemaChange(tuple(created), tuple(changed), tuple(renamed), tuple(dropped))
 
 
-def identity_of(type: NodeType | EdgeType) -> TableIdentity:
+def identity_of(type: TableType) -> TableIdentity:
     """The identity of a type's table."""
     return TableIdentity(type.type_id, type.incarnation_id)
 
@@ -86,13 +85,11 @@ def types_at(catalog: Catalog, snapshot: Snapshot) -> Catalog:
     )
 
 
-def _types(catalog: Catalog) -> dict[tuple[EntityKind, int], NodeType | EdgeType]:
-    nodes = {("node", t.type_id): t for _, t in sorted(catalog.nodes.items())}
-    edges = {("edge", t.type_id): t for _, t in sorted(catalog.edges.items())}
-    return {**nodes, **edges}  # type: ignore[dict-item]
+def _types(catalog: Catalog) -> dict[tuple[type, int], TableType]:
+    return {(type(each), each.type_id): each for each in catalog.types}
 
 
-def _changed(entry: TableEntry, old: NodeType | EdgeType, new: NodeType | EdgeType) -> ChangedTable:
+def _changed(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
     stored = {prop.property_id: prop for prop in old.properties.values()}
     wanted = {prop.property_id for prop in new.properties.values()}
     types = table_schema(old)

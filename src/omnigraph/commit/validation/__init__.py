@@ -30,7 +30,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictKind
 from omnigraph.query.kernels import equal_members
-from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.reader import SnapshotReader
 
 NO_IDS = pa.array([], pa.string())
@@ -153,8 +153,6 @@ def _minus(ids: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 __all__ = ["InputRows", "Violation", "validate"]
 
-_TableType = NodeType | EdgeType
-
 
 @dataclass(frozen=True, slots=True)
 class InputRows:
@@ -223,7 +221,7 @@ def _findings(
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _values(type: _TableType, graph: ResultGraph) -> list[Violation]:
+def _values(type: TableType, graph: ResultGraph) -> list[Violation]:
     """Every written value that its property may not hold, by id, then by property."""
     rows = graph.written(type.table_key)
     broken = broken_values(type, rows) if rows is not None else []
@@ -246,7 +244,7 @@ def _values(type: _TableType, graph: ResultGraph) -> list[Violation]:
 # --- identity and uniqueness ----------------------------------------------------------------------
 
 
-def _identities(type: _TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+def _identities(type: TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
     """Records that repeat an id, where that is not allowed, and ids that an append finds taken.
 
     The ids of a change set are unique by themselves, so only loads have something to check.
@@ -265,7 +263,7 @@ def _identities(type: _TableType, graph: ResultGraph, given: InputRows) -> list[
     return evaluate(identity(type, refuses_existing=existing is not None), parts)
 
 
-def _uniqueness(type: _TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+def _uniqueness(type: TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
     """Every written entity whose values another one holds, by id."""
     rows = graph.written(type.table_key)
     found: list[tuple[str, tuple[str, ...], Violation]] = []
@@ -286,7 +284,7 @@ def _uniqueness(type: _TableType, graph: ResultGraph, given: InputRows) -> list[
 
 
 def _possible_holders(
-    type: _TableType, rows: pa.Table, names: tuple[str, ...], graph: ResultGraph
+    type: TableType, rows: pa.Table, names: tuple[str, ...], graph: ResultGraph
 ) -> pa.Table | None:
     """Rows that stay and may hold one of the tuples: they share the member with most values."""
     columns = [rows[name] for name in names]

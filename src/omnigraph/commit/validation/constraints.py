@@ -41,7 +41,7 @@ from omnigraph.model.merging import ConflictKind, MergeConflict
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import null_message, round_to_f32, spell
 from omnigraph.query.kernels import compare
-from omnigraph.schema.catalog import Cardinality, EdgeType, NodeType
+from omnigraph.schema.catalog import Cardinality, EdgeType, NodeType, TableType
 
 ConstraintKind = Literal[
     "required", "enum", "range", "check", "identity", "unique", "endpoint", "cardinality"
@@ -235,7 +235,7 @@ class Matching(ValueConstraint):
         return f"{where}: value '{value}' does not match pattern '{self.pattern}'"
 
 
-def value_constraints(type: NodeType | EdgeType) -> Iterator[ValueConstraint]:
+def value_constraints(type: TableType) -> Iterator[ValueConstraint]:
     """Those of a type, in the order in which they are reported."""
     for declared in type.properties.values():
         if not declared.type.nullable:
@@ -523,14 +523,14 @@ KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
 }
 
 
-def unique_groups(type: NodeType | EdgeType) -> list[Unique]:
+def unique_groups(type: TableType) -> list[Unique]:
     """The groups of a type, without its key, whose values are the id."""
     key = tuple(sorted(type.key)) if isinstance(type, NodeType) else ()
     groups = {tuple(sorted(columns)) for columns in type.unique} - {key}
     return [Unique(type.table_key, columns) for columns in sorted(groups)]
 
 
-def identity(type: NodeType | EdgeType, *, refuses_existing: bool) -> Identity:
+def identity(type: TableType, *, refuses_existing: bool) -> Identity:
     """The identity of a type."""
     key = tuple(type.key) if isinstance(type, NodeType) else ()
     return Identity(type.table_key, key, refuses_existing)

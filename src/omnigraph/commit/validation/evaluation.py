@@ -29,7 +29,7 @@ from omnigraph.commit.validation.constraints import (
 )
 from omnigraph.model.arrow import ID, entity_id_column, spell_column
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.schema.catalog import TableType
 
 _TEXT = ValueType(Scalar.STRING)
 _JOIN_KEYS = 10_000
@@ -49,7 +49,7 @@ class BrokenValue:
     message: str
 
 
-def broken_values(type: NodeType | EdgeType, rows: pa.Table | pa.RecordBatch) -> list[BrokenValue]:
+def broken_values(type: TableType, rows: pa.Table | pa.RecordBatch) -> list[BrokenValue]:
     """Every value of some rows that breaks a constraint of its property."""
     found = []
     for order, constraint in enumerate(value_constraints(type)):
@@ -78,7 +78,7 @@ class KeyColumns:
     """What messages call it: `Type.column`."""
 
     @classmethod
-    def of(cls, type: NodeType | EdgeType, role: Role, columns: Sequence[str]) -> KeyColumns:
+    def of(cls, type: TableType, role: Role, columns: Sequence[str]) -> KeyColumns:
         """Properties of a type, its endpoints or its id."""
         types = tuple(
             type.properties[name].type if name in type.properties else _TEXT for name in columns

@@ -126,7 +126,8 @@ class Executor:
         Raises `EffectFreeConflict` if another writer was first and nothing of the plan is left, and
         `RecoveryRequired` if it was interrupted: recovery then finishes or undoes it.
         """
-        if not plan.has_sidecar:
+        if plan.writer_kind == "Repair":
+            # It publishes versions that exist: there is nothing to undo, hence no sidecar.
             return self._publish_checked(plan, tables)
         self._lease.require_valid()
         self._kernel.sidecars.write(plan)
@@ -181,8 +182,7 @@ class Executor:
         passed = _FAILPOINTS[plan.writer_kind]
         hit(passed.after_sidecar)
         if schema is not None:
-            self._stage_contract(schema)
-            self._create_tables(plan, schema)
+            self._stage_schema(plan, schema)
         for table in tables:
             self.commit_table(plan, table)
             hit(passed.after_table)
@@ -241,14 +241,13 @@ class Executor:
 
     # --- a change of schema -----------------------------------------------------------------------
 
-    def _stage_contract(self, schema: SchemaExecution) -> None:
+    def _stage_schema(self, plan: CommitPlan, schema: SchemaExecution) -> None:
+        """Lay the new contract beside the accepted one, and create the tables of new types."""
+        assert plan.schema is not None
         hit(Failpoint.SCHEMA_APPLY_BEFORE_STAGING_WRITE)
         keep_past(self._kernel.store, schema.replaced)
         write_contract(self._kernel.store, schema.contract, STAGING_SUFFIX)
         hit(Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE)
-
-    def _create_tables(self, plan: CommitPlan, schema: SchemaExecution) -> None:
-        assert plan.schema is not None
         for new, columns in zip(plan.schema.registrations, schema.created, strict=True):
             self._lease.require_valid()
             self._has_started = True

@@ -296,7 +296,11 @@ class _Deletion:
         counts = {"node": 0, "edge": 0}
         for table_key, ids in self._ids.items():
             counts[TableKey(table_key).kind] += len(ids)
-        changes = [_deletion(key, ids) for key, ids in sorted(self._ids.items()) if len(ids)]
+        changes = [
+            TableChange(key, "delete", pa.table([ids], schema=_IDS_ONLY))
+            for key, ids in sorted(self._ids.items())
+            if len(ids)
+        ]
         return MutationOutcome(_change_set(changes), counts["node"], counts["edge"])
 
     def _delete(self, type: TableType, step: plans.DeleteNodes | plans.DeleteEdges) -> pa.Array:
@@ -319,10 +323,6 @@ class _Deletion:
         together = pc.unique(ids if known is None else pa.concat_arrays([known, ids]))
         Budget(self._limits, type.table_key).charge(rows=len(together), bytes=together.nbytes)
         self._ids[type.table_key] = together
-
-
-def _deletion(table_key: str, ids: pa.Array) -> TableChange:
-    return TableChange(table_key, "delete", pa.table([ids], schema=_IDS_ONLY))
 
 
 def _change_set(changes: Iterable[TableChange | None]) -> ChangeSet:

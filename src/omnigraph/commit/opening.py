@@ -146,7 +146,9 @@ def _require_promoted(kernel: Kernel, state: ManifestState) -> None:
 
 def _promotion_obstacle(kernel: Kernel, state: ManifestState) -> OmnigraphError | None:
     staged = staged_objects(kernel.store)
-    operation_id = _pending_schema_apply(kernel) if staged else None
+    pending = kernel.sidecars.readable() if staged else ()
+    applies = (plan.attempt_id for plan in pending if plan.writer_kind == "SchemaApply")
+    operation_id = next(applies, None)
     if staged and operation_id is None:
         return RecoveryRequired(
             None, f"{', '.join(staged)} belongs to no schema change that is known", _ADVICE
@@ -164,12 +166,6 @@ def _promotion_obstacle(kernel: Kernel, state: ManifestState) -> OmnigraphError 
             operation_id, "a schema change was published but not completed", _ADVICE
         )
     return None
-
-
-def _pending_schema_apply(kernel: Kernel) -> str | None:
-    """The operation a staged schema belongs to."""
-    applies = (one for one in kernel.sidecars.readable() if one.writer_kind == "SchemaApply")
-    return next((apply.attempt_id for apply in applies), None)
 
 
 log = logging.getLogger(__name__)
@@ -192,7 +188,9 @@ def initialize(
     kernel.store.probe_atomic_create()
     with _claim(kernel):
         _require_vacant(kernel, force)
-        _clear_empty_tables(kernel)
+        for directory in TABLE_DIRECTORIES:
+            # Of an `init` that died before there was a graph: the tables are empty.
+            kernel.store.delete_prefix(directory)
         try:
             write_contract(kernel.store, contract)
             hit(Failpoint.INIT_AFTER_SCHEMA_CONTRACT_WRITTEN)
@@ -286,12 +284,6 @@ def _require_vacant(kernel: Kernel, force: bool) -> None:
             f"{kernel.root} holds tables with data but no graph",
             hint="restore the manifest they belong to, or choose another root",
         )
-
-
-def _clear_empty_tables(kernel: Kernel) -> None:
-    """Remove the tables of an `init` that died before there was a graph; they are empty."""
-    for directory in TABLE_DIRECTORIES:
-        kernel.store.delete_prefix(directory)
 
 
 def _has_graph(kernel: Kernel) -> bool:

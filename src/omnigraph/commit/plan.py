@@ -319,11 +319,6 @@ class CommitPlan:
     versions_only: bool = False
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
 
-    @property
-    def has_sidecar(self) -> bool:
-        """Whether something may have to be undone; a repair publishes versions that exist."""
-        return self.writer_kind != "Repair"
-
     def request(self, pins: Iterable[TablePin], epoch: int) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``."""
         delta = self.schema or SchemaDelta("")

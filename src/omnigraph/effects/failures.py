@@ -143,11 +143,6 @@ class StoreReply(NamedTuple):
         code = _CODE.search(text)
         return cls(int(status[1]) if status else None, code[1] if code else None)
 
-    @property
-    def is_missing_bucket(self) -> bool:
-        """Whether the whole bucket is absent, which is no proof that an object is."""
-        return self.code == "NoSuchBucket"
-
     def __str__(self) -> str:
         parts = [f"HTTP {self.status}" if self.status else "", self.code or ""]
         return " ".join(filter(None, parts)) or "no answer"
@@ -166,7 +161,7 @@ def _judge(error: Exception, reply: StoreReply) -> tuple[FailureClass, str, str 
     # Classes are matched by name, so that this module does not load the library.
     kind = type(error).__name__
     text = str(error)
-    if reply.is_missing_bucket:
+    if reply.code == "NoSuchBucket":  # no proof that an object is absent
         return (
             FailureClass.CONFIGURATION,
             "the bucket does not exist",

@@ -178,7 +178,7 @@ class OlderGraph:
     def _commits(self, branch: str, known_rows: list[ManifestRow]) -> list[CommitRow]:
         """The commits of a branch's line, oldest first; there is at least one."""
         known = {row.commit_id: row for row in known_rows if isinstance(row, CommitRow)}
-        line = self._line(branch)
+        line = self.recorded_commits(branch)
         if not (line or known):
             line = [self._unrecorded()]
         following = 1 + max((row.commit_seq for row in known.values()), default=-1)
@@ -187,11 +187,7 @@ class OlderGraph:
         return sorted([*known.values(), *numbered], key=lambda row: row.commit_seq)
 
     def recorded_commits(self, branch: str) -> list[CommitRow]:
-        """What the retired datasets say about the line of a branch, oldest first."""
-        return self._line(branch)
-
-    def _line(self, branch: str) -> list[CommitRow]:
-        """The recorded commits a branch reaches, oldest first, numbered from 0."""
+        """The commits that the retired datasets show on a branch, oldest first, from 0 on."""
         if branch != MAIN and branch not in self.forks():
             return []
         line = self._lines.get(branch)
@@ -264,7 +260,7 @@ class OlderGraph:
 
     def _commit_at(self, fork: Fork) -> str:
         """The commit a branch was created at."""
-        line = self._line(fork.parent) or [self._unrecorded()]
+        line = self.recorded_commits(fork.parent) or [self._unrecorded()]
         before = [row for row in line if row.manifest_version <= fork.version]
         return (before or line[:1])[-1].commit_id
 
@@ -311,10 +307,11 @@ class OlderGraph:
             identity = self._identity(record)
             if record["table_key"] is not None:
                 # Not every shape wrote a registration; a pin by alias implies one.
-                implied = TableRow(identity, record["table_key"], _location(record), seq)
-                known = rows.get(("table", identity))
-                if record["object_type"] == "table" or known is None:
-                    rows["table", identity] = implied
+                is_registration = record["object_type"] == "table"
+                if is_registration or ("table", identity) not in rows:
+                    key = record["table_key"]
+                    location = (is_registration and record["location"]) or older_table_path(key)
+                    rows["table", identity] = TableRow(identity, key, location, seq)
             row = _pin_or_tombstone(record, identity, seq)
             if row is not None:
                 rows[record["object_type"], identity, row.version] = row
@@ -381,11 +378,6 @@ def older_table_path(table_key: str) -> str:
     for byte in key.type_name.encode():
         value = (value ^ byte) * 0x100000001B3 % 2**64
     return f"{key.kind}s/{value:016x}"
-
-
-def _location(record: Mapping[str, Any]) -> str:
-    is_registration = record["object_type"] == "table"
-    return (is_registration and record["location"]) or older_table_path(record["table_key"])
 
 
 def _pin_or_tombstone(

@@ -230,7 +230,9 @@ class _Planner:
         groups, indexes, pending = self._layout()
         missing = []
         for spec in wanted:
-            if spec in self._existing or not self._may_build(spec):
+            if spec in self._existing or spec.kind not in self._extent.kinds:
+                continue
+            if self._reach != self._rows.keys():
                 continue
             obstacle = why_not_buildable(self._handle, spec)
             if obstacle is None:
@@ -313,10 +315,6 @@ class _Planner:
         if index.spec.kind not in self._extent.kinds:
             return False
         return not self._extent.is_bounded or index.name == index_name(self._handle, index.spec)
-
-    def _may_build(self, spec: IndexSpec) -> bool:
-        """Whether an index that is missing is within reach."""
-        return spec.kind in self._extent.kinds and self._reach == self._rows.keys()
 
     def _plan(self, index: TableIndex, moving: frozenset[int]) -> _IndexWork:
         """What becomes of an index if some fragments are rewritten."""

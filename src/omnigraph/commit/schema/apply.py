@@ -226,12 +226,9 @@ class _Apply:
         for table in self._tables:
             if table.change.drops and table.landed is not None:
                 try:
-                    _reclaim_older(table.landed)
+                    newest = table.landed.version
+                    versions = [version.number for version in stored_versions(table.landed)]
+                    reclaim(table.landed, [each for each in versions if each < newest])
                 except Exception:
                     key = table.effects.table_key
                     log.warning("older versions of %s were not reclaimed", key, exc_info=True)
-
-
-def _reclaim_older(handle: Handle) -> None:
-    versions = [version.number for version in stored_versions(handle)]
-    reclaim(handle, [version for version in versions if version < handle.version])

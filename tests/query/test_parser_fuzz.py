@@ -1,13 +1,13 @@
 """Whatever the input: a tree or a `QueryParseError` with a position, and soon."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
-from omnigraph.query import ast
+from omnigraph.query import ast, parse_expression
 from omnigraph.query.parse_expression import OPERATORS_MAX
 from omnigraph.query.parser import parse_query_file
 from omnigraph.syntax.tokens import NESTING_MAX
@@ -16,6 +16,17 @@ from tests.support.budgets import MANY, budget
 
 HANG_GUARD = pytest.mark.timeout(240)
 """Far above what a linear parser takes, and far below what a quadratic one would."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_limits() -> Iterator[None]:
+    """Texts far beyond the limits of a query, to see what the parser does with their size."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CLAUSES_MAX", "TOKENS_MAX", "VARIABLES_MAX"):
+            patch.setattr(parse_expression, name, 10**9)
+        patch.setattr(parse_expression._LEXER, "_tokens_max", None)
+        yield
+
 
 VALID = """
 query busy($name: String, $ids: [I64]?, $v: Vector(3)) @description("d\\n") @instruction("i") {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 
 from omnigraph.errors import QueryParseError
+from omnigraph.model.byte_cache import ByteCache
 from omnigraph.model.types import VECTOR_DIMENSION_MAX
 from omnigraph.query import ast, plan
 from omnigraph.query.check_match import check_match
@@ -15,12 +16,18 @@ from omnigraph.query.expressions import ParameterValue
 from omnigraph.query.lower import lower_block
 from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
 from omnigraph.query.parser import parse_query_file, select_query
-from omnigraph.query.plan import QueryPlan
+from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.syntax.tokens import Source
 
-PLANS_CACHED_MAX = 512
-FILES_CACHED_MAX = 64
+PLANS_BYTES_MAX = 64 << 20
+FILES_BYTES_MAX = 16 << 20
+"""Memory of the plans and of the parsed texts that a compiler keeps."""
+
+_FILE_BYTES_PER_CHARACTER = 60
+_PLAN_BYTES_PER_CHARACTER = 100
+_PLAN_BYTES_PER_PAIR = 32
+"""Measured: an engine keeps sets of variables by step, at worst one entry for each pair."""
 
 
 def compile_query(
@@ -44,26 +51,32 @@ class QueryCompiler:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._parse = lru_cache(FILES_CACHED_MAX)(self._parse_text)
-        self._plan = lru_cache(PLANS_CACHED_MAX)(self._plan_text)
-        self._plan_source = lru_cache(PLANS_CACHED_MAX)(self._plan_checked)
+        self._files: ByteCache[tuple[str, str | None], ast.QueryFile] = ByteCache(FILES_BYTES_MAX)
+        self._plans: ByteCache[tuple[str, str | None, str | None], QueryPlan] = ByteCache(
+            PLANS_BYTES_MAX
+        )
 
     def compile(self, origin: str | bytes | Path | Source, name: str | None = None) -> QueryPlan:
         """The plan of one query; see `compile_query` for the arguments and errors."""
         if isinstance(origin, str):
-            return self._plan_source(origin, name)  # a known text is not checked again
-        return self._plan_checked(origin, name)
-
-    def _plan_checked(self, origin: str | bytes | Path | Source, name: str | None) -> QueryPlan:
+            known = self._plans.get((origin, None, name))
+            if known is not None:
+                return known  # a known text is not checked again
         source = Source.of(origin, QueryParseError)
-        return self._plan(source.text, source.path, name)
+        key = (source.text, source.path, name)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = check_query(select_query(self._file(source), name), source, self.catalog)
+            self._plans.put(key, plan, plan.memory_bytes)
+        return plan
 
-    def _parse_text(self, text: str, path: str | None) -> ast.QueryFile:
-        return parse_query_file(Source(text, path))
-
-    def _plan_text(self, text: str, path: str | None, name: str | None) -> QueryPlan:
-        file = self._parse(text, path)
-        return check_query(select_query(file, name), file.source, self.catalog)
+    def _file(self, source: Source) -> ast.QueryFile:
+        key = (source.text, source.path)
+        file = self._files.get(key)
+        if file is None:
+            file = parse_query_file(source)
+            self._files.put(key, file, _FILE_BYTES_PER_CHARACTER * len(source.text))
+        return file
 
 
 # --- checking -------------------------------------------------------------------------------------
@@ -73,14 +86,20 @@ RESERVED_PARAMETER = "__nanograph_now"
 """A parameter name the reference implementation uses internally; queries cannot declare it."""
 
 
-def check_query(query: ast.Query, source: Source, catalog: Catalog) -> plan.QueryPlan:
+def check_query(query: ast.Query, source: Source, catalog: Catalog) -> QueryPlan:
     """The typed plan of ``query``; raises `QueryTypeError` at the first problem."""
     context = Context(source, catalog, {})
     for parameter in query.parameters:
         _declare(parameter, context)
+    plan: QueryPlan
     if isinstance(query.body, ast.WriteBody):
-        return check_mutation(query, query.body, context)
-    return _check_read(query, query.body, context)
+        plan = check_mutation(query, query.body, context)
+    else:
+        plan = _check_read(query, query.body, context)
+    variables = len(plan.variables) if isinstance(plan, ReadPlan) else 0
+    characters = query.span.end - query.span.start
+    memory = _PLAN_BYTES_PER_CHARACTER * characters + _PLAN_BYTES_PER_PAIR * variables**2
+    return replace(plan, memory_bytes=memory)
 
 
 def _declare(parameter: ast.ParameterDecl, context: Context) -> None:

@@ -7,9 +7,11 @@ bound, and leave optional matches to the end. Engines that know table sizes may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from itertools import chain, count
+from typing import Generic, TypeVar
 
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import Scalar
@@ -42,6 +44,19 @@ class Block:
     exclusions: list[Block] = field(default_factory=list)
     disjunctions: list[tuple[Block, ...]] = field(default_factory=list)
     optionals: list[tuple[Block, tuple[str, ...]]] = field(default_factory=list)
+    _outer: frozenset[str] | None = None
+
+    @property
+    def outer(self) -> frozenset[str]:
+        """Variables that the block reads but does not introduce; asked for once names are final."""
+        if self._outer is None:
+            read = {name for hop in self.hops for name in (hop.source, hop.target)}
+            for predicate in self.predicates:
+                read |= ex.variables_of(predicate)
+            for inner in chain(self.local_blocks, self.optional_blocks):
+                read |= inner.outer
+            self._outer = frozenset(read - self.introduces)
+        return self._outer
 
     @property
     def introduces(self) -> frozenset[str]:
@@ -110,107 +125,156 @@ def _rename(block: Block, names: dict[str, str]) -> None:
 _FLIPPED: dict[Direction, Direction] = {"out": "in", "in": "out", "both": "both"}
 
 
-def lower_block(block: Block, catalog: Catalog, bound: frozenset[str] = frozenset()) -> Pattern:
-    """The steps of a block, given the variables that are bound when it starts."""
-    return _Ordering(block, catalog, set(bound)).pattern()
+def lower_block(block: Block, catalog: Catalog) -> Pattern:
+    """The steps of the block of a whole match."""
+    return _Ordering(block, catalog).pattern()
 
 
-@dataclass(slots=True)
+Test = TypeVar("Test")
+
+
+class _Tests(Generic[Test]):
+    """Tests of one kind; each can run once all variables it reads are bound.
+
+    A test counts the variables it waits for, so binding one costs as much as there are tests that
+    read it, not as much as there are tests.
+    """
+
+    def __init__(self, entries: Sequence[Test]) -> None:
+        self._entries = entries
+        self._missing: list[int] = []
+        self._readers: dict[str, list[int]] = {}
+        self._alone: dict[str, list[int]] = {}
+        self._ready: list[int] = []
+        self._taken: set[int] = set()
+
+    def enter(self, reads: Iterable[frozenset[str]], is_bound: Callable[[str], bool]) -> None:
+        """Say what each test reads, in the order of the entries."""
+        for number, names in enumerate(reads):
+            unbound = [name for name in names if not is_bound(name)]
+            self._missing.append(len(unbound))
+            for name in unbound:
+                self._readers.setdefault(name, []).append(number)
+            if len(names) == len(unbound) == 1:
+                self._alone.setdefault(unbound[0], []).append(number)
+            if not unbound:
+                self._ready.append(number)
+
+    def bind(self, name: str) -> None:
+        """From now on a variable has a value."""
+        for number in self._readers.pop(name, ()):
+            self._missing[number] -= 1
+            if not self._missing[number]:
+                heappush(self._ready, number)
+
+    def take_ready(self) -> list[Test]:
+        """Remove and return the tests that can run, in the order they are written."""
+        ready, self._ready = self._ready, []
+        found = [each for each in sorted(ready) if each not in self._taken]
+        return [self._entries[each] for each in found]
+
+    def reading_only(self, name: str) -> list[Test]:
+        """The tests that read this variable alone and wait for it."""
+        return [self._entries[each] for each in self._alone.get(name, ())]
+
+    def take_reading_only(self, names: Iterable[str]) -> list[Test]:
+        """Remove and return the tests that read one of these variables alone."""
+        found = sorted(each for name in names for each in self._alone.pop(name, ()))
+        self._taken.update(found)
+        return [self._entries[each] for each in found]
+
+
 class _Ordering:
-    """Work list of one block."""
+    """Orders the clauses of one block, which runs inside of ``outer``."""
 
-    block: Block
-    catalog: Catalog
-    bound: set[str]
-    steps: list[Step] = field(default_factory=list)
-    hops: list[Expand] = field(init=False)
-    predicates: list[tuple[frozenset[str], ex.Expression]] = field(init=False)
-    """Conditions still to be placed, with the variables each one reads."""
-    exclusions: list[tuple[frozenset[str], Block]] = field(init=False)
-    disjunctions: list[tuple[frozenset[str], tuple[Block, ...]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        block = self.block
-        self.hops = list(block.hops)
-        self.predicates = [(ex.variables_of(p), p) for p in block.predicates]
-        self.exclusions = [(_outer_variables(inner), inner) for inner in block.exclusions]
-        self.disjunctions = [
-            (frozenset().union(*map(_outer_variables, inner)), inner)
-            for inner in block.disjunctions
-        ]
+    def __init__(self, block: Block, catalog: Catalog, outer: _Ordering | None = None) -> None:
+        self._block = block
+        self._catalog = catalog
+        self._outer = outer
+        self._bound: set[str] = set()
+        self._steps: list[Step] = []
+        self._predicates = _Tests(block.predicates)
+        self._predicates.enter(map(ex.variables_of, block.predicates), self._is_bound)
+        self._exclusions = _Tests(block.exclusions)
+        self._exclusions.enter((inner.outer for inner in block.exclusions), self._is_bound)
+        self._disjunctions = _Tests(block.disjunctions)
+        self._disjunctions.enter(
+            (frozenset().union(*(one.outer for one in each)) for each in block.disjunctions),
+            self._is_bound,
+        )
+        self._hops = _WaitingHops(block.hops, self._is_bound)
 
     def pattern(self) -> Pattern:
-        waiting = dict(self.block.nodes)
+        """All clauses as steps."""
+        # Nothing that decides the order of starts changes before the start itself is bound.
+        starts = iter(sorted(self._block.nodes, key=self._badness))
         self._test_what_is_ready()
         while True:
-            hop = self._next_hop()
+            hop = self._hops.next()
             if hop is not None:
                 self._expand(hop)
-                waiting.pop(hop.source, None)
-                waiting.pop(hop.target, None)
-            elif waiting:
-                self._scan(self._best_start(waiting), waiting)
             else:
-                break
+                start = next((name for name in starts if name not in self._bound), None)
+                if start is None:
+                    break
+                self._scan(start)
             self._test_what_is_ready()
-        for inner, introduced in self.block.optionals:
-            pattern = lower_block(inner, self.catalog, frozenset(self.bound))
-            self.steps.append(Extend(pattern, introduced))
-            self.bound.update(introduced)
+        for inner, introduced in self._block.optionals:
+            self._steps.append(Extend(self._inner(inner), introduced))
+            for name in introduced:
+                self._bind(name)
             self._test_what_is_ready()
-        return Pattern(tuple(self.steps))
+        return Pattern(tuple(self._steps))
 
-    # --- choosing ---------------------------------------------------------------------------------
+    def _is_bound(self, name: str) -> bool:
+        ordering: _Ordering | None = self
+        while ordering is not None:
+            if name in ordering._bound:
+                return True
+            ordering = ordering._outer
+        return False
 
-    def _next_hop(self) -> Expand | None:
-        """A hop that can run now: tests first, then the first one with a usable bound end."""
-        ready = [hop for hop in self.hops if hop.source in self.bound]
-        for hop in ready:
-            if hop.target in self.bound:
-                return hop
-        if ready:
-            return ready[0]
-        for hop in self.hops:
-            if hop.target in self.bound and hop.reversible:
-                return hop
-        return None
+    def _bind(self, name: str) -> None:
+        if not self._is_bound(name):
+            self._bound.add(name)
+            self._predicates.bind(name)
+            self._exclusions.bind(name)
+            self._disjunctions.bind(name)
+            self._hops.bind(name)
 
-    def _best_start(self, waiting: dict[str, str]) -> str:
-        """The variable to scan first: pinned by key, then by equality, then by any condition.
+    def _inner(self, block: Block) -> Pattern:
+        return _Ordering(block, self._catalog, self).pattern()
+
+    def _badness(self, name: str) -> tuple[bool, int]:
+        """Sorts the variables to scan: pinned by key, then by equality, then by any condition.
 
         The target of a hop that only runs forwards is scanned when nothing else is left.
         """
-        return max(waiting, key=lambda name: self._selectivity(name, waiting[name]))
-
-    def _selectivity(self, name: str, type_name: str) -> tuple[bool, int]:
-        forward_only = any(
-            hop.target == name != hop.source and not hop.reversible for hop in self.hops
-        )
-        local = [p for read, p in self.predicates if read == {name}]
+        local = self._predicates.reading_only(name)
         equal = {column.property for p in local for column, _ in _equalities(p)}
-        key = set(self.catalog.nodes[type_name].key)
+        key = set(self._catalog.nodes[self._block.nodes[name]].key)
         if key and key <= equal:
             score = 3
         elif equal:
             score = 2
         else:
             score = 1 if local else 0
-        return not forward_only, score
+        return name in self._hops.forward_only, -score
 
     # --- emitting ---------------------------------------------------------------------------------
 
-    def _scan(self, name: str, waiting: dict[str, str]) -> None:
-        self.bound.add(name)
-        type_name = waiting.pop(name)
-        predicates = self._take_local({name})
+    def _scan(self, name: str) -> None:
+        type_name = self._block.nodes[name]
+        predicates = tuple(self._predicates.take_reading_only([name]))
+        self._bind(name)
         entity_id = self._pinned_id(type_name, predicates)
-        self.steps.append(Scan(name, type_name, predicates, entity_id))
+        self._steps.append(Scan(name, type_name, predicates, entity_id))
 
     def _pinned_id(
         self, type_name: str, predicates: tuple[ex.Expression, ...]
     ) -> ex.Expression | None:
         """The required id: the value of `id`, or of a single String key."""
-        key = self.catalog.nodes[type_name].key
+        key = self._catalog.nodes[type_name].key
         for predicate in predicates:
             for column, value in _equalities(predicate):
                 if column.type.scalar is not Scalar.STRING or column.type.is_list:
@@ -220,40 +284,71 @@ class _Ordering:
         return None
 
     def _expand(self, hop: Expand) -> None:
-        self.hops.remove(hop)
-        step = hop if hop.source in self.bound else _reversed(hop)
-        new = {step.target} - self.bound
+        step = hop if self._is_bound(hop.source) else _reversed(hop)
+        target_is_bound = self._is_bound(step.target)
+        new = [] if target_is_bound else [step.target]
         if step.edge_variable is not None:
-            new.add(step.edge_variable)
-        self.bound |= new | ({step.path_variable} if step.path_variable else set())
-        target_is_bound = step.target not in new
-        self.steps.append(
-            replace(step, target_is_bound=target_is_bound, predicates=self._take_local(new))
-        )
-
-    def _take_local(self, names: set[str]) -> tuple[ex.Expression, ...]:
-        """Remove and return the predicates that read exactly one of these variables."""
-        return self._take(lambda read: len(read) == 1 and read <= names)
-
-    def _take(self, wanted: Callable[[frozenset[str]], bool]) -> tuple[ex.Expression, ...]:
-        """Remove and return the predicates whose variables are ``wanted``."""
-        taken = tuple(p for read, p in self.predicates if wanted(read))
-        if taken:
-            self.predicates = [entry for entry in self.predicates if not wanted(entry[0])]
-        return taken
+            new.append(step.edge_variable)
+        predicates = tuple(self._predicates.take_reading_only(new))
+        for name in [*new, *([step.path_variable] if step.path_variable else [])]:
+            self._bind(name)
+        self._steps.append(replace(step, target_is_bound=target_is_bound, predicates=predicates))
 
     def _test_what_is_ready(self) -> None:
-        ready = self._take(self.bound.issuperset)
+        ready = self._predicates.take_ready()
         if ready:
-            self.steps.append(FilterRows(ready))
-        bound = frozenset(self.bound)
-        for read, inner in [e for e in self.exclusions if e[0] <= bound]:
-            self.exclusions.remove((read, inner))
-            self.steps.append(Exclude(lower_block(inner, self.catalog, bound)))
-        for read, several in [d for d in self.disjunctions if d[0] <= bound]:
-            self.disjunctions.remove((read, several))
-            patterns = tuple(lower_block(one, self.catalog, bound) for one in several)
-            self.steps.append(Exists(patterns))
+            self._steps.append(FilterRows(tuple(ready)))
+        for inner in self._exclusions.take_ready():
+            self._steps.append(Exclude(self._inner(inner)))
+        for several in self._disjunctions.take_ready():
+            self._steps.append(Exists(tuple(map(self._inner, several))))
+
+
+class _WaitingHops:
+    """The hops of a block that have not run, by what can be done with each."""
+
+    def __init__(self, hops: Sequence[Expand], is_bound: Callable[[str], bool]) -> None:
+        self._hops = hops
+        self._is_bound = is_bound
+        self._done: set[int] = set()
+        self._tests: list[int] = []
+        """A heap of the hops with both ends bound; the other two are of one bound end."""
+        self._forwards: list[int] = []
+        self._backwards: list[int] = []
+        self._at: dict[str, list[int]] = {}
+        self.forward_only: set[str] = set()
+        """Targets of hops between two variables that cannot run from their target."""
+        for number, hop in enumerate(hops):
+            for name in {hop.source, hop.target}:
+                self._at.setdefault(name, []).append(number)
+            if hop.target != hop.source and not hop.reversible:
+                self.forward_only.add(hop.target)
+            self._sort_in(number)
+
+    def bind(self, name: str) -> None:
+        """From now on a variable has a value."""
+        for number in self._at.get(name, ()):
+            self._sort_in(number)
+
+    def next(self) -> Expand | None:
+        """A hop that can run now: tests first, then the first one with a usable bound end."""
+        for heap in (self._tests, self._forwards, self._backwards):
+            while heap:
+                number = heappop(heap)
+                if number not in self._done:
+                    self._done.add(number)
+                    return self._hops[number]
+        return None
+
+    def _sort_in(self, number: int) -> None:
+        hop = self._hops[number]
+        source, target = self._is_bound(hop.source), self._is_bound(hop.target)
+        if source and target:
+            heappush(self._tests, number)
+        elif source:
+            heappush(self._forwards, number)
+        elif target and hop.reversible:
+            heappush(self._backwards, number)
 
 
 def _reversed(hop: Expand) -> Expand:
@@ -277,15 +372,3 @@ def _equalities(predicate: ex.Expression) -> Iterator[tuple[ex.PropertyValue, ex
         ):
             if isinstance(column, ex.PropertyValue) and not ex.variables_of(value):
                 yield column, value
-
-
-def _outer_variables(block: Block) -> frozenset[str]:
-    """Variables a block reads but does not introduce."""
-    read: set[str] = set()
-    for hop in block.hops:
-        read |= {hop.source, hop.target}
-    for predicate in block.predicates:
-        read |= ex.variables_of(predicate)
-    for inner in chain(block.local_blocks, block.optional_blocks):
-        read |= _outer_variables(inner)
-    return frozenset(read - block.introduces)

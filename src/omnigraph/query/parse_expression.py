@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from omnigraph.errors import QueryParseError, ValueConversionError
+from omnigraph.errors import LimitExceeded, QueryParseError, ValueConversionError
 from omnigraph.model.values import parse_date, parse_datetime
 from omnigraph.query import ast
 from omnigraph.syntax.suggest import did_you_mean
@@ -36,6 +36,12 @@ U64_MAX = 2**64 - 1
 OPERATORS_MAX = 100
 """Most arithmetic operators in one expression. Each may deepen its tree by one level, which the
 recursive passes over that tree must survive; nesting is limited for the same reason."""
+
+TEXT_BYTES_MAX = 1 << 20
+TOKENS_MAX = 50_000
+CLAUSES_MAX = 2_000
+VARIABLES_MAX = 1_000
+"""Limits of a text, and of each query in it; within them a text compiles in under a second."""
 
 _PUNCTUATION = ["{", "}", "(", ")", "[", "]", ":", ",", ".", "@", "?"]
 _SYMBOLS = ["=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/"]
@@ -56,7 +62,19 @@ _LEXER = Lexer(
         "|": "write alternatives as the clauses of `any { … }`",
         "~": "texts are matched with `contains`, `starts_with` or `match_text(…)`",
     },
+    tokens_max=TOKENS_MAX,
 )
+
+
+def require_within(count: int, limit: int, what: str) -> None:
+    """Raise `LimitExceeded` if there are more than ``limit``."""
+    if count > limit:
+        raise LimitExceeded(
+            what,
+            limit,
+            count,
+            hint="give values as parameters, a list of them for `in`, or ask in several queries",
+        )
 
 
 class QueryStream(TokenStream):
@@ -64,8 +82,31 @@ class QueryStream(TokenStream):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, _LEXER, QueryParseError)
+        require_within(len(self._tokens), TOKENS_MAX, "the number of tokens in a query text")
         self.operators = 0
         """Arithmetic operators seen so far in the current expression."""
+        self._clauses = 0
+        self._query_began = 0
+
+    # --- limits ----------------------------------------------------------------------------------
+
+    def begin_query(self) -> None:
+        """Count clauses and variables from here."""
+        self._clauses = 0
+        self._query_began = self._at
+
+    def count_clause(self) -> None:
+        """One more clause, parameter, item, key or statement; raises `LimitExceeded`."""
+        self._clauses += 1
+        require_within(self._clauses, CLAUSES_MAX, "the number of clauses in a query")
+
+    def require_few_variables(self) -> None:
+        """Raise `LimitExceeded` for too many variables of the query that ends here."""
+        tokens = self._tokens[self._query_began : self._at]
+        names = [token.text for token in tokens if token.kind is TokenKind.VAR]
+        # Every `$_` is a variable of its own.
+        count = len(set(names)) + names.count(ast.ANONYMOUS)
+        require_within(count, VARIABLES_MAX, "the number of variables in a query")
 
     # --- repetition ------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ def parse_match_block(stream: QueryStream) -> tuple[ast.Clause, ...]:
 
 def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
     """Read one filter of a `having`; there are no hops there."""
+    stream.count_clause()
     if stream.current.kind is TokenKind.WORD and not _starts_operand(stream.peek()):
         hint = "the filters all have to hold: write them one after another"
         joined = stream.at_word("and", "or")
@@ -76,6 +77,7 @@ def parse_having_filter(stream: QueryStream) -> ast.Filter | ast.NullTest:
 
 
 def _clause(stream: QueryStream) -> ast.Clause:
+    stream.count_clause()
     token = stream.current
     if token.kind is TokenKind.VAR:
         return _variable_clause(stream)

@@ -29,11 +29,13 @@ from omnigraph.query import ast
 from omnigraph.query.parse_expression import (
     ARITHMETIC,
     I64_MAX,
+    TEXT_BYTES_MAX,
     U64_MAX,
     QueryStream,
     parse_expression,
     parse_list,
     parse_value,
+    require_within,
 )
 from omnigraph.query.parse_match import (
     COMPARISONS,
@@ -55,13 +57,15 @@ def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
     """Parse all queries of a text, of raw UTF-8 bytes or of a file.
 
     Raises `QueryParseError`, always with a position, at the first problem; a file that cannot be
-    read raises ``OSError``. A text without queries is legal.
+    read raises ``OSError``, and a text beyond the limits of the language `LimitExceeded`. A text
+    without queries is legal.
 
     >>> file = parse_query_file("query all_books() { match { $b: Book } return { $b.title } }")
     >>> [query.name for query in file.queries]
     ['all_books']
     """
     source = Source.of(origin, QueryParseError)
+    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
     stream = QueryStream(source)
     queries: list[ast.Query] = []
     while stream.current.kind is not TokenKind.END:
@@ -102,6 +106,7 @@ def _listing(names: list[str]) -> str:
 
 def _query(stream: QueryStream) -> ast.Query:
     start = stream.current.span.start
+    stream.begin_query()
     if not stream.take_word("query"):
         _no_query(stream)
     name = stream.name("a query name", "after `query`")
@@ -110,6 +115,7 @@ def _query(stream: QueryStream) -> ast.Query:
         parameters = stream.separated(_parameter, ")", "in the parameters")
     annotations = _annotations(stream)
     body = _body(stream, name.text)
+    stream.require_few_variables()
     return ast.Query(
         name=name.text,
         name_span=name.span,
@@ -161,6 +167,7 @@ def _body(stream: QueryStream, query_name: str) -> ast.ReadBody | ast.WriteBody:
 
 
 def _parameter(stream: QueryStream) -> ast.ParameterDecl:
+    stream.count_clause()
     variable = stream.variable("a parameter")
     stream.expect_punct(":", f"after `${variable.name}`")
     type_ = _parameter_type(stream)
@@ -233,6 +240,7 @@ def parse_read(stream: QueryStream) -> ast.ReadBody:
 
 
 def _item(stream: QueryStream) -> ast.ReturnItem:
+    stream.count_clause()
     start = stream.current.span.start
     expression = parse_expression(stream)
     alias = None
@@ -257,6 +265,7 @@ def _order(stream: QueryStream) -> tuple[ast.OrderKey, ...]:
 
 
 def _key(stream: QueryStream) -> ast.OrderKey:
+    stream.count_clause()
     start = stream.current.span.start
     expression = parse_expression(stream)
     direction = stream.current
@@ -307,6 +316,7 @@ def parse_write(stream: QueryStream) -> ast.WriteBody:
 
 
 def _statement(stream: QueryStream) -> ast.Statement:
+    stream.count_clause()
     word = stream.take_word(*_STATEMENT_WORDS)
     if word is None:
         hint = None
@@ -395,6 +405,7 @@ def _joined(
 
 
 def _test(stream: QueryStream) -> ast.Predicate:
+    stream.count_clause()
     if stream.current.text == "(":
         stream.enter()
         stream.advance()

@@ -12,7 +12,7 @@ allows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from omnigraph.model.types import ValueType
@@ -209,6 +209,8 @@ class ReadPlan:
     offset: RowCount | None
     description: str | None = None
     instruction: str | None = None
+    memory_bytes: int = field(default=0, compare=False, repr=False)
+    """About what the plan and its prepared form take, for caches."""
 
 
 # --- mutations ------------------------------------------------------------------------------------
@@ -279,6 +281,8 @@ class MutationPlan:
     steps: tuple[MutationStep, ...]
     description: str | None = None
     instruction: str | None = None
+    memory_bytes: int = field(default=0, compare=False, repr=False)
+    """About what the plan takes, for caches."""
 
     @property
     def is_insert_only(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -194,7 +195,8 @@ _END = 8
 class Lexer:
     """Splits a text into tokens for one language, given its punctuation.
 
-    ``hints`` adds advice for characters that are no token of this language.
+    ``hints`` adds advice for characters that are no token of this language. Of a text with more
+    than ``tokens_max`` tokens one more is split off, and no END follows.
     """
 
     def __init__(
@@ -202,9 +204,11 @@ class Lexer:
         punctuation: list[str],
         error: type[CompileError],
         hints: Mapping[str, str] | None = None,
+        tokens_max: int | None = None,
     ) -> None:
         longest_first = sorted(punctuation, key=len, reverse=True)
         self._error = error
+        self._tokens_max = tokens_max
         self._hints = {**_CHARACTER_HINTS, **(hints or {})}
         # One match per token: what separates tokens is skipped in front of it. Every position
         # matches, the last group at worst, so that the matches follow each other without gaps. A
@@ -234,7 +238,8 @@ class Lexer:
         found: list[Token] = []
         # `tuple.__new__` leaves out the Python-level constructors: a third of the time spent here.
         new = tuple.__new__
-        for hit in self._pattern.finditer(source.text):
+        stop = None if self._tokens_max is None else self._tokens_max + 1
+        for hit in islice(self._pattern.finditer(source.text), stop):
             group = hit.lastindex or _END
             start = hit.start(group)
             if group == _VAR:

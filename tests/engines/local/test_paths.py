@@ -30,6 +30,9 @@ class Near:
     has_parallels = True
     has_loops = True
 
+    def expected(self, slots: Slots) -> int:
+        return len(slots)
+
     def gather(self, slots: Slots) -> tuple[Slots, Counts]:
         return self.adjacency.gather(slots)
 

@@ -6,9 +6,7 @@ order, limit, project.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,14 +24,14 @@ from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.byte_cache import ByteCache
 from omnigraph.model.governor import bytes_from_environment
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+from omnigraph.query.compile import PLANS_BYTES_MAX
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.plan import ReadPlan
-
-_PREPARED_MAX = 512
 
 
 class LocalEngine:
@@ -48,8 +46,7 @@ class LocalEngine:
         if memory_limit is None:
             memory_limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
         self.memory = GraphMemory(MemoryBudget(memory_limit))
-        self._lock = threading.Lock()
-        self._prepared: OrderedDict[int, tuple[ReadPlan, PreparedRead]] = OrderedDict()
+        self._prepared: ByteCache[int, PreparedRead] = ByteCache(PLANS_BYTES_MAX)
 
     def execute(self, run: Execution) -> ResultColumns:
         """The rows of a plan over its snapshot."""
@@ -70,15 +67,11 @@ class LocalEngine:
     def _prepare(self, compiled: ReadPlan) -> PreparedRead:
         """The prepared form of a plan, cached by the identity of the plan object."""
         known = self._prepared.get(id(compiled))
-        if known is not None:
-            return known[1]
-        prepared = prepare(compiled)
-        with self._lock:
-            # The plan is stored too: while it lives, no other plan can have its `id`.
-            self._prepared[id(compiled)] = (compiled, prepared)
-            if len(self._prepared) > _PREPARED_MAX:
-                self._prepared.popitem(last=False)
-        return prepared
+        if known is None:
+            # It refers to the plan: while it is kept, no other plan can have the plan's `id`.
+            known = prepare(compiled)
+            self._prepared.put(id(compiled), known, compiled.memory_bytes)
+        return known
 
 
 # --- answer ---------------------------------------------------------------------------------------

@@ -267,8 +267,11 @@ class _Preparation:
         for step in reversed(pattern.steps):
             one = self._step(step, needed)
             prepared.append(one)
-            introduced |= _introduced(step)
-            needed = (needed | self._step_reads(one)) - _introduced(step)
+            new, read = _introduced(step), self._step_reads(one)
+            introduced |= new
+            if not (read <= needed and needed.isdisjoint(new)):
+                # Steps that change nothing share one set: a plan of n steps has few of them.
+                needed = (needed | read) - new
         reads = frozenset(needed - introduced)
         return PreparedPattern(tuple(reversed(prepared)), reads)
 

@@ -74,6 +74,7 @@ SETTINGS = frozenset(
         QUERIES,
         UNAUTHENTICATED,
         # Read by the server itself.
+        "OMNIGRAPH_ALLOWED_HOSTS",
         "OMNIGRAPH_CONNECTIONS_MAX",
         "OMNIGRAPH_CORS_ORIGINS",
         "OMNIGRAPH_MCP",

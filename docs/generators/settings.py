@@ -275,6 +275,10 @@ SECTIONS = (
                 code(1000),
             ),
             Setting("OMNIGRAPH_CORS_ORIGINS", "origins whose browsers are let in, with commas"),
+            Setting(
+                "OMNIGRAPH_ALLOWED_HOSTS",
+                "names beside localhost that a server without tokens answers to, with commas",
+            ),
             Setting("OMNIGRAPH_MCP", "`1`: tools for language models"),
             Setting("OMNIGRAPH_MCP_ADHOC", "`1`: also those that run queries of the caller"),
             Setting("OMNIGRAPH_METRICS", "`1`: numbers for Prometheus at `/metrics`"),

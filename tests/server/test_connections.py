@@ -9,10 +9,10 @@ from omnigraph.server.config import GraphSpec
 from omnigraph.server.connections import JOINED_BYTES_MAX, JoinedWrites
 from tests.server.live import PATIENCE_SECONDS, Live, serving
 
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-SCHEMA = b"GET /graphs/default/schema HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SCHEMA = b"GET /graphs/default/schema HTTP/1.1\r\nHost: localhost\r\n\r\n"
 UNFINISHED = (
-    b"POST /graphs/default/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /graphs/default/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: 9\r\nExpect: 100-continue\r\n\r\n"
 )
 

@@ -98,7 +98,7 @@ def test_c_pol_038_a_load_that_forks_needs_branch_create_and_an_existing_branch_
 
 def test_c_srv_028_a_policy_refusal_never_polls_the_body(guarded: Live):
     head = (
-        b"POST /graphs/default/load/ndjson HTTP/1.1\r\nHost: x\r\n"
+        b"POST /graphs/default/load/ndjson HTTP/1.1\r\nHost: localhost\r\n"
         b"Authorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\n"
         b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
     )

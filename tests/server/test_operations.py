@@ -143,13 +143,13 @@ def test_a_listed_origin_may_ask_and_read(spec: GraphSpec):
 
 @pytest.mark.parametrize("origin", ["https://evil.example.com", ORIGIN + ".evil", "null", "*"])
 def test_another_origin_is_not_let_in(spec: GraphSpec, origin: str):
-    with serving(spec, cors_origins=(ORIGIN,)) as live:
+    with serving(spec, environment=with_tokens(), cors_origins=(ORIGIN,)) as live:
         url = f"{live.url}/graphs/default/schema"
         asked = httpx.options(
             url, headers={"Origin": origin, "Access-Control-Request-Method": "GET"}
         )
         assert asked.status_code == 400
-        read = httpx.get(url, headers={"Origin": origin})
+        read = httpx.get(url, headers={"Origin": origin, **bearer("act-ana")})
         for answer in (asked, read):
             assert "access-control-allow-origin" not in answer.headers
             assert answer.headers["vary"] == "Origin"

@@ -113,7 +113,7 @@ def test_c_srv_012_a_wrong_type_is_415(open_server: Live):
 def test_c_srv_012_a_body_that_says_it_is_too_big_is_413_before_any_of_it_is_read(
     open_server: Live, path: str, limit: int, media: bytes, resource: str
 ):
-    head = b"POST /graphs/default/%s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n" % (
+    head = b"POST /graphs/default/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n" % (
         path.encode(),
         media,
     )
@@ -213,7 +213,8 @@ def test_path_traversal_leads_nowhere(open_server: Live, path: str):
     method = b"DELETE" if "/branches/" in path else b"POST" if "/queries/" in path else b"GET"
     answer = exchange(
         open_server,
-        b"%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % (method, path.encode()),
+        b"%s %s HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nConnection: close\r\n\r\n" % (method, path.encode()),
     )
     status = int(answer.split(b" ", 2)[1])
     assert status in (400, 404)
@@ -229,18 +230,18 @@ def test_a_branch_name_cannot_climb_out_of_the_graph(open_server: Live):
 def test_header_injection_stays_in_its_header(open_server: Live):
     request_id = exchange(
         open_server,
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: a%0d%0aSet-Cookie: b\r\n"
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: a%0d%0aSet-Cookie: b\r\n"
         b"Connection: close\r\n\r\n",
     )
     assert b"set-cookie" not in request_id.lower()
-    bare = exchange(open_server, b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: b\rc\r\n\r\n")
+    bare = exchange(open_server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\rc\r\n\r\n")
     assert bare.startswith(b"HTTP/1.1 400 ")
 
 
 def test_smuggled_lengths_are_refused(open_server: Live):
     both = exchange(
         open_server,
-        b"POST /graphs/default/query HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+        b"POST /graphs/default/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     )
     assert both.startswith(b"HTTP/1.1 400 ")
@@ -249,13 +250,14 @@ def test_smuggled_lengths_are_refused(open_server: Live):
 
 def test_a_head_that_never_ends_is_cut_off(open_server: Live):
     line = b"X-Filler: " + b"x" * 8000 + b"\r\n"
-    answer = exchange(open_server, b"GET /healthz HTTP/1.1\r\nHost: x\r\n", *[line] * 9)
+    answer = exchange(open_server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", *[line] * 9)
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_client_that_stops_sending_its_body_is_told_and_let_go(spec: GraphSpec):
     head = (
-        b"POST /graphs/default/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /graphs/default/query HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\n"
         b"Content-Length: 100\r\n\r\n"
     )
     with serving(spec, client_seconds=2.0) as live:

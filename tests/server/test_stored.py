@@ -14,6 +14,8 @@ from omnigraph.server.generation import build
 from omnigraph.wire.requests import ARROW_STREAM, IF_GRAPH_COMMIT
 from tests.server.live import SCHEMA, Live, new_graph, serving, with_tokens
 
+JSON = {"Content-Type": "application/json"}
+
 
 def without_id(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]]]:
     """An answer without what is different in any two."""
@@ -84,7 +86,7 @@ def test_c_pol_034_who_may_call_and_not_read_gets_403_for_a_stored_read(
 @pytest.mark.parametrize("body", [None, b"", b" ", b"{}", b"null"])
 def test_c_srv_024_an_invocation_needs_no_body(open_server: Live, body: bytes | None):
     graph = open_server.client()
-    answer = graph.post("/queries/everybody", content=body)
+    answer = graph.post("/queries/everybody", content=body, headers=JSON)
     assert answer.status_code == 200
     assert answer.json()["rows"] == [{"p.name": "ada"}, {"p.name": "bo"}]
     assert answer.json()["graph_commit_id"]
@@ -92,7 +94,8 @@ def test_c_srv_024_an_invocation_needs_no_body(open_server: Live, body: bytes | 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"1", b'{"parameters": {}}'])
 def test_c_srv_024_a_bad_body_is_400(open_server: Live, body: bytes):
-    assert open_server.client().post("/queries/everybody", content=body).status_code == 400
+    graph = open_server.client()
+    assert graph.post("/queries/everybody", content=body, headers=JSON).status_code == 400
 
 
 def test_c_srv_025_a_disagreeing_expectation_names_the_verb(open_server: Live):
@@ -146,7 +149,7 @@ def test_the_catalog_is_listed_to_readers_of_main(guarded: Live):
 
 def test_parameters_are_checked_and_named(open_server: Live):
     graph = open_server.client()
-    missing = graph.post("/queries/older_than")
+    missing = graph.post("/queries/older_than", headers=JSON)
     assert missing.status_code == 400 and "'age'" in missing.json()["error"]
     wrong = graph.post("/queries/older_than", json={"params": {"age": "old"}})
     assert wrong.status_code == 400 and "'age'" in wrong.json()["error"]
@@ -173,12 +176,13 @@ def test_the_conditional_variant_writes_once(open_server: Live):
     assert graph.post(path, json=body, headers=condition).status_code == 200
     lost = graph.post(path, json={"params": {"name": "di"}}, headers=condition)
     assert lost.status_code == 412 and lost.json()["precondition_failure"]["expected"] == head
-    read = graph.post("/queries/everybody/if-graph-commit", headers=condition)
+    read = graph.post("/queries/everybody/if-graph-commit", headers={**JSON, **condition})
     assert read.status_code == 400
 
 
 def test_a_stored_read_comes_as_arrow_too(open_server: Live):
-    answer = open_server.client().post("/queries/everybody", headers={"Accept": ARROW_STREAM})
+    accepting = {**JSON, "Accept": ARROW_STREAM}
+    answer = open_server.client().post("/queries/everybody", headers=accepting)
     assert pa.ipc.open_stream(answer.content).read_all().column("p.name").to_pylist() == [
         "ada",
         "bo",

@@ -43,7 +43,8 @@ def begin(live: Live, path: str, body: bytes, buffer: int = 4096) -> socket.sock
     connection.settimeout(PATIENCE_SECONDS)
     connection.connect(live.host)
     connection.sendall(
-        b"POST /graphs/default/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+        b"POST /graphs/default/%s HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
         % (path.encode(), len(body), body)
     )
     assert connection.recv(15).startswith(b"HTTP/1.1 200 OK")
@@ -59,7 +60,7 @@ def until(condition) -> None:
 
 
 def test_an_export_is_lines_that_load_again(open_server: Live, tmp_path: Path):
-    answer = open_server.client().post("/export")
+    answer = open_server.client().post("/export", json={})
     assert answer.headers["content-type"] == "application/x-ndjson; charset=utf-8"
     assert answer.headers["transfer-encoding"] == "chunked"
     records = [orjson.loads(line) for line in answer.content.splitlines()]
@@ -83,7 +84,7 @@ def test_an_export_is_lines_that_load_again(open_server: Live, tmp_path: Path):
 def test_every_check_precedes_the_200(open_server: Live, body: object, status: tuple[int, ...]):
     answer = open_server.client().post("/export", json=body)
     assert answer.status_code in status
-    assert open_server.client().post("/export").status_code == 200
+    assert open_server.client().post("/export", json={}).status_code == 200
 
 
 def test_c_srv_039_a_second_export_is_413_and_a_disconnect_frees_the_slot(big: GraphSpec):
@@ -102,7 +103,7 @@ def test_c_srv_039_a_second_export_is_413_and_a_disconnect_frees_the_slot(big: G
         assert streams.slots_taken == 1
         first.close()
         until(lambda: streams.slots_taken == 0)
-        assert len(client.post("/export").content.splitlines()) == PEOPLE
+        assert len(client.post("/export", json={}).content.splitlines()) == PEOPLE
 
 
 def test_a_reader_that_stops_reading_loses_its_slot(big: GraphSpec):
@@ -175,6 +176,6 @@ async def _use(budget: StreamBudget, root: str) -> str:
 
 
 def test_a_denied_export_takes_no_slot(guarded: Live):
-    assert guarded.client("act-cy").post("/export").status_code == 403
+    assert guarded.client("act-cy").post("/export", json={}).status_code == 403
     assert httpx.post(f"{guarded.url}/graphs/default/export").status_code == 401
     assert guarded.server.services.streams.slots_taken == 0

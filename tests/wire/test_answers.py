@@ -121,7 +121,7 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
             graph.post("/mutate/if-graph-commit", json=body, headers=condition),
         )
     yield "cluster_list_queries", graph.get("/queries")
-    yield "cluster_invoke_query", graph.post("/queries/everybody")
+    yield "cluster_invoke_query", graph.post("/queries/everybody", json={})
     yield (
         "cluster_invoke_query",
         graph.post("/queries/sign_up", json={"params": {"name": "fay"}}),

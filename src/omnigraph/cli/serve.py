@@ -108,6 +108,14 @@ OriginOption = Annotated[
         "--cors-origin", metavar="ORIGIN", help="let browsers of this origin in; repeatable"
     ),
 ]
+AllowedHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        metavar="NAME",
+        help="a name beside localhost that a server without tokens answers to; repeatable",
+    ),
+]
 McpFlag = Annotated[
     bool,
     typer.Option("--mcp", help="offer operations and stored queries as tools, at /mcp"),
@@ -151,6 +159,7 @@ def serve(
     metrics: MetricsFlag = False,
     metrics_bind: MetricsBindOption = None,
     cors_origin: OriginOption = None,
+    allowed_host: AllowedHostOption = None,
     mcp: McpFlag = False,
     mcp_adhoc: McpAdhocFlag = False,
     log_format: LogFormatOption = "text",
@@ -188,6 +197,7 @@ def serve(
         tuple(external_blobs or ()),
     )
     origins = cors_origin or given.get("OMNIGRAPH_CORS_ORIGINS", "").split(",")
+    hosts = allowed_host or given.get("OMNIGRAPH_ALLOWED_HOSTS", "").split(",")
     config = ServerConfig(
         graphs=(spec,),
         bind=bind or given.get("OMNIGRAPH_BIND") or DEFAULT_BIND,
@@ -209,6 +219,7 @@ def serve(
         metrics=metrics or flag_of(given, "OMNIGRAPH_METRICS"),
         metrics_bind=metrics_bind or given.get("OMNIGRAPH_METRICS_BIND") or None,
         cors_origins=tuple(each.strip() for each in origins if each.strip()),
+        allowed_hosts=tuple(each.strip() for each in hosts if each.strip()),
         mcp=mcp or flag_of(given, "OMNIGRAPH_MCP"),
         mcp_adhoc=mcp_adhoc or flag_of(given, "OMNIGRAPH_MCP_ADHOC"),
         log_format="json" if log_format == "json" else "text",

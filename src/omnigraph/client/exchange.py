@@ -175,7 +175,7 @@ class Exchange(Generic[Value]):
     def all_headers(self) -> dict[str, str]:
         """The headers of the request, without the token."""
         headers = {"Accept": self.operation.gives[0], **self.headers}
-        if self.content is not None:
+        if self.operation.has_body:  # also one that is left out: a server may insist on the type
             headers.setdefault("Content-Type", self.operation.takes)
         return headers
 

@@ -24,10 +24,18 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.effects.clock import MINT
-from omnigraph.errors import Busy, InputError, NotFound, OmnigraphError, TooManyRequests
+from omnigraph.errors import Busy, Denied, InputError, NotFound, OmnigraphError, TooManyRequests
 from omnigraph.server import mcp
+from omnigraph.server.auth import RuntimeState
 from omnigraph.server.call import Call, Handler, Services
-from omnigraph.server.config import ServerConfig
+from omnigraph.server.config import (
+    ServerConfig,
+    host_and_port,
+    host_name,
+    is_address,
+    is_loopback,
+    is_wildcard,
+)
 from omnigraph.server.connections import IS_EXTRA
 from omnigraph.server.generation import Generation
 from omnigraph.server.responses import error_response, internal_error
@@ -60,7 +68,11 @@ class App(Starlette):
         self.is_draining = False
         self.inflight = 0
         """Requests that are being answered."""
-        middleware = [Middleware(RequestLog, server=self), Middleware(SegmentedPath)]
+        middleware = [
+            Middleware(RequestLog, server=self),
+            Middleware(ThisMachine, server=self),
+            Middleware(SegmentedPath),
+        ]
         if origins := services.config.cors_origins:
             middleware.append(cors(origins))
         self._operation_routes = [
@@ -301,6 +313,50 @@ class RequestLog:
                 "duration_ms": round(seconds * 1000, 3),
             },
         )
+
+
+class ThisMachine:
+    """Refuses what a page of another site could send to a server without tokens.
+
+    Such a server takes every request for its operator's. A page on the internet can make a browser
+    send requests to this machine, under its own name once it points that name here; their `Host`
+    and `Origin` give them away. Together with the content type, which `Call.require_body_type`
+    asks for, this leaves a page no request that has an effect.
+    """
+
+    def __init__(self, app: ASGIApp, server: App) -> None:
+        self._app = app
+        self._server = server
+        config = server.services.config
+        bound, _ = host_and_port(config.bind)
+        self._any_address = is_wildcard(bound)
+        """Whether it listens on every address of this machine, whichever those are."""
+        self._hosts = {each.lower() for each in config.allowed_hosts} | {bound.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer 403."""
+        app = self._app
+        if self._server.generation.state is RuntimeState.OPEN and not self._is_from_here(scope):
+            refused = Denied(
+                "a server without tokens answers requests to this machine, of no other site",
+                hint="address it as 127.0.0.1, or start it with `--allowed-host` or "
+                "`--cors-origin`",
+            )
+            self._server.services.metrics.rejected("denied")
+            app = error_response(refused)
+        await app(scope, receive, send)
+
+    def _is_from_here(self, scope: Scope) -> bool:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        name = host_name(host)
+        is_known = name in self._hosts or is_loopback(name)
+        if not is_known and not (self._any_address and is_address(name)):
+            return False
+        origin = headers.get("origin")
+        if origin is None or origin in self._server.services.config.cors_origins:
+            return True
+        return origin.lower() == f"{scope['scheme']}://{host.lower()}"
 
 
 class Cors(CORSMiddleware):

@@ -237,7 +237,8 @@ class Call:
     def require_body_type(self) -> None:
         """Raise `UnsupportedMedia` for a body that the operation does not read.
 
-        JSON may come without a type, as older clients send it; graph records may not.
+        JSON may come without a type, as older clients send it; graph records may not. A server
+        without tokens wants it always: a page of another site can send what has none.
         """
         encoding = self.header("content-encoding")
         if encoding is not None and encoding.strip().lower() != "identity":
@@ -245,7 +246,8 @@ class Call:
         wanted = self.operation.takes
         media = (self.header("content-type") or "").partition(";")[0].strip().lower()
         is_json = media == JSON or (media.startswith("application/") and media.endswith("+json"))
-        if media == wanted or (wanted == JSON and (is_json or not media)):
+        may_lack = self.generation.state is not RuntimeState.OPEN
+        if media == wanted or (wanted == JSON and (is_json or (may_lack and not media))):
             return
         found = f"'{media}'" if media else "missing"
         raise UnsupportedMedia(

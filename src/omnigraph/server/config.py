@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -59,6 +60,8 @@ class ServerConfig:
     metrics: bool = False
     metrics_bind: str | None = None
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    """Names beside those of this machine under which a server without tokens may be addressed."""
     mcp: bool = False
     """Whether operations and stored queries are offered as tools."""
     mcp_adhoc: bool = False
@@ -135,3 +138,37 @@ def host_and_port(bind: str) -> tuple[str, int]:
             f"'{bind}' is not an address", hint="write it as host:port, `0` for any port"
         )
     return bare, int(port)
+
+
+# --- names of this machine ------------------------------------------------------------------------
+
+
+def host_name(header: str) -> str:
+    """The name or address in a `Host` header, in lower case and without the port.
+
+    >>> host_name("LOCALHOST:8080"), host_name("[::1]:80")
+    ('localhost', '::1')
+    """
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name always means the machine that uses it."""
+    return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether it stands for every address of a machine."""
+    return is_address(name) and ipaddress.ip_address(name).is_unspecified
+
+
+def is_address(name: str) -> bool:
+    """Whether it is an IP address, which cannot be pointed elsewhere as a name can."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph.commit import leases as leases_module
 from omnigraph.commit.leases import GRAPH_SCOPE, Leases, WriteSettings, branch_scope, read_record
-from omnigraph.effects.local_disk import Durability, OsLock, lock_path
+from omnigraph.effects.local_disk import Durability, OsLock
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.uri import Root
 from omnigraph.errors import LeaseLost, StorageError, WriterBusy
@@ -38,8 +38,7 @@ def beating() -> set[threading.Thread]:
 def local(store: ObjectStore, owner: str, settings: WriteSettings = SHORT) -> Leases:
     """Leases as on local disk, where a lock shows whether the owner lives."""
     assert store.root.path is not None
-    directory = store.root.path / "__lease"
-    return Leases(store, owner, settings, lambda scope: OsLock(lock_path(directory, scope)))
+    return Leases(store, owner, settings, store.root.path / "__lease")
 
 
 def remote(store: ObjectStore, owner: str, settings: WriteSettings = SHORT) -> Leases:

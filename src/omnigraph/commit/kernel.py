@@ -29,7 +29,7 @@ from omnigraph.commit.schema.contract import accepted_tables, read_contract
 from omnigraph.commit.sidecars import Sidecars
 from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
 from omnigraph.effects.failpoints import Failpoint, hit
-from omnigraph.effects.local_disk import OsLock, configured_durability
+from omnigraph.effects.local_disk import configured_durability
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, ReadSetChanged, StorageError
@@ -239,20 +239,14 @@ class Kernel:
 
         durability = configured_durability()
         lance = LanceStore(root, durability)
-        os_lock_for: Callable[[str], OsLock] | None = None
-        if root.path is not None:
-            directory = root.path / LEASES
-
-            def os_lock_for(scope: str) -> OsLock:
-                return OsLock.for_scope(directory, scope)
-
+        locks = None if root.path is None else root.path / LEASES
         return cls(
             root,
             store,
             lance,
             Manifest(lance, root.uri, older if serve_older else None),
             Sidecars(store),
-            Leases(store, MINT.ulid(), settings, os_lock_for),
+            Leases(store, MINT.ulid(), settings, locks),
             gates_of(root.uri),
             SYSTEM_CLOCK,
             MINT,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -209,14 +210,14 @@ class Leases:
         store: ObjectStore,
         owner_id: str,
         settings: WriteSettings,
-        os_lock_for: Callable[[str], OsLock] | None,
+        locks: Path | None,
     ) -> None:
         self._store = store
         self._is_remote = not store.root.is_local
         self._owner_id = owner_id
         self._settings = settings
-        self._os_lock_for = os_lock_for
-        """On local disk, the OS lock that shows whether a scope's owner is alive."""
+        self._locks = locks
+        """On local disk, the directory of the OS locks, which show whether owners are alive."""
         self._watched: dict[str, tuple[Token, float]] = {}
         """Per scope, the record of another owner and when it was first seen like that. It is kept
         between attempts: an owner may take longer to die than anyone is willing to wait at once."""
@@ -281,14 +282,13 @@ class Leases:
         branch finishes. If all waiting writers prepared at once, most of that work would be thrown
         away and would slow the owner down. A writer that has waited too long continues without.
         """
-        if self._os_lock_for is None:
+        turn = self._os_lock(f"line/{branch}")
+        if turn is None:
             yield NO_QUEUE
             return
-        scope = branch_scope(branch)
-        turn = self._os_lock_for(f"line/{branch}")
         is_crowded = not turn.acquire(0)
         if is_crowded:
-            self._wait_for_turn(scope, turn)
+            self._wait_for_turn(branch_scope(branch), turn)
         try:
             yield WriterQueue(is_crowded, turn.release)
         finally:
@@ -314,7 +314,7 @@ class Leases:
         seen: Token | None = None
         while True:
             lease = self.try_hold(scope, attempt_id)
-            if lease is not None or self._os_lock_for is not None:
+            if lease is not None or self._locks is not None:
                 return lease
             found = self._recorded(scope)
             if found is not None and found[0].state == "held":
@@ -332,9 +332,8 @@ class Leases:
             if record is None or record.state == "released":
                 continue
             scope = name.removeprefix(f"{LEASES}/").removesuffix(".json")
-            is_alive = None
-            if self._os_lock_for is not None:
-                is_alive = is_locked(self._os_lock_for(scope).path)
+            lock = self._os_lock(scope)
+            is_alive = None if lock is None else is_locked(lock.path)
             held.append(LeaseHolder(scope, record.owner_id, record.operation_id, is_alive))
         return held
 
@@ -357,8 +356,8 @@ class Leases:
         record, token = found
         if record.state == "released" or record.owner_id == self._owner_id:
             return None
-        if self._os_lock_for is not None:
-            lock = self._os_lock_for(GRAPH_SCOPE)
+        lock = self._os_lock(GRAPH_SCOPE)
+        if lock is not None:
             if lock.try_acquire():
                 lock.release()
                 return None
@@ -388,7 +387,7 @@ class Leases:
     ) -> Lease | None:
         """Take a free lease, or one whose owner is dead; None only when told not to wait."""
         deadline = time.monotonic() + (wait_ms or 0) / 1000
-        os_lock = self._os_lock_for(scope) if self._os_lock_for is not None else None
+        os_lock = self._os_lock(scope)
         if os_lock is not None and not _locked(os_lock, wait_ms or 0, catch_up):
             if wait_ms is None:
                 return None
@@ -425,6 +424,9 @@ class Leases:
         if is_free or (health := self._health(scope, record, token)) == "dead":
             return self._take(scope, attempt_id, record, token, os_lock), "dead"
         return None, health
+
+    def _os_lock(self, scope: str) -> OsLock | None:
+        return None if self._locks is None else OsLock.for_scope(self._locks, scope)
 
     def _recorded(self, scope: str) -> tuple[LeaseRecord, Token] | None:
         name = _object_name(scope)

@@ -26,8 +26,8 @@ FACADE = ""
 MAY_IMPORT: dict[str, str] = {
     # the languages, and what everything stands on
     "errors": "",
-    "syntax": "errors",
     "model": "errors",
+    "syntax": "errors model",
     "effects": "errors model",
     "schema": "errors model syntax",
     "query": "errors model syntax schema",
@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, str] = {
     "branching": "errors model syntax effects schema storage commit",
     "upkeep": "errors model effects schema storage commit",
     "engines": "errors model schema query storage",
-    "engines.local": "errors model schema query storage engines",
+    "engines.local": "errors model syntax schema query storage engines",
     "embedding": "errors model",
     "policy": "errors model syntax",
     "pipeline.spark": "errors model effects",

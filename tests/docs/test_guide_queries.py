@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.query import ast
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file
 from tests.support.pages import ROOT, blocks_of
 
 GUIDE = ROOT / "docs" / "guide"

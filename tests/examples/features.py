@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any, get_args
 
 from omnigraph.model.types import Scalar
-from omnigraph.query import ast as gq
-from omnigraph.schema import ast as pg
-from omnigraph.schema.ast import COLUMNS_KINDS
+from omnigraph.syntax import query_ast as gq
+from omnigraph.syntax import schema_ast as pg
+from omnigraph.syntax.schema_ast import COLUMNS_KINDS
 
 # --- trees ----------------------------------------------------------------------------------------
 

@@ -9,16 +9,15 @@ from typing import Any, get_args
 import pytest
 
 from omnigraph.model.values import property_value
-from omnigraph.query import ast as query_ast
 from omnigraph.query import expressions, plan
 from omnigraph.query.compile import check_query
 from omnigraph.query.lint import lint_queries
-from omnigraph.query.parser import parse_query_file
-from omnigraph.schema import ast as schema_ast
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.migration import plan_change
-from omnigraph.schema.parser import parse_schema
 from omnigraph.schema.steps import Step
+from omnigraph.syntax import query_ast, schema_ast
+from omnigraph.syntax.query_parser import parse_query_file
+from omnigraph.syntax.schema_parser import parse_schema
 from tests.examples.features import (
     QUERY_FEATURES,
     SCHEMA_FEATURES,

@@ -3,8 +3,8 @@
 import pytest
 
 from omnigraph.errors import QueryParseError
-from omnigraph.query import ast
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file
 
 
 def query(text: str) -> ast.Query:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from omnigraph.query import ast
 from omnigraph.query.explain import show_constant
+from omnigraph.syntax import query_ast as ast
 from tests.query.printing_expressions import print_expression
 
 _INDENT = "    "

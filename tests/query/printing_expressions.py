@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from omnigraph.query import ast
 from omnigraph.query.explain import show_constant
+from omnigraph.syntax import query_ast as ast
 
 
 def print_expression(expression: ast.Expression) -> str:

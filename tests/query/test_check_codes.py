@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from omnigraph.errors import QueryParseError, QueryTypeError
-from omnigraph.query import ast
 from omnigraph.query.compile import check_query, compile_query
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file
 from tests.query.library import catalog, pointed_at, query, refusal
 
 

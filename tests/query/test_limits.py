@@ -7,17 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph.errors import LimitExceeded
-from omnigraph.model.byte_cache import ByteCache
 from omnigraph.query import compile as compile_module
 from omnigraph.query import expressions as ex
-from omnigraph.query.compile import QueryCompiler, compile_query
-from omnigraph.query.parse_expression import (
+from omnigraph.query.compile import ByteCache, QueryCompiler, compile_query
+from omnigraph.query.plan import ReadPlan
+from omnigraph.syntax.query_expressions import (
     CLAUSES_MAX,
     TEXT_BYTES_MAX,
     TOKENS_MAX,
     VARIABLES_MAX,
 )
-from omnigraph.query.plan import ReadPlan
 from tests.query.library import catalog
 
 

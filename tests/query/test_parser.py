@@ -4,8 +4,8 @@ import pytest
 
 from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.query import ast
-from omnigraph.query.parser import parse_query_file, select_query
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file, select_query
 from omnigraph.syntax.tokens import Source
 from tests.query.parsing import (
     query,

@@ -6,8 +6,8 @@ keyword-like words as edge words, properties, aliases, variables, parameters and
 
 import pytest
 
-from omnigraph.query import ast
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file
 
 EXTENSION_WORDS = """
 optional any all distinct via in is null having offset collect and or

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import QueryParseError
-from omnigraph.query import ast
-from omnigraph.query.parse_expression import OPERATORS_MAX
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_expressions import OPERATORS_MAX
+from omnigraph.syntax.query_parser import parse_query_file
 
 
 def items(text: str) -> tuple[ast.ReturnItem, ...]:

@@ -7,9 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import QueryParseError
-from omnigraph.query import ast, parse_expression
-from omnigraph.query.parse_expression import OPERATORS_MAX
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax import query_expressions as parse_expression
+from omnigraph.syntax.query_expressions import OPERATORS_MAX
+from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import NESTING_MAX
 from tests.query.printing import print_query_file
 from tests.support.budgets import MANY, budget

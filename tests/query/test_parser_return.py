@@ -2,7 +2,7 @@
 
 import pytest
 
-from omnigraph.query import ast
+from omnigraph.syntax import query_ast as ast
 from tests.query.parsing import (
     read,
     refused,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
-from omnigraph.query import ast
-from omnigraph.query.parse_expression import QueryStream
-from omnigraph.query.parser import parse_query_file
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_expressions import QueryStream
+from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source, Span, TokenKind
 from tests.query.printing import (
     print_clause,

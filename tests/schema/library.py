@@ -7,8 +7,8 @@ from omnigraph.schema.admission import admit
 from omnigraph.schema.compile import CompiledSchema, compile_schema
 from omnigraph.schema.encoding import shape_hash
 from omnigraph.schema.migration import MigrationPlan, plan_change
-from omnigraph.schema.parser import parse_schema
 from omnigraph.schema.shape import SchemaShape, shape_of
+from omnigraph.syntax.schema_parser import parse_schema
 
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from omnigraph.model.types import SCALAR_NAMES, Scalar
-from omnigraph.schema import ast
-from omnigraph.schema.ast import COLUMNS_KINDS
+from omnigraph.syntax import schema_ast as ast
+from omnigraph.syntax.schema_ast import COLUMNS_KINDS
 from omnigraph.syntax.tokens import Source, Span
 
 NOWHERE = Span(0, 0)

@@ -7,7 +7,7 @@ import pytest
 from omnigraph.errors import CatalogError, SchemaParseError
 from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.schema.admission import find_problems
-from omnigraph.schema.parser import parse_schema
+from omnigraph.syntax.schema_parser import parse_schema
 from tests.schema.library import check_rejected, compiled, failure, underlined
 
 AB = "node A { a: String b: I32 l: [String] v: Vector(3) x: Blob n: String? } "

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.errors import CatalogError, SchemaParseError
 from omnigraph.schema.admission import find_problems
-from omnigraph.schema.parser import parse_schema
+from omnigraph.syntax.schema_parser import parse_schema
 from tests.schema.library import check_rejected, compiled, failure
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from omnigraph.errors import SchemaParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar
-from omnigraph.schema.ast import CheckDecl, ColumnsDecl, RangeDecl
-from omnigraph.schema.parser import parse_schema
+from omnigraph.syntax.schema_ast import CheckDecl, ColumnsDecl, RangeDecl
+from omnigraph.syntax.schema_parser import parse_schema
 from tests.schema.library import failure, underlined
 
 PLANTS = """

@@ -12,9 +12,9 @@ from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.contract import build_contract, open_contract
 from omnigraph.schema.encoding import ir_hash, ir_text, read_ir, shape_hash
 from omnigraph.schema.migration import plan_change, plan_migration
-from omnigraph.schema.parser import parse_schema
 from omnigraph.schema.shape import SchemaIR
 from omnigraph.schema.steps import DropProperty, DropType
+from omnigraph.syntax.schema_parser import parse_schema
 from tests.schema.library import DOMAIN, compiled
 from tests.schema.strategies import documents, placeless, respelled, schemas, written
 

@@ -30,9 +30,9 @@ from ruamel.yaml import YAML
 from omnigraph.cli.main import main
 from omnigraph.query.compile import check_query
 from omnigraph.query.explain import explain
-from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.compile import compile_schema
+from omnigraph.syntax.query_parser import parse_query_file
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE_SCHEMA = ROOT / "examples" / "social" / "schema.pg"

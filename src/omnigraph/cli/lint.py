@@ -117,7 +117,7 @@ def _plans(source: Source, catalog: Catalog) -> dict[int, str]:
     from omnigraph.errors import QueryParseError, QueryTypeError
     from omnigraph.query.compile import check_query
     from omnigraph.query.explain import explain
-    from omnigraph.query.parser import parse_query_file
+    from omnigraph.syntax.query_parser import parse_query_file
 
     plans: dict[int, str] = {}
     try:

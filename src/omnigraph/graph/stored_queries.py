@@ -9,9 +9,9 @@ from omnigraph.errors import InputError
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
-from omnigraph.query.parser import parse_query_file
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
+from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
 
 SUFFIX = ".gq"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.lower import Block, keep_locals_apart
 from omnigraph.query.operands import (
@@ -19,6 +18,7 @@ from omnigraph.query.operands import (
 from omnigraph.query.plan import Direction, Expand
 from omnigraph.query.predicates import check_filter, check_null_test, check_pair
 from omnigraph.schema.catalog import EdgeType, NodeType
+from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 
 

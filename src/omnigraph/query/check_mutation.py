@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import assigned_value
-from omnigraph.query import ast, plan
 from omnigraph.query import expressions as ex
+from omnigraph.query import plan
 from omnigraph.query.operands import (
     Context,
     Operands,
@@ -19,6 +19,7 @@ from omnigraph.query.operands import (
 )
 from omnigraph.query.predicates import literal_hint, require_comparable, require_enum_member
 from omnigraph.schema.catalog import EdgeType, NodeType, Property
+from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 

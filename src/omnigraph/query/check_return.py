@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.query import ast, plan
 from omnigraph.query import expressions as ex
+from omnigraph.query import plan
 from omnigraph.query.operands import (
     Context,
     EdgeVariable,
@@ -17,6 +17,7 @@ from omnigraph.query.operands import (
     suggest_alias,
 )
 from omnigraph.query.predicates import check_filter, check_null_test, rank_call, text_match
+from omnigraph.syntax import query_ast as ast
 
 # --- return ---------------------------------------------------------------------------------------
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from omnigraph.errors import QueryParseError
-from omnigraph.model.byte_cache import ByteCache
 from omnigraph.model.types import VECTOR_DIMENSION_MAX
-from omnigraph.query import ast, plan
+from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
 from omnigraph.query.check_mutation import check_mutation
 from omnigraph.query.check_return import check_order, check_return
 from omnigraph.query.expressions import ParameterValue
 from omnigraph.query.lower import lower_block
 from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
-from omnigraph.query.parser import parse_query_file, select_query
 from omnigraph.query.plan import QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file, select_query
 from omnigraph.syntax.tokens import Source
 
 PLANS_BYTES_MAX = 64 << 20
@@ -167,3 +171,47 @@ def _row_count(count: ast.Count | None, word: str, context: Context) -> plan.Row
             count.span,
         )
     return ParameterValue(declared.name, declared.type)
+
+
+# --- the cache: bounded by the memory that plans take instead of by their number ------------------
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+_LARGEST_SHARE = 4
+"""One entry may take this fraction of the cache; a larger one would drop all others."""
+
+
+class ByteCache(Generic[Key, Value]):
+    """Keeps the entries used last, up to so many bytes. Safe to share between threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Key) -> Value | None:
+        """What was put under a key, if it is still there."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+        return found[0]
+
+    def put(self, key: Key, value: Value, nbytes: int) -> None:
+        """Keep a value that takes about so many bytes; a very large one is not kept."""
+        if nbytes * _LARGEST_SHARE > self.bytes_max:
+            return
+        with self._lock:
+            known = self._entries.pop(key, None)
+            self.used += nbytes - (known[1] if known is not None else 0)
+            self._entries[key] = value, nbytes
+            while self.used > self.bytes_max:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.used -= dropped

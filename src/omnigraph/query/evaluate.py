@@ -32,7 +32,6 @@ from omnigraph.model.arrow import TIMESTAMP, arrow_type
 from omnigraph.model.types import ValueType
 from omnigraph.model.values import to_utc_ms
 from omnigraph.query import expressions as ex
-from omnigraph.query.ast import ScalarFunction
 from omnigraph.query.kernels import (
     Datum,
     absolute,
@@ -44,6 +43,7 @@ from omnigraph.query.kernels import (
     text_starts_with,
     to_numeric,
 )
+from omnigraph.syntax.query_ast import ScalarFunction
 
 ColumnExpression: TypeAlias = (
     ex.PropertyValue | ex.EntityId | ex.OutputValue | ex.PathNodes | ex.PathLength

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import ScalarValue
-from omnigraph.query.ast import (
+from omnigraph.syntax.query_ast import (
     AggregateFunction,
     ArithmeticOperator,
     ComparisonOperator,

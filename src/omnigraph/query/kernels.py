@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
-from omnigraph.query.ast import ArithmeticOperator, ComparisonOperator
+from omnigraph.syntax.query_ast import ArithmeticOperator, ComparisonOperator
 
 # --- comparison -----------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from omnigraph.errors import CompileError, QueryParseError, QueryTypeError
-from omnigraph.query import ast, plan
+from omnigraph.query import plan
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import OperationDescriptor, describe_operation
-from omnigraph.query.parser import parse_query_file
 from omnigraph.schema.catalog import Catalog
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
 
 HARDCODED_MUTATION = "mutation declares no params; hardcoded mutations are easy to miss"

@@ -13,9 +13,9 @@ from typing import TypeAlias
 from omnigraph.errors import QueryTypeError
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
-from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Span
 

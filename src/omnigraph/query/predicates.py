@@ -7,7 +7,6 @@ from typing import Literal, cast
 
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import round_to_f32
-from omnigraph.query import ast
 from omnigraph.query import expressions as ex
 from omnigraph.query.operands import (
     EdgeVariable,
@@ -20,6 +19,7 @@ from omnigraph.query.operands import (
     round_to_match,
 )
 from omnigraph.schema.catalog import Property
+from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 

@@ -1,8 +1,7 @@
-"""The schema language `.pg`: parse, admit, identify, compare. Knows neither Lance nor Spark.
+"""The schema language `.pg`: admit, identify, compare. Knows neither Lance nor Spark.
 
-The path of a text, one module for each arrow::
+The path of a text that `syntax.schema_parser` has parsed, one module for each arrow::
 
-    parser      text → SchemaDocument             the grammar
     admission   SchemaDocument → AdmittedSchema   every rule, interfaces expanded
     shape       AdmittedSchema → SchemaShape      what it means, however it is written
     identity    SchemaShape → SchemaIR            stable ids, kept across renames

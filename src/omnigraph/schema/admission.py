@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.errors import CompileError
-from omnigraph.schema.ast import SchemaDocument
 from omnigraph.schema.effective import EffectiveSchema, Report, check_names, expand
 from omnigraph.schema.rules import (
     check_default_form,
@@ -21,6 +20,7 @@ from omnigraph.schema.rules import (
     check_property_annotations,
     check_type_annotations,
 )
+from omnigraph.syntax.schema_ast import SchemaDocument
 from omnigraph.syntax.tokens import Source
 
 __all__ = ["AdmittedSchema", "admit", "find_problems"]

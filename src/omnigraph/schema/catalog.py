@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.upkeep import IndexSpec
+from omnigraph.syntax.schema_ast import LiteralValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-LiteralValue = str | int | float | bool
-"""A literal written in a schema."""
 
 TypeKind = Literal["interface", "node", "edge"]
 

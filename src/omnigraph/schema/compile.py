@@ -26,7 +26,6 @@ from omnigraph.schema.catalog import (
 )
 from omnigraph.schema.encoding import ir_hash
 from omnigraph.schema.identity import IdentityWarning, initialize, resolve
-from omnigraph.schema.parser import parse_schema
 from omnigraph.schema.rules import METADATA
 from omnigraph.schema.shape import (
     OFFLINE_DOMAIN,
@@ -38,6 +37,7 @@ from omnigraph.schema.shape import (
     TypeShape,
 )
 from omnigraph.schema.steps import Severity
+from omnigraph.syntax.schema_parser import parse_schema
 from omnigraph.syntax.tokens import Source
 
 

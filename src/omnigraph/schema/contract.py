@@ -14,8 +14,8 @@ from omnigraph.schema.admission import admit
 from omnigraph.schema.catalog import Catalog, canonical_json, sha256_of
 from omnigraph.schema.compile import project
 from omnigraph.schema.encoding import ir_hash, ir_text, read_ir, read_json_object, shape_hash
-from omnigraph.schema.parser import parse_schema
 from omnigraph.schema.shape import OFFLINE_DOMAIN, SchemaIR, shape_of
+from omnigraph.syntax.schema_parser import parse_schema
 
 SOURCE_OBJECT = "_schema.pg"
 IR_OBJECT = "_schema.ir.json"

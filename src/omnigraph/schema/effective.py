@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from omnigraph.errors import CatalogError, CompileError, IdentityError, SchemaParseError
 from omnigraph.model.types import VECTOR_DIMENSION_MAX, VIRTUAL_COLUMNS, Scalar, ValueType
-from omnigraph.schema import ast
 from omnigraph.schema.catalog import Annotation, Cardinality, annotation_key
+from omnigraph.syntax import schema_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source, Span
 

@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 
 from omnigraph.errors import SchemaContractError
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.ast import COLUMNS_KINDS, ColumnsKind
 from omnigraph.schema.catalog import (
     Annotation,
     Cardinality,
     Check,
     Embed,
-    LiteralValue,
     Range,
     TypeKind,
     annotation_json,
@@ -49,6 +47,7 @@ from omnigraph.schema.shape import (
     checked_domain,
     constraint_key,
 )
+from omnigraph.syntax.schema_ast import COLUMNS_KINDS, ColumnsKind, LiteralValue
 
 # --- writing --------------------------------------------------------------------------------------
 

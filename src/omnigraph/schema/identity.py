@@ -14,7 +14,6 @@ from typing import Literal, TypeVar
 
 from omnigraph.errors import IdentityError, Position
 from omnigraph.schema.admission import AdmittedSchema
-from omnigraph.schema.ast import AnnotationExpr
 from omnigraph.schema.effective import Properties, Report
 from omnigraph.schema.rules import annotation_named
 from omnigraph.schema.shape import (
@@ -30,6 +29,7 @@ from omnigraph.schema.shape import (
     shape_of,
     types_of,
 )
+from omnigraph.syntax.schema_ast import AnnotationExpr
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Span
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from omnigraph.errors import SchemaContractError, UnsupportedSchemaChange
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.ast import ColumnsKind
 from omnigraph.schema.catalog import Annotation, Range, TypeKind, annotation_key
 from omnigraph.schema.compile import CompiledSchema, compile_schema
 from omnigraph.schema.encoding import ir_text
@@ -55,6 +54,7 @@ from omnigraph.schema.steps import (
     UpdateTypeMetadata,
     WidenProperty,
 )
+from omnigraph.syntax.schema_ast import ColumnsKind
 from omnigraph.syntax.tokens import Source
 
 

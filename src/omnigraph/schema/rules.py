@@ -14,8 +14,7 @@ from typing import NamedTuple
 from omnigraph.errors import ValueConversionError
 from omnigraph.model.types import INTEGER_BOUNDS, Scalar, ValueType
 from omnigraph.model.values import assigned_value, parse_date, parse_datetime
-from omnigraph.schema import ast
-from omnigraph.schema.catalog import Embed, LiteralValue, Range, TypeKind
+from omnigraph.schema.catalog import Embed, Range, TypeKind
 from omnigraph.schema.effective import (
     EffectiveEdge,
     EffectiveNode,
@@ -24,6 +23,8 @@ from omnigraph.schema.effective import (
     Properties,
     Report,
 )
+from omnigraph.syntax import schema_ast as ast
+from omnigraph.syntax.schema_ast import LiteralValue
 from omnigraph.syntax.suggest import did_you_mean
 
 METADATA = frozenset({"description", "instruction"})

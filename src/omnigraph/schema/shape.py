@@ -19,13 +19,11 @@ from omnigraph.errors import SchemaContractError
 from omnigraph.model.ids import is_ulid
 from omnigraph.model.types import ValueType
 from omnigraph.schema.admission import AdmittedSchema
-from omnigraph.schema.ast import COLUMNS_KINDS, AnnotationExpr, CheckDecl, ColumnsKind, RangeDecl
 from omnigraph.schema.catalog import (
     Annotation,
     Cardinality,
     Check,
     Embed,
-    LiteralValue,
     Range,
     TypeKind,
     annotation_key,
@@ -44,6 +42,14 @@ from omnigraph.schema.rules import (
     converted_default,
     embed_of,
     range_of,
+)
+from omnigraph.syntax.schema_ast import (
+    COLUMNS_KINDS,
+    AnnotationExpr,
+    CheckDecl,
+    ColumnsKind,
+    LiteralValue,
+    RangeDecl,
 )
 
 _TYPED_ANNOTATIONS = frozenset({*COLUMNS_KINDS, "embed", "default", "rename_from"})

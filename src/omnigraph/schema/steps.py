@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Literal
 from omnigraph.model.types import ValueType
 from omnigraph.schema.catalog import (
     Annotation,
-    LiteralValue,
     TypeKind,
     annotation_json,
     canonical_json,
 )
 from omnigraph.schema.encoding import type_json
+from omnigraph.syntax.schema_ast import LiteralValue
 
 # --- lint codes -----------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""Source texts, positions, tokens and spelling suggestions, shared by both languages.
+"""From text to syntax tree: source texts, tokens and the grammars of `.pg` and `.gq`.
 
-This room knows nothing about schemas or queries: it turns text into tokens with positions and turns
-positions back into messages a person can use.
+This room knows no types and no graph: names are not resolved here. It turns positions back into
+messages a person can use, and suggests the name that was meant.
 """

@@ -24,12 +24,11 @@ from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
-from omnigraph.model.byte_cache import ByteCache
 from omnigraph.model.governor import bytes_from_environment
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from omnigraph.query.compile import PLANS_BYTES_MAX
+from omnigraph.query.compile import PLANS_BYTES_MAX, ByteCache
 from omnigraph.query.evaluate import ColumnExpression
 from omnigraph.query.plan import ReadPlan
 

@@ -31,10 +31,10 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
-from omnigraph.query.ast import ComparisonOperator
 from omnigraph.query.evaluate import ColumnExpression, scalar_operand
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.search import matching_rows, nearest_rows
+from omnigraph.syntax.query_ast import ComparisonOperator
 
 # --- scans ----------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from omnigraph.query import ast
-from omnigraph.query.parse_expression import (
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_expressions import (
     ARITHMETIC,
     FOREIGN_OPERATORS,
     U32_MAX,

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 
 from omnigraph.errors import SchemaParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar
-from omnigraph.schema import ast
+from omnigraph.syntax import schema_ast as ast
 from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, TokenStream
 
 # --- tokens ---------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from typing import Literal, NoReturn
 
 from omnigraph.errors import InputError, NotFound, QueryParseError
 from omnigraph.model.types import SCALAR_NAMES, Scalar, ValueType
-from omnigraph.query import ast
-from omnigraph.query.parse_expression import (
+from omnigraph.syntax import query_ast as ast
+from omnigraph.syntax.query_expressions import (
     ARITHMETIC,
     I64_MAX,
     TEXT_BYTES_MAX,
@@ -37,7 +37,7 @@ from omnigraph.query.parse_expression import (
     parse_value,
     require_within,
 )
-from omnigraph.query.parse_match import (
+from omnigraph.syntax.query_match import (
     COMPARISONS,
     parse_having_filter,
     parse_match_block,

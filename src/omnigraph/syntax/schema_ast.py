@@ -11,9 +11,10 @@ from typing import Literal as OneOf
 from typing import NamedTuple, get_args
 
 from omnigraph.model.types import Scalar
-from omnigraph.schema.catalog import LiteralValue
 from omnigraph.syntax.tokens import Source, Span
 
+LiteralValue = str | int | float | bool
+"""A literal written in a schema."""
 ColumnsKind = OneOf["key", "unique", "index"]
 """The constraints that are a list of columns."""
 COLUMNS_KINDS: tuple[ColumnsKind, ...] = get_args(ColumnsKind)

@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 
 from omnigraph.errors import LimitExceeded, QueryParseError, ValueConversionError
 from omnigraph.model.values import parse_date, parse_datetime
-from omnigraph.query import ast
+from omnigraph.syntax import query_ast as ast
 from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Lexer, Source, Span, Token, TokenKind, TokenStream
 

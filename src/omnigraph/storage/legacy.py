@@ -15,6 +15,7 @@ import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -91,10 +92,7 @@ class OlderGraph:
         self._lance = lance
         self._root_uri = root_uri
         self._accepted = accepted
-        self._forks: dict[str, Fork] | None = None
         self._lines: dict[str, list[CommitRow]] = {}
-        self._actors: dict[str, str] | None = None
-        self._unlisted: dict[str, TableIdentity] | None = None
 
     # --- the whole of a branch ----------------------------------------------------------------
 
@@ -117,9 +115,9 @@ class OlderGraph:
 
         Raises `RootMoved` before anything is read that a moved graph has lost.
         """
-        roots = self.recorded_roots(self.forks())
+        roots = self.recorded_roots(self.forks)
         require_unmoved(roots, self._lance.root)
-        forks = {name: fork for name, fork in sorted(self.forks().items()) if name in roots}
+        forks = {name: fork for name, fork in sorted(self.forks.items()) if name in roots}
         return [
             BranchRow(
                 name=name,
@@ -133,22 +131,21 @@ class OlderGraph:
             for name, fork in forks.items()
         ]
 
+    @cached_property
     def forks(self) -> Mapping[str, Fork]:
         """The refs of `__manifest` that are branches, by name."""
-        if self._forks is None:
-            refs = self._lance.refs(self.manifest)
-            # The lock of a schema apply was a ref too. Its owner is dead, or this open would wait.
-            refs.pop(SCHEMA_APPLY_LOCK, None)
-            self._forks = {
-                name: Fork(
-                    # The parent of a branch may have been a run that was swept since.
-                    ref["parent_branch"] if ref["parent_branch"] in refs else MAIN,
-                    ref["parent_version"],
-                    ref["create_at"] * 1_000_000,
-                )
-                for name, ref in refs.items()
-            }
-        return self._forks
+        refs = self._lance.refs(self.manifest)
+        # The lock of a schema apply was a ref too. Its owner is dead, or this open would wait.
+        refs.pop(SCHEMA_APPLY_LOCK, None)
+        return {
+            name: Fork(
+                # The parent of a branch may have been a run that was swept since.
+                ref["parent_branch"] if ref["parent_branch"] in refs else MAIN,
+                ref["parent_version"],
+                ref["create_at"] * 1_000_000,
+            )
+            for name, ref in refs.items()
+        }
 
     def recorded_roots(self, branches: Iterable[str]) -> dict[str, str]:
         """The root each branch remembers: Lance keeps the absolute address of what a ref shares.
@@ -188,7 +185,7 @@ class OlderGraph:
 
     def recorded_commits(self, branch: str) -> list[CommitRow]:
         """The commits that the retired datasets show on a branch, oldest first, from 0 on."""
-        if branch != MAIN and branch not in self.forks():
+        if branch != MAIN and branch not in self.forks:
             return []
         line = self._lines.get(branch)
         if line is None:
@@ -213,7 +210,7 @@ class OlderGraph:
         at, last = branch, float("inf")
         while at != MAIN:
             reach[at] = last
-            fork = self.forks()[at]
+            fork = self.forks[at]
             at, last = fork.parent, min(last, fork.version)
         return {**reach, MAIN: last}
 
@@ -232,7 +229,7 @@ class OlderGraph:
 
     def _commit(self, seq: int, record: Mapping[str, Any]) -> CommitRow:
         commit_id, branch = record["graph_commit_id"], record["manifest_branch"]
-        actor = self._actor_of().get(commit_id)
+        actor = self._actors.get(commit_id)
         return CommitRow(
             commit_id=commit_id,
             branch=None if branch == MAIN else branch,
@@ -246,17 +243,16 @@ class OlderGraph:
             created_at=_microseconds(record["created_at"]),
         )
 
-    def _actor_of(self) -> Mapping[str, str]:
-        if self._actors is None:
-            try:
-                handle = self._lance.open(DatasetRef(f"{self._root_uri}/{COMMIT_ACTORS}"))
-            except NotFound:
-                self._actors = {}
-            else:
-                count_lance("scan", handle.uri)
-                records = handle.to_table(columns=["graph_commit_id", "actor_id"]).to_pylist()
-                self._actors = {r["graph_commit_id"]: r["actor_id"] for r in records}
-        return self._actors
+    @cached_property
+    def _actors(self) -> Mapping[str, str]:
+        """The authors of commits, by commit id."""
+        try:
+            handle = self._lance.open(DatasetRef(f"{self._root_uri}/{COMMIT_ACTORS}"))
+        except NotFound:
+            return {}
+        count_lance("scan", handle.uri)
+        records = handle.to_table(columns=["graph_commit_id", "actor_id"]).to_pylist()
+        return {r["graph_commit_id"]: r["actor_id"] for r in records}
 
     def _commit_at(self, fork: Fork) -> str:
         """The commit a branch was created at."""
@@ -323,21 +319,18 @@ class OlderGraph:
         key = record["table_key"]
         if key is None:
             raise StorageError(f"row {record['object_id']!r} of the manifest names no table")
-        return self._accepted.identities.get(key) or self._unlisted_identities()[key]
+        return self._accepted.identities.get(key) or self._unlisted[key]
 
-    def _unlisted_identities(self) -> Mapping[str, TableIdentity]:
+    @cached_property
+    def _unlisted(self) -> Mapping[str, TableIdentity]:
         """Ids for the tables of dropped types, ascending by type key over all branches."""
-        if self._unlisted is None:
-            keys: set[str] = set()
-            for ref in (None, *self.forks()):
-                handle = self._lance.open(self.manifest.on(ref))
-                count_lance("scan", handle.uri)
-                keys.update(handle.to_table(columns=["table_key"])["table_key"].to_pylist())
-            unlisted = sorted(key for key in keys if key and key not in self._accepted.identities)
-            self._unlisted = {
-                key: TableIdentity(UNLISTED_TYPE_ID + at, 1) for at, key in enumerate(unlisted)
-            }
-        return self._unlisted
+        keys: set[str] = set()
+        for ref in (None, *self.forks):
+            handle = self._lance.open(self.manifest.on(ref))
+            count_lance("scan", handle.uri)
+            keys.update(handle.to_table(columns=["table_key"])["table_key"].to_pylist())
+        unlisted = sorted(key for key in keys if key and key not in self._accepted.identities)
+        return {key: TableIdentity(UNLISTED_TYPE_ID + at, 1) for at, key in enumerate(unlisted)}
 
     def _arrivals(self, commits: list[CommitRow]) -> dict[str, int]:
         """The position of the commit that added each row of the manifest, by object id.

@@ -85,7 +85,7 @@ class Migration:
     def branches(self) -> list[str]:
         """The branches that will be there afterwards, main included."""
         stamp = read_stamp(self.lance.open(self.main))
-        refs = self._older().forks()
+        refs = self._older().forks
         return sorted([MAIN, *(name for name in refs if stamp > 2 or not is_run(name))])
 
     def _older(self) -> OlderGraph:

@@ -127,7 +127,7 @@ NO_QUEUE = WriterQueue(False, lambda: None)
 
 
 class Lease:
-    """A lease this process holds."""
+    """A lease this process holds, until it is released or the block that it is used for ends."""
 
     def __init__(
         self, leases: Leases, scope: str, record: LeaseRecord, token: Token, os_lock: OsLock | None
@@ -145,6 +145,12 @@ class Lease:
         self._guard = threading.Lock()
         self._timer: threading.Timer | None = None
         self._schedule()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def is_valid(self) -> bool:
@@ -226,17 +232,12 @@ class Leases:
         self._slow_queues: dict[str, int] = {}
         """Scopes whose queue was too slow; how many writes still skip it."""
 
-    @contextmanager
-    def hold(self, scope: str, attempt_id: str) -> Iterator[Lease]:
-        """Hold a lease for a block; raises `WriterBusy` when a live writer keeps it too long."""
+    def hold(self, scope: str, attempt_id: str) -> Lease:
+        """A lease, for a block; raises `WriterBusy` when a live writer keeps it too long."""
         lease = self._acquire(scope, attempt_id, self._settings.wait_ms)
         assert lease is not None
-        try:
-            yield lease
-        finally:
-            lease.release()
+        return lease
 
-    @contextmanager
     def hold_branch(
         self,
         branch: str,
@@ -244,8 +245,8 @@ class Leases:
         beside: Callable[[], object] = lambda: None,
         queue: WriterQueue = NO_QUEUE,
         catch_up: Callable[[], object] | None = None,
-    ) -> Iterator[Lease]:
-        """Hold a branch's lease while no graph-wide operation runs.
+    ) -> Lease:
+        """A branch's lease, for a block, while no graph-wide operation runs.
 
         ``beside`` is called each time the branch's lease was taken, while the graph's is looked at.
         What it reads of the branch stays true: every change of that needs the branch's lease, which
@@ -263,16 +264,12 @@ class Leases:
                 lease.release()
                 raise
             if other is None:
-                break
+                return lease
             owner, health = other
             lease.release()
             if time.monotonic() >= deadline and health == "live":
                 raise WriterBusy(GRAPH_SCOPE, owner, self._settings.ttl_ms)
             time.sleep(POLL_SECONDS)
-        try:
-            yield lease
-        finally:
-            lease.release()
 
     @contextmanager
     def queued(self, branch: str) -> Iterator[WriterQueue]:

@@ -234,18 +234,17 @@ def _claim(kernel: Kernel) -> Iterator[None]:
         raise InitializationClaimed(
             f"another `init` of {kernel.root} is running", hint="wait for it, then open the graph"
         )
-    try:
-        if kernel.store.exists(INIT_CLAIM) and not _has_graph(kernel):
-            _remove_contract(kernel)
-        kernel.store.write(INIT_CLAIM, orjson.dumps({"operation_id": operation_id}))
-        yield
-    except (InitializationIndeterminate, InitializationCommitted):
-        raise
-    except Exception:
-        _undo(kernel, "claim", _remove_claim)
-        raise
-    finally:
-        lease.release()
+    with lease:
+        try:
+            if kernel.store.exists(INIT_CLAIM) and not _has_graph(kernel):
+                _remove_contract(kernel)
+            kernel.store.write(INIT_CLAIM, orjson.dumps({"operation_id": operation_id}))
+            yield
+        except (InitializationIndeterminate, InitializationCommitted):
+            raise
+        except Exception:
+            _undo(kernel, "claim", _remove_claim)
+            raise
 
 
 def _undo(kernel: Kernel, what: str, undo: Callable[[Kernel], None]) -> None:

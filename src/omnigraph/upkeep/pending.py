@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from omnigraph.commit.kernel import Kernel
@@ -54,11 +55,8 @@ def _release(kernel: Kernel, scope: str) -> None:
         lease = kernel.leases.try_hold(scope, kernel.ids.ulid())
         if lease is None:
             return
-        try:
+        # Of a branch that is gone nothing can be published any more.
+        with lease, suppress(NotFound):
             if scope != GRAPH_SCOPE:
                 # Its owner may be slow instead of dead. From here on it cannot publish.
                 kernel.fence_if_taken_over(kernel.manifest.branch(name), lease)
-        except NotFound:
-            pass  # the branch is gone, and nothing can be published on it any more
-        finally:
-            lease.release()

@@ -45,7 +45,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── WriterBusy                  a live writer holds the lease
     │   └── TooManyRequests             admission control
     ├── RecoveryRequired                an unfinished operation must be recovered first
-    │   └── UnreadableSidecar           its recovery sidecar cannot be decoded
+    │   └── UnreadableSidecar           its recovery sidecar cannot be believed
     ├── OutcomeUnknown                  ask again with the operation id
     │   ├── InitializationIndeterminate  `init` got no answer at its commit point
     │   └── AnswerLost                  a server may or may not have done a write
@@ -625,17 +625,35 @@ class RecoveryRequired(OmnigraphError):
 
 
 class UnreadableSidecar(RecoveryRequired):
-    """A recovery sidecar that cannot be decoded; the file is kept and nothing is guessed."""
+    """A recovery sidecar that is damaged, lies, or is of a newer version; its bytes are kept."""
 
     code = "unreadable_sidecar"
 
-    def __init__(self, name: str, problem: str) -> None:
+    def __init__(
+        self, name: str, problem: str, *, is_newer: bool = False, branch: str | None = None
+    ) -> None:
+        self.name = name
+        self.problem = problem
+        self.is_newer = is_newer
+        """Whether a newer version of the product wrote it: its writer may be alive, and only that
+        version can settle it."""
+        self.branch = branch
+        """The branch that a newer one names."""
+        advice = "run `omnigraph recover`: it sets the file aside, and `omnigraph doctor` names it"
+        if is_newer:
+            advice = (
+                "run `omnigraph recover` of the version that wrote it; if none did, move the file "
+                "away"
+            )
         super().__init__(
             name.rpartition("/")[2].removesuffix(".json"),
             f"recovery sidecar {name} {problem}",
-            "inspect the file; if its operation is known to be settled, move it away and run "
-            "`omnigraph recover`",
+            advice,
         )
+
+    def concerns(self, branch: str) -> bool:
+        """Whether a write to this branch has to wait for it."""
+        return self.branch in (None, branch)
 
 
 class OutcomeUnknown(OmnigraphError):

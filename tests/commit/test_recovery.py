@@ -258,16 +258,29 @@ def test_c_rec_020_a_failing_list_fails_the_write_and_clears(graph: TestGraph) -
     [
         (b"not json", "not valid JSON"),
         (b"[]", "not a JSON object"),
-        (b'{"schema_version": 3}', "schema_version 3"),
-        (b'{"schema_version": 2}', "wrong shape"),
+        (b'{"schema_version": 2}', "writer_kind is missing"),
     ],
 )
-def test_c_rec_022_a_sidecar_nobody_understands_is_refused_named_and_kept(
+def test_c_rec_022_a_damaged_sidecar_is_refused_named_and_kept(
     graph: TestGraph, content: bytes, problem: str
 ) -> None:
     name = "__recovery/01M7000000000000000000000X.json"
     graph.kernel.store.write(name, content)
-    with pytest.raises(UnreadableSidecar, match=problem) as refused:
+    (refused,) = graph.recoverer.run("full")
+    assert refused.outcome == "set_aside"
+    assert name in refused.reason
+    assert problem in refused.reason
+    (kept,) = graph.kernel.sidecars.refused()
+    assert graph.kernel.store.read(kept.place) == content
+    graph.write(graph.persons("a"))
+
+
+def test_c_rec_022_a_sidecar_of_a_newer_version_is_refused_named_and_stays(
+    graph: TestGraph,
+) -> None:
+    name, content = "__recovery/01M7000000000000000000000X.json", b'{"schema_version": 3}'
+    graph.kernel.store.write(name, content)
+    with pytest.raises(UnreadableSidecar, match="schema_version 3") as refused:
         graph.write(graph.persons("a"))
     assert name in refused.value.message
     assert graph.kernel.store.read(name) == content

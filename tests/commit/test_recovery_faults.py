@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph.branching.branches import create_branch
 from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.commit.sidecars import sidecar_name
+from omnigraph.commit.sidecar_decoding import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables

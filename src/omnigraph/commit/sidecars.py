@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
-from omnigraph.commit.leases import branch_scope
-from omnigraph.commit.plan import (
-    Authority,
-    CommitPlan,
-    FirstTouch,
-    LeaseClaim,
-    NewTable,
-    PlannedTransaction,
-    SchemaDelta,
-    SidecarKind,
-    TableEffects,
-)
+from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects
+from omnigraph.commit.sidecar_decoding import SIDECAR_VERSION, read_sidecar, sidecar_name
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
-from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.layout import MAIN, RECOVERY
-from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
-from omnigraph.storage.publisher import Registration, TablePin
-
-SIDECAR_VERSION = 2
-VERSIONS_ONLY = 1
-"""The older shape: versions instead of identities and uuids. Read and settled, never written."""
-
-
-def sidecar_name(operation_id: str) -> str:
-    """The object of one operation's recovery sidecar."""
-    return f"{RECOVERY}/{operation_id}.json"
+from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
+from omnigraph.storage.manifest_rows import TableIdentity
+from omnigraph.storage.publisher import Registration
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
@@ -133,158 +115,6 @@ def _named_table_json(table: NewTable | Registration) -> dict[str, Any]:
     }
 
 
-def read_sidecar(name: str, content: bytes) -> CommitPlan:
-    """Decode a sidecar, strictly; raises `UnreadableSidecar` naming the file and the problem."""
-    try:
-        record = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise UnreadableSidecar(name, f"is not valid JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise UnreadableSidecar(name, "is not a JSON object")
-    version = record.get("schema_version")
-    if version not in (VERSIONS_ONLY, SIDECAR_VERSION):
-        raise UnreadableSidecar(
-            name, f"has schema_version {version!r}; this version reads up to {SIDECAR_VERSION}"
-        )
-    try:
-        plan = _decode(record) if version == SIDECAR_VERSION else _decode_versions(record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnreadableSidecar(name, f"has the wrong shape ({error!r})") from error
-    if name != sidecar_name(plan.attempt_id):
-        raise UnreadableSidecar(name, f"belongs to operation {plan.attempt_id}")
-    return plan
-
-
-def _decode(record: Mapping[str, Any]) -> CommitPlan:
-    kind: SidecarKind = record["writer_kind"]
-    if kind not in get_args(SidecarKind):
-        raise ValueError(f"unknown writer_kind {kind!r}")
-    lineage, lease, authority = record["lineage"], record["lease"], record["authority"]
-    commit_kind: CommitKind = lineage["kind"]
-    commit = CommitRow(
-        commit_id=lineage["commit_id"],
-        branch=None if record["ref_identity"] is None else record["branch"],
-        manifest_version=0,
-        commit_seq=0,
-        parent_commit_id=lineage["parent_commit_id"],
-        merged_parent_commit_id=lineage["merged_parent_commit_id"],
-        actor_id=record["actor_id"],
-        kind=commit_kind,
-        schema_hash=lineage["schema_hash"],
-        created_at=lineage["created_at"],
-        operation_id=lineage["operation_id"],
-        receipt=lineage["receipt"],
-    )
-    return CommitPlan(
-        attempt_id=record["operation_id"],
-        writer_kind=kind,
-        started_at=record["started_at"],
-        actor_id=record["actor_id"],
-        branch=record["branch"],
-        ref=record["ref_identity"],
-        lease=LeaseClaim(lease["scope"], lease["owner_id"], lease["epoch"]),
-        authority=Authority(
-            authority["head_commit_id"], authority["manifest_version"], authority["schema_hash"]
-        ),
-        lineage=commit,
-        rollback_commit_id=record["rollback_commit_id"],
-        tables=tuple(_decode_table(table) for table in record["tables"]),
-        schema=_decode_delta(record),
-    )
-
-
-def _decode_delta(record: Mapping[str, Any]) -> SchemaDelta | None:
-    target = record["schema_staging"]
-    if target is None:
-        return None
-    return SchemaDelta(
-        target,
-        tuple(
-            NewTable(_identity(new), new["table_key"], new["location"], new["transaction_uuid"])
-            for new in record["registrations"]
-        ),
-        tuple(
-            Registration(_identity(renamed), renamed["table_key"], renamed["location"])
-            for renamed in record["renames"]
-        ),
-        tuple(
-            TablePin(_identity(gone), gone["version"], gone["table_branch"], gone["row_count"])
-            for gone in record["tombstones"]
-        ),
-    )
-
-
-def _identity(record: Mapping[str, Any]) -> TableIdentity:
-    return TableIdentity(record["stable_table_id"], record["table_incarnation_id"])
-
-
-def _decode_table(record: Mapping[str, Any]) -> TableEffects:
-    touch = record["first_touch"]
-    return TableEffects(
-        _identity(record),
-        record["table_key"],
-        record["location"],
-        record["table_branch"],
-        record["expected_version"],
-        tuple(PlannedTransaction(tx["uuid"], tx["read_version"]) for tx in record["transactions"]),
-        record["restore_uuid"],
-        None if touch is None else FirstTouch(touch["from_branch"], touch["from_version"]),
-    )
-
-
-def _decode_versions(record: Mapping[str, Any]) -> CommitPlan:
-    """A sidecar of the older shape. What it does not have is derived from its operation id."""
-    operation_id: str = record["operation_id"]
-    branch: str = record.get("branch") or MAIN
-    kind: SidecarKind = record["writer_kind"]
-    if kind not in get_args(SidecarKind):
-        raise ValueError(f"unknown writer_kind {kind!r}")
-    commit = CommitRow(
-        commit_id=operation_id,
-        branch=None if branch == MAIN else branch,
-        manifest_version=0,
-        commit_seq=0,
-        parent_commit_id=None,
-        merged_parent_commit_id=None,
-        actor_id=None,
-        kind="recovery",
-        schema_hash="",
-        created_at=record.get("started_at", 0),
-    )
-    return CommitPlan(
-        attempt_id=operation_id,
-        writer_kind=kind,
-        started_at=record.get("started_at", 0),
-        actor_id=record.get("actor_id"),
-        branch=branch,
-        # Branches of that time are their own physical refs.
-        ref=None if branch == MAIN else branch,
-        lease=LeaseClaim(branch_scope(branch), "", 0),
-        authority=Authority("", 0, ""),
-        lineage=commit,
-        rollback_commit_id=_sibling_ulid(operation_id),
-        tables=tuple(
-            TableEffects(
-                TableIdentity(0, 0),
-                table["table_key"],
-                table["table_path"],
-                table.get("table_branch"),
-                table["expected_version"],
-                (),
-                f"{operation_id}-restore-{at}",
-                recorded_pin=table["post_commit_pin"],
-            )
-            for at, table in enumerate(record["tables"])
-        ),
-        versions_only=True,
-    )
-
-
-def _sibling_ulid(ulid: str) -> str:
-    """Another id that is always the same for this one."""
-    return ulid[:-1] + ("1" if ulid[-1] == "0" else "0")
-
-
 log = logging.getLogger(__name__)
 
 
@@ -297,7 +127,8 @@ class Sidecars:
     def names(self) -> list[str]:
         """The objects of all pending operations, oldest first; one list call."""
         hit(Failpoint.RECOVERY_SIDECAR_LIST)
-        return sorted(name for name in self._store.list(RECOVERY) if name.endswith(".json"))
+        listed = self._store.list(RECOVERY)
+        return sorted(name for name in listed if name.endswith(".json") and name.isprintable())
 
     def write(self, plan: CommitPlan) -> None:
         """Phase A: make the intent durable."""
@@ -322,6 +153,18 @@ class Sidecars:
             if plan is not None:
                 yield plan
 
+    def pending_on(self, branch: str, names: Iterable[str] | None = None) -> Iterator[CommitPlan]:
+        """Those of one branch; raises `UnreadableSidecar` for one that may be about it."""
+        for name in self.names() if names is None else names:
+            try:
+                plan = self.read(name)
+            except UnreadableSidecar as refused:
+                if refused.concerns(branch):
+                    raise
+                continue
+            if plan is not None and plan.branch == branch:
+                yield plan
+
     def readable(self, *, without: str | None = None) -> Iterator[CommitPlan]:
         """Those that this product understands, but for the operation ``without``."""
         for name in self.names():
@@ -343,3 +186,63 @@ class Sidecars:
             self.delete(operation_id)
         except Exception:
             log.warning("sidecar %s was left behind", operation_id, exc_info=True)
+
+    def set_aside(self, refused: UnreadableSidecar) -> str:
+        """Take a sidecar that will never be settled out of the way; the object that has its bytes.
+
+        The name has a digest of the content: repeating it after an interruption finds the same
+        object, and another sidecar with the same id is kept beside it.
+        """
+        content = self._store.read_if_exists(refused.name)
+        if content is None:
+            return refused.name
+        place = _refused_name(refused.name, content)
+        self._store.rename(refused.name, place)
+        log.warning("%s; it was set aside as %s", refused.message, place)
+        return place
+
+    def refused_names(self) -> list[str]:
+        """The objects of those that were set aside; one list call."""
+        return self._store.list(REFUSED_SIDECARS)
+
+    def refused(self) -> list[RefusedSidecar]:
+        """What was set aside and not removed since."""
+        found = []
+        for place in self.refused_names():
+            content = self._store.read_if_exists(place)
+            if content is None:
+                continue
+            stem = place.removeprefix(f"{REFUSED_SIDECARS}/").removesuffix(".json")
+            operation_id = stem.rpartition(".")[0]
+            found.append(RefusedSidecar(place, operation_id, _problem_of(operation_id, content)))
+        return found
+
+
+STEM_CHARACTERS_MAX = 128
+"""Of the name of a sidecar that was set aside; one of ours has 26."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSidecar:
+    """A sidecar that was set aside."""
+
+    place: str
+    """The object that has its bytes."""
+    operation_id: str
+    """What its name said; nothing in it is believed."""
+    problem: str
+
+
+def _refused_name(name: str, content: bytes) -> str:
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    stem = name.removeprefix(f"{RECOVERY}/").removesuffix(".json")[:STEM_CHARACTERS_MAX]
+    return f"{REFUSED_SIDECARS}/{stem}.{digest}.json"
+
+
+def _problem_of(operation_id: str, content: bytes) -> str:
+    """Why it was set aside, as far as its bytes show."""
+    try:
+        read_sidecar(sidecar_name(operation_id), content)
+    except UnreadableSidecar as refused:
+        return refused.problem
+    return "contradicts the tables or commits of the graph"

@@ -16,7 +16,12 @@ from omnigraph.commit.plan import NO_ROWS, ChangeSet, Intent, TableChange, Table
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import EffectFreeConflict, ExpectedVersionMismatch, ReadSetChanged
+from omnigraph.errors import (
+    EffectFreeConflict,
+    ExpectedVersionMismatch,
+    ReadSetChanged,
+    UnreadableSidecar,
+)
 from omnigraph.model.ids import TableKey
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import Handle, StagedTransaction, fragment_count, latest_version
@@ -188,11 +193,15 @@ class WriteAttempt:
 
     def _require_nothing_pending(self, names: list[str]) -> None:
         """An operation that was interrupted since the barrier has to be recovered first."""
-        for plan in self._kernel.sidecars.pending(names):
-            if plan.branch == self._capture.branch.branch:
+        branch = self._capture.branch.branch
+        try:
+            for plan in self._kernel.sidecars.pending_on(branch, names):
                 raise EffectFreeConflict(
-                    f"operation {plan.attempt_id} on {plan.branch} has to be settled first"
+                    f"operation {plan.attempt_id} on {branch} has to be settled first"
                 )
+        except UnreadableSidecar as refused:
+            # The barrier of the next attempt refuses or sets it aside.
+            raise EffectFreeConflict(refused.message) from refused
 
     def _compact_tables(self, lease: Lease) -> None:
         """Rewrite the small fragments that many small writes have left, as a commit of its own.

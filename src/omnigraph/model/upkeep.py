@@ -27,6 +27,7 @@ FindingCode = Literal[
     "lease_abandoned",
     "orphan_ref",
     "root_moved",
+    "sidecar_refused",
     "unsettled",
     "versions",
 ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.model.ids import TableKey
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.upkeep import IndexSpec
 from omnigraph.syntax.schema_ast import LiteralValue
@@ -117,7 +117,7 @@ class NodeType:
     @property
     def table_path(self) -> str:
         """Directory of the table below the root; a rename does not change it."""
-        return _table_path("nodes", self.type_id, self.incarnation_id)
+        return table_location("node", self.type_id, self.incarnation_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class EdgeType:
     @property
     def table_path(self) -> str:
         """Directory of the table below the root; a rename does not change it."""
-        return _table_path("edges", self.type_id, self.incarnation_id)
+        return table_location("edge", self.type_id, self.incarnation_id)
 
 
 TableType = NodeType | EdgeType
@@ -185,7 +185,9 @@ class Catalog:
         )
 
 
-def _table_path(directory: str, type_id: int, incarnation_id: int) -> str:
+def table_location(kind: EntityKind, type_id: int, incarnation_id: int) -> str:
+    """Where the table of a new type lies below the root: its identity decides, not its name."""
+    directory = "nodes" if kind == "node" else "edges"
     return f"{directory}/{type_id:016x}-{incarnation_id:016x}"
 
 

@@ -8,6 +8,9 @@ MANIFEST = "__manifest"
 RECOVERY = "__recovery"
 """Prefix: one JSON sidecar per operation in flight."""
 
+REFUSED_SIDECARS = "__recovery_refused"
+"""Prefix: sidecars that recovery refused to act on, with their bytes; removed by hand."""
+
 RECOVERY_AUDIT = "_graph_commit_recoveries.lance"
 """Dataset: one row per completed recovery."""
 

@@ -76,6 +76,7 @@ def graph_stats(kernel: Kernel, accepted: AcceptedSchema, branch: str = MAIN_BRA
     findings = [
         *unsettled(kernel.root.uri, pending, leases),
         *abandoned(kernel.root.uri, leases, pending),
+        *refused_sidecars(kernel),
         *(found for drift in drifts for found in _of_drift(kernel, branch, drift)),
         *(found for table in tables for found in _of_table(kernel.root.uri, branch, table)),
         *_of_versions(kernel, capture, stats),
@@ -158,6 +159,21 @@ def abandoned(
             )
 
 
+def refused_sidecars(kernel: Kernel) -> Iterator[UpkeepFinding]:
+    """Sidecars that recovery did not act on; what they are for is a question for a person."""
+    for found in kernel.sidecars.refused():
+        file = kernel.table_uri(found.place)
+        remove = ("rm",) if kernel.root.is_local else ("aws", "s3", "rm")
+        yield UpkeepFinding(
+            "sidecar_refused",
+            "problem",
+            found.operation_id,
+            f"a recovery sidecar was set aside in {file} and not acted on: it {found.problem}; "
+            "read it, then remove it",
+            shlex.join((*remove, file)),
+        )
+
+
 def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[UpkeepFinding]:
     kind = drift.classification
     if kind == "no_drift":
@@ -165,7 +181,7 @@ def _of_drift(kernel: Kernel, branch: str, drift: TableDrift) -> Iterator[Upkeep
     uri = kernel.root.uri
     versions = f"version {drift.head} is not published, {drift.entry.version} is"
     advice = uncovered_drift(kernel, branch, drift.entry, drift.head).hint
-    if advice != REPAIR_ADVICE:
+    if not (advice or "").startswith(REPAIR_ADVICE):
         command = command_on(uri, "recover")
     elif kind == "verified_maintenance":
         command = command_on(uri, "repair", "--confirm", branch=branch)
@@ -242,11 +258,11 @@ def _on(branch: str, type_key: str) -> str:
 EVERYTHING = CleanupPolicy(keep=2**31)
 """Calls no version old: only leftovers are looked for."""
 
-GRAPH_WIDE: frozenset[FindingCode] = frozenset({"unsettled", "lease_abandoned"})
+GRAPH_WIDE: frozenset[FindingCode] = frozenset({"unsettled", "lease_abandoned", "sidecar_refused"})
 """What the numbers of every branch tell again."""
 
 
-MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "drift")
+MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "sidecar_refused", "drift")
 """In this order; before that, the commands for all others would be refused."""
 
 
@@ -315,7 +331,11 @@ class _Visit:
         uri = self.kernel.root.uri
         pending = pending_operations(self.kernel)
         leases = self.kernel.leases.holders()
-        return [*unsettled(uri, pending, leases), *abandoned(uri, leases, pending)]
+        return [
+            *unsettled(uri, pending, leases),
+            *abandoned(uri, leases, pending),
+            *refused_sidecars(self.kernel),
+        ]
 
     def leftovers(self) -> Iterable[UpkeepFinding]:
         """Forks that no branch claims, unless an operation has to be recovered first."""

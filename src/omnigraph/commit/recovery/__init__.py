@@ -26,14 +26,26 @@ from omnigraph.commit.recovery.settling import (
     Settling,
     outcome_of,
 )
-from omnigraph.commit.schema.contract import discard_staged, staged_objects
+from omnigraph.commit.recovery.trust import (
+    landed_commit,
+    refusal,
+    require_same_change,
+    require_true,
+    rollback_commit,
+)
+from omnigraph.commit.schema.change import schema_change
+from omnigraph.commit.schema.contract import (
+    discard_staged,
+    promote_contract,
+    staged_contract,
+    staged_objects,
+)
 from omnigraph.commit.schema.lock import (
     has_schema_apply,
     release_lock,
     remove_abandoned_lock,
     require_no_schema_apply,
 )
-from omnigraph.commit.sidecars import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
@@ -48,7 +60,7 @@ from omnigraph.errors import (
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.datasets import CommitLost, CommitNotOwned, DatasetRef, transactions_since
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest import ManifestBranch, TableEntry
+from omnigraph.storage.manifest import ManifestBranch, ManifestState, TableEntry
 from omnigraph.storage.publisher import fence
 
 LOST = (Conflict, CommitLost, CommitNotOwned, LeaseLost)
@@ -68,7 +80,7 @@ class Recoverer:
         self._settling = Settling(kernel, self._audit)
 
     def run(self, mode: Mode, *, force: bool = False) -> list[Settlement]:
-        """Settle what can be settled, oldest first; raises for a sidecar that cannot be read."""
+        """Settle what can be settled, oldest first; what cannot be believed is set aside."""
         settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
         if mode == "full":
             self._remove_abandoned_staging()
@@ -100,12 +112,19 @@ class Recoverer:
     def _pass(self, branch: str, names: list[str]) -> bool:
         """Settle the sidecars of a branch; whether there were any."""
         found = False
-        for plan in self._kernel.sidecars.pending(names):
-            if plan.branch != branch:
+        for name in names:
+            try:
+                plan = self._kernel.sidecars.read(name)
+            except UnreadableSidecar as refused:
+                if refused.is_newer and refused.concerns(branch):
+                    raise
+                self._refuse(refused)
+                continue
+            if plan is None or plan.branch != branch:
                 continue
             found = True
-            settlement = self._settle(sidecar_name(plan.attempt_id), "forward", force=False)
-            if settlement is None or settlement.is_settled or settlement.outcome == "live":
+            settlement = self._settle(name, "forward", force=False)
+            if settlement is None or settlement.needs_nothing_now:
                 continue
             raise RecoveryRequired(
                 settlement.operation_id,
@@ -118,6 +137,25 @@ class Recoverer:
     # --- one sidecar ------------------------------------------------------------------------------
 
     def _settle(self, name: str, mode: Mode, force: bool) -> Settlement | None:
+        try:
+            return self._settle_believed(name, mode, force)
+        except UnreadableSidecar as refused:
+            return self._refuse(refused)
+
+    def _refuse(self, refused: UnreadableSidecar) -> Settlement:
+        """Do nothing that a sidecar says, and take it out of the way of all others.
+
+        Its effects, if it had any, are versions beyond the pins: no reader sees them, and every
+        writer proves before its first effect that its own tables have none. One of a newer version
+        stays where it is: its writer may be alive.
+        """
+        operation_id = str(refused.details["operation_id"])
+        if refused.is_newer:
+            return Settlement(operation_id, "blocked", refused.message)
+        place = self._kernel.sidecars.set_aside(refused)
+        return Settlement(operation_id, "set_aside", f"{refused.message}; its bytes are in {place}")
+
+    def _settle_believed(self, name: str, mode: Mode, force: bool) -> Settlement | None:
         plan = self._kernel.sidecars.read(name)
         if plan is None:
             return None
@@ -151,15 +189,20 @@ class Recoverer:
     def _settle_owned(
         self, plan: CommitPlan, branch: ManifestBranch, lease: Lease, mode: Mode, force: bool
     ) -> Settlement:
+        # Before the fence, which writes: for a sidecar that lies nothing is written at all.
+        self._require_believed(plan, branch.refresh())
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
             # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
             # and what is read below stays true.
             fence(branch, lease.epoch)
         state = branch.refresh()
+        self._require_believed(plan, state)
         schema = self._settling.schema(plan)
-        landed = state.commits.get(plan.lineage.commit_id)
+        landed = landed_commit(plan, state)
         if landed is not None:
-            if schema is not None:
+            head = state.commits[state.head.commit_id]
+            # A later change of schema has taken its place, which began with a whole contract.
+            if schema is not None and head.schema_hash == landed.schema_hash:
                 schema.complete()
             forward = tuple(
                 outcome_of(t, t.expected_version, t.post_commit_pin) for t in plan.tables
@@ -167,7 +210,7 @@ class Recoverer:
             return self._settling.finish(
                 plan, "RolledForward", landed.commit_id, "finished", forward
             )
-        rolled_back = state.commits.get(plan.rollback_commit_id)
+        rolled_back = rollback_commit(plan, state)
         if rolled_back is not None:
             if schema is not None:
                 schema.undo()
@@ -180,6 +223,23 @@ class Recoverer:
             return self._decide(case, mode, force)
         except LOST as lost:
             return Settlement(plan.attempt_id, "deferred", lost.message)
+
+    def _require_believed(self, plan: CommitPlan, state: ManifestState) -> None:
+        """Raise `UnreadableSidecar` for a plan that the graph contradicts."""
+        require_true(plan, state)
+        if plan.schema is None or {plan.lineage.commit_id, plan.rollback_commit_id} & set(
+            state.commits
+        ):
+            return
+        staged, accepted = staged_contract(self._kernel.store), self._kernel.accepted_schema()
+        if (
+            staged is not None
+            and staged.schema_hash == plan.schema.target_hash
+            and accepted.schema_hash == plan.authority.schema_hash
+        ):
+            head = state.head_snapshot()
+            change = schema_change(accepted.catalog, staged.catalog, head)
+            require_same_change(plan, plan.schema, change)
 
     def _branch_of(self, plan: CommitPlan) -> ManifestBranch | None:
         """The branch of a sidecar; None when the registry proves it is gone or another one."""
@@ -198,8 +258,8 @@ class Recoverer:
         for table in plan.tables:
             row = registered.get(table.location)
             if row is None or row.table_key != table.table_key:
-                raise UnreadableSidecar(
-                    sidecar_name(plan.attempt_id),
+                raise refusal(
+                    plan,
                     f"names {table.table_key} at {table.location}, which is not registered there",
                 )
             tables.append(replace(table, identity=row.identity))
@@ -221,6 +281,7 @@ class Recoverer:
                 if plan is None:
                     return None
                 hit(Failpoint.RECOVERY_ORPHAN_DISCARD_AUDIT_APPEND)
+                rollback_commit(plan, main.refresh())
                 self._kernel.fence_if_taken_over(main, lease)
                 main.refresh()
                 commit = self._settling.commit(plan.rollback_commit_id, main, attempt_id)
@@ -290,7 +351,10 @@ class Recoverer:
         )
 
     def _remove_abandoned_staging(self) -> None:
-        """Remove a staged contract that no operation answers for."""
+        """Remove a staged contract that no operation answers for, unless it is the published one.
+
+        Then the sidecar of its change was set aside: the head names the schema and proves it.
+        """
         if not staged_objects(self._kernel.store):
             return
         attempt_id = self._kernel.ids.ulid()
@@ -298,7 +362,13 @@ class Recoverer:
             if lease is None:
                 return
             self._kernel.fence_if_taken_over(self._kernel.manifest.main, lease)
-            if not has_schema_apply(self._kernel):
+            if has_schema_apply(self._kernel):
+                return
+            published = self._kernel.manifest.main.refresh().head_snapshot().commit.schema_hash
+            staged = staged_contract(self._kernel.store)
+            if staged is not None and staged.schema_hash == published:
+                promote_contract(self._kernel.store, published)
+            else:
                 discard_staged(self._kernel.store)
 
     # --- late effects -----------------------------------------------------------------------------
@@ -329,7 +399,10 @@ class Recoverer:
 
     def _has_pending(self, branch: ManifestBranch) -> bool:
         """Whether an operation on the branch is unsettled: its tables are not ours to restore."""
-        return any(found.ref == branch.where.ref for found in self._kernel.sidecars.pending())
+        try:
+            return any(True for _ in self._kernel.sidecars.pending_on(branch.branch))
+        except UnreadableSidecar:
+            return True  # it came while this run was on its way, or is of a newer version
 
 
 class LateEffects:

@@ -8,7 +8,7 @@ from enum import Enum
 from omnigraph.commit.kernel import ForkState, Kernel
 from omnigraph.commit.plan import CommitPlan, TableEffects, WriterKind
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.errors import OmnigraphError, UncoveredDrift
+from omnigraph.errors import NotFound, OmnigraphError, UncoveredDrift
 from omnigraph.storage.datasets import DatasetRef, Handle, latest_version, transactions_since
 from omnigraph.storage.manifest import ManifestState, TableEntry
 
@@ -132,7 +132,10 @@ class Examiner:
     ) -> ExaminedTable:
         published = state.pins.get(table.identity)
         pin = published.version if published is not None else 0
-        handle = self._kernel.lance.open(self._where(table))
+        try:
+            handle = self._kernel.lance.open(self._where(table))
+        except NotFound:  # the ref of a branch that never came to be
+            return ExaminedTable(table, TableClass.NO_MOVEMENT, pin, pin, None)
         head = latest_version(handle)
         last = transactions_since(handle, head - 1)[-1]
         kind = class_by_versions(table, plan.writer_kind, pin, head, last)
@@ -155,6 +158,7 @@ def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -
     """The error for a table whose head ran ahead of its pin, with the advice that helps."""
     try:
         is_ours = _is_pending(kernel, branch, entry) or _is_retired(kernel, entry)
+        refused = kernel.sidecars.refused_names()
     except (OmnigraphError, OSError) as error:
         cause = error.message if isinstance(error, OmnigraphError) else str(error)
         advice = (
@@ -163,14 +167,17 @@ def uncovered_drift(kernel: Kernel, branch: str, entry: TableEntry, head: int) -
         )
     else:
         advice = RECOVER_ADVICE if is_ours else REPAIR_ADVICE
+        if not is_ours and refused:
+            advice += f"; a sidecar that was set aside may explain it: {', '.join(refused)}"
     return UncoveredDrift(entry.table_key, branch, entry.version, head, advice)
 
 
 def _is_pending(kernel: Kernel, branch: str, entry: TableEntry) -> bool:
     """Whether a sidecar of this very branch explains it; those of other branches do not."""
     return any(
-        plan.branch == branch and any(table.identity == entry.identity for table in plan.tables)
-        for plan in kernel.sidecars.pending()
+        table.identity == entry.identity
+        for plan in kernel.sidecars.pending_on(branch)
+        for table in plan.tables
     )
 
 

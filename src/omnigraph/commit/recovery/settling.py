@@ -25,7 +25,13 @@ from omnigraph.commit.recovery.examining import ExaminedTable, TableClass
 from omnigraph.commit.schema.contract import discard_staged, promote_contract, staged_contract
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import DatasetRef, Handle, StagedTransaction, transaction_uuid
+from omnigraph.storage.datasets import (
+    DatasetRef,
+    Handle,
+    StagedTransaction,
+    latest_version,
+    transaction_uuid,
+)
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
@@ -51,7 +57,14 @@ class Settlement:
 
     operation_id: str
     outcome: Literal[
-        "finished", "rolled_forward", "rolled_back", "discarded", "live", "deferred", "blocked"
+        "finished",
+        "rolled_forward",
+        "rolled_back",
+        "discarded",
+        "live",
+        "deferred",
+        "blocked",
+        "set_aside",
     ]
     reason: str = ""
 
@@ -59,6 +72,11 @@ class Settlement:
     def is_settled(self) -> bool:
         """Whether the operation needs nothing more."""
         return self.outcome in ("finished", "rolled_forward", "rolled_back", "discarded")
+
+    @property
+    def needs_nothing_now(self) -> bool:
+        """Whether a write may go on: settled, its writer's own affair, or out of the way."""
+        return self.is_settled or self.outcome in ("live", "set_aside")
 
 
 class Settling:
@@ -242,9 +260,13 @@ class SchemaRecovery:
         promote_contract(self._kernel.store, self._delta.target_hash)
 
     def undo(self) -> None:
-        """Remove the tables that were made for it, and the staged contract."""
+        """Remove the tables that were made for it, and the staged contract.
+
+        Only what its uuid proves to be its own: everything else at the place stays.
+        """
         for table in self._delta.registrations:
-            if self._state(table) != "foreign":
+            state = self._state(table)
+            if state == "made" or (state == "absent" and self._is_half_made(table)):
                 self._kernel.store.delete_prefix(table.location)
         discard_staged(self._kernel.store)
 
@@ -254,4 +276,18 @@ class SchemaRecovery:
             handle = self._kernel.lance.open(where)
         except NotFound:
             return "absent"
-        return "made" if transaction_uuid(handle, FIRST_VERSION) == table.uuid else "foreign"
+        is_first = latest_version(handle) == FIRST_VERSION
+        is_own = is_first and transaction_uuid(handle, FIRST_VERSION) == table.uuid
+        return "made" if is_own else "foreign"
+
+    def _is_half_made(self, table: NewTable) -> bool:
+        """Whether all there is of a table is the transaction that was to create it.
+
+        Lance writes `_transactions/0-<uuid>.txn`, then the version. A new table has no rows.
+        """
+        names = self._kernel.store.list(table.location)
+        own = f"{table.location}/_transactions/0-{table.uuid}.txn"
+        parts = (own, f"{table.location}/_versions/")
+        return any(name.startswith(own) for name in names) and all(
+            name.startswith(parts) for name in names
+        )

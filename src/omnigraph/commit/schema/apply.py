@@ -89,12 +89,11 @@ def _require_only_main(state: ManifestState) -> None:
 
 
 def _require_nothing_pending(kernel: Kernel) -> None:
-    for plan in kernel.sidecars.pending():
-        if plan.branch == MAIN:
-            raise Conflict(
-                f"operation {plan.attempt_id} was interrupted and has to be settled first",
-                hint="try again, or run `omnigraph recover`",
-            )
+    for plan in kernel.sidecars.pending_on(MAIN):
+        raise Conflict(
+            f"operation {plan.attempt_id} was interrupted and has to be settled first",
+            hint="try again, or run `omnigraph recover`",
+        )
 
 
 @dataclass(slots=True)

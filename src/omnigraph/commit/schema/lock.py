@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import GRAPH_SCOPE, Lease, branch_scope
-from omnigraph.errors import Conflict
+from omnigraph.errors import Conflict, UnreadableSidecar
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import BranchRow
@@ -76,5 +76,8 @@ def remove_abandoned_lock(kernel: Kernel) -> None:
 
 
 def has_schema_apply(kernel: Kernel) -> bool:
-    """Whether an apply was claimed and is not settled."""
-    return any(found.writer_kind == "SchemaApply" for found in kernel.sidecars.pending())
+    """Whether an apply was claimed and is not settled; a sidecar that is unreadable may be one."""
+    try:
+        return any(found.writer_kind == "SchemaApply" for found in kernel.sidecars.pending())
+    except UnreadableSidecar:
+        return True

@@ -1,0 +1,128 @@
+"""Whether a sidecar tells the truth about the graph it lies in.
+
+A sidecar is a file that anyone with access to the root may have written. So recovery takes no place
+from it: a table's location is the one `__manifest` registers for its identity, a new table's the
+one its identity leads to, and a ref is that of the branch. A commit that settles it must be the one
+it describes. `UnreadableSidecar` names the first contradiction.
+"""
+
+from __future__ import annotations
+
+from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects
+from omnigraph.commit.schema.change import SchemaChange, identity_of
+from omnigraph.commit.sidecar_decoding import sidecar_name
+from omnigraph.errors import UnreadableSidecar
+from omnigraph.model.ids import TableKey
+from omnigraph.schema.catalog import table_location
+from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.publisher import Registration
+
+
+def require_true(plan: CommitPlan, state: ManifestState) -> None:
+    """Check a plan against its branch, as its owner read it."""
+    _Check(plan, state).run()
+
+
+def refusal(plan: CommitPlan, problem: str) -> UnreadableSidecar:
+    """The error for a sidecar that contradicts the graph."""
+    return UnreadableSidecar(sidecar_name(plan.attempt_id), problem)
+
+
+def landed_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
+    """The commit of the plan, if it is published; refuses one that another operation made."""
+    found = state.commits.get(plan.lineage.commit_id)
+    if found is None:
+        return None
+    wanted = plan.lineage
+    is_own = found.recovery_operation_id == plan.attempt_id or (
+        not plan.versions_only
+        and found.recovery_operation_id is None
+        and (found.parent_commit_id, found.merged_parent_commit_id, found.kind, found.actor_id)
+        == (wanted.parent_commit_id, wanted.merged_parent_commit_id, wanted.kind, wanted.actor_id)
+        and (found.schema_hash, found.created_at, found.operation_id, found.branch)
+        == (wanted.schema_hash, wanted.created_at, wanted.operation_id, wanted.branch)
+    )
+    if not is_own:
+        raise refusal(plan, f"names commit {found.commit_id}, which another operation made")
+    return found
+
+
+def rollback_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
+    """The commit that undid the plan, if it is published; refuses any other one."""
+    found = state.commits.get(plan.rollback_commit_id)
+    if found is None or found.recovery_operation_id == plan.attempt_id:
+        return found
+    raise refusal(plan, f"names commit {found.commit_id}, which did not undo it")
+
+
+def require_same_change(plan: CommitPlan, delta: SchemaDelta, change: SchemaChange) -> None:
+    """The delta is what the accepted and the staged schema lead to, not what the sidecar says."""
+    created = {(identity_of(each), each.table_key, each.table_path) for each in change.created}
+    changed = {table.entry.identity for table in change.changed}
+    if (
+        {(new.identity, new.table_key, new.location) for new in delta.registrations} != created
+        or set(delta.renames) != set(change.renamed)
+        or {gone.identity for gone in delta.tombstones} != {e.identity for e in change.dropped}
+        or {table.identity for table in plan.tables} != changed
+    ):
+        raise refusal(plan, "does not have the tables of the schema that it leads to")
+
+
+class _Check:
+    def __init__(self, plan: CommitPlan, state: ManifestState) -> None:
+        self._plan = plan
+        self._state = state
+        self._is_landed = landed_commit(plan, state) is not None
+
+    def run(self) -> None:
+        rollback_commit(self._plan, self._state)
+        for at, table in enumerate(self._plan.tables):
+            self._table(f"tables[{at}]", table)
+        delta = self._plan.schema or SchemaDelta("")
+        for at, new in enumerate(delta.registrations):
+            self._new_table(f"registrations[{at}]", new)
+        for at, renamed in enumerate(delta.renames):
+            self._registered(f"renames[{at}]", renamed)
+        for at, gone in enumerate(delta.tombstones):
+            if gone.identity not in self._state.tables:
+                raise self._refuse(f"tombstones[{at}]", "is no table of this graph")
+
+    def _table(self, where: str, table: TableEffects) -> None:
+        if self._plan.versions_only:
+            return  # its identities are looked up by location and key, when it is classified
+        self._registered(where, table)
+        if self._is_landed:
+            return  # it may have another name by now, and its versions have moved on
+        if self._state.tables[table.identity].table_key != table.table_key:
+            raise self._refuse(f"{where}.table_key", f"is not {table.location}")
+        pin = self._state.pins.get(table.identity)
+        if pin is None or table.expected_version > pin.version:
+            raise self._refuse(f"{where}.expected_version", "was never published")
+        if table.first_touch is None and pin.ref != table.ref:
+            raise self._refuse(f"{where}.table_branch", "is not where its rows are")
+
+    def _registered(self, where: str, table: TableEffects | NewTable | Registration) -> None:
+        row = self._state.tables.get(table.identity)
+        if row is None:
+            raise self._refuse(f"{where}.stable_table_id", "is no table of this graph")
+        if row.location != table.location:
+            raise self._refuse(
+                f"{where}.location", f"{table.location!r} is not where {row.table_key} lies"
+            )
+
+    def _new_table(self, where: str, new: NewTable) -> None:
+        kind = TableKey(new.table_key).kind
+        if new.location != table_location(kind, *new.identity):
+            raise self._refuse(
+                f"{where}.location", f"{new.location!r} is not where {new.table_key} belongs"
+            )
+        if self._is_landed:
+            self._registered(where, new)
+            return
+        taken = {row.location for row in self._state.tables.values()}
+        if new.identity in self._state.tables or new.location in taken:
+            raise self._refuse(where, "is a table that the graph has already")
+
+    def _refuse(self, where: str, problem: str) -> UnreadableSidecar:
+        return refusal(self._plan, f"does not fit the graph: {where} {problem}")

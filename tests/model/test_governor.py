@@ -105,11 +105,11 @@ def test_the_governor_of_a_block_is_current_inside_it():
 def test_a_lock_is_waited_for_within_the_limits():
     lock = threading.Lock()
     governor = Governor()
-    governor.acquire(lock)
-    governor.cancel()
-    with pytest.raises(QueryCancelled):
-        governor.acquire(lock)
-    lock.release()
+    with governor.locked(lock):
+        governor.cancel()
+        with pytest.raises(QueryCancelled), governor.locked(lock):
+            pass
+    assert not lock.locked()
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from functools import cache
 from pathlib import Path
@@ -143,7 +143,7 @@ class Governor:
 
     def release(self, nbytes: int) -> None:
         """Stop counting bytes that were held."""
-        self.held -= nbytes
+        self.held = max(0, self.held - nbytes)  # some are dropped only after the run has ended
 
     def hold_instead(self, before: int, nbytes: int) -> int:
         """Count ``nbytes`` in place of ``before``; returns them, for the next call."""
@@ -155,13 +155,17 @@ class Governor:
         """How many more bytes fit; None without a budget."""
         return None if self.memory_bytes is None else self.memory_bytes - self.held
 
-    def acquire(self, lock: threading.Lock | threading.RLock) -> None:
-        """Take a lock that another query may hold while it reads a table, within the limits."""
-        if lock.acquire(blocking=False):
-            return
-        self.check()
-        while not lock.acquire(timeout=_LOCK_WAIT_S):
+    @contextmanager
+    def locked(self, lock: threading.Lock | threading.RLock) -> Iterator[None]:
+        """Hold a lock; another query may have it while it reads a table, so wait within limits."""
+        if not lock.acquire(blocking=False):
             self.check()
+            while not lock.acquire(timeout=_LOCK_WAIT_S):
+                self.check()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def __enter__(self) -> Governor:
         self._tokens.append(_CURRENT.set(self))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from omnigraph.errors import InputError
+from omnigraph.model.governor import current
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
 from omnigraph.model.result_json import ResultColumns, rows_to_python
@@ -117,6 +118,8 @@ ROWS_SHOWN_MAX = 20
 _CELL_WIDTH_MAX = 40
 _HTML_CELL_MAX = 200
 _ROWS_AT_ONCE = 1024
+_NO_ROWS = b'"rows":[]'
+"""Where the rows stand in the JSON form; inside of a string the quotes would be escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +252,20 @@ class Result:
 
     def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
         """The JSON form as a text."""
-        return orjson.dumps(self.to_dict(safe_integers=safe_integers))
+        if self.row_count <= _ROWS_AT_ONCE:
+            return orjson.dumps(self.to_dict(safe_integers=safe_integers))
+        # In blocks: rows as Python objects take ten times the memory of their text.
+        governor = current()
+        before, after = orjson.dumps(self._answer([]).to_dict()).split(_NO_ROWS)
+        blocks = []
+        for start in range(0, self.row_count, _ROWS_AT_ONCE):
+            rows = rows_to_python(
+                self._columns.slice(start, _ROWS_AT_ONCE), safe_integers=safe_integers
+            )
+            blocks.append(orjson.dumps(rows)[1:-1])
+            governor.hold(len(blocks[-1]))
+        governor.reserve(sum(map(len, blocks)))
+        return b"".join((before, b'"rows":[', b",".join(blocks), b"]", after))
 
     def metadata(self) -> dict[str, Any]:
         """The JSON form without the rows."""

@@ -36,6 +36,11 @@ class ResultColumns:
         """The columns of a table."""
         return cls(table.schema.names, table.columns, table.num_rows)
 
+    def slice(self, start: int, rows: int) -> ResultColumns:
+        """At most so many rows from one on."""
+        arrays = [array.slice(start, rows) for array in self.arrays]
+        return ResultColumns(self.names, arrays, max(0, min(rows, self.row_count - start)))
+
     def table(self) -> pa.Table:
         """The columns as a table."""
         return pa.table(list(self.arrays), names=list(self.names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.engines.local import grouping
 from omnigraph.engines.local.grouping import Coded, codes_of
 from tests.engines.local.columns import KINDS, LISTS, columns
 from tests.engines.local.examples import EXAMPLES
 from tests.support.reference.order import identity
 
 EVERY = {**KINDS, **LISTS}
+
+
+@pytest.fixture(params=[3, 1_000], ids=["in blocks", "at once"], autouse=True)
+def block_rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Rows are coded at once, or block by block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "BLOCK_ROWS", request.param)
+        yield
 
 
 def assert_partition(coded: Coded, rows: list[Any]) -> None:

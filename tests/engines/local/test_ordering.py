@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import ranking
+from omnigraph.engines.local import grouping, ranking
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.ranking import TieBreaker, ordered_rows, ranked_candidates
 from tests.engines.local.columns import FLOATS, KINDS, LISTS, columns
@@ -23,11 +23,15 @@ from tests.support.reference.order import compare
 EVERY = {**KINDS, **LISTS}
 
 
-@pytest.fixture(params=[0, 1_000], ids=["pruned", "sorted"], autouse=True)
+@pytest.fixture(
+    params=[(0, 1_000), (1_000, 1_000), (1_000, 2)], ids=["pruned", "sorted", "split"], autouse=True
+)
 def pruning(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Small columns as well as large ones are pruned, or none."""
+    """Small columns as well as large ones are pruned, or split before they are sorted, or none."""
+    pruned_from, at_once = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "_PRUNE_MIN", request.param)
+        patch.setattr(ranking, "_PRUNE_MIN", pruned_from)
+        patch.setattr(grouping, "_SORTED_AT_ONCE", at_once)
         yield
 
 

@@ -69,8 +69,8 @@ class Adjacency:
     @classmethod
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
         """Both orientations as one: a pair linked both ways, or by several edges, is one."""
-        keys = np.concatenate([_packed(sources, targets), _packed(targets, sources)])
-        keys = sorted_distinct(keys)
+        keys = _sorted_keys(np.concatenate([sources, targets]), np.concatenate([targets, sources]))
+        keys = _distinct(keys)
         loops = bool((sources == targets).any())
         return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
 
@@ -313,6 +313,11 @@ def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
 def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
     """The distinct keys in order; sorts in place. Much faster than `np.unique` on integers."""
     keys.sort()
+    return _distinct(keys)
+
+
+def _distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
+    """The keys, which are sorted, each once."""
     if len(keys) < 2:
         return keys
     first = np.empty(len(keys), np.bool_)
@@ -331,8 +336,37 @@ def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDAr
 
 
 def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    keys = _packed(high, low)
-    keys.sort()
+    """The pairs in order; many are first put into parts, so that a query can stop in between."""
+    governor = current()
+    governor.check()
+    if len(high) <= 2 * _CHUNK:
+        keys = _packed(high, low)
+        keys.sort()
+        return keys
+    counts = np.zeros(int(high.max()) + 1, np.int64)
+    for start in range(0, len(high), _CHUNK):
+        governor.check()
+        counts += np.bincount(high[start : start + _CHUNK], minlength=len(counts))
+    bounds = blocks(counts, _CHUNK)
+    part_of = np.repeat(
+        np.arange(len(bounds), dtype=np.int32), [stop - start for start, stop in bounds]
+    )
+    ends = np.cumsum([int(counts[start:stop].sum()) for start, stop in bounds])
+    places = [0, *ends[:-1].tolist()]
+    keys = np.empty(len(high), "<u8")
+    for start in range(0, len(high), _CHUNK):
+        governor.check()
+        part = part_of[high[start : start + _CHUNK]]
+        order = np.argsort(part, kind="stable")
+        some = _packed(high[start : start + _CHUNK], low[start : start + _CHUNK])[order]
+        at = 0
+        for number, size in enumerate(np.bincount(part, minlength=len(bounds)).tolist()):
+            keys[places[number] : places[number] + size] = some[at : at + size]
+            places[number] += size
+            at += size
+    for start, stop in pairwise([0, *ends.tolist()]):
+        governor.check()
+        keys[start:stop].sort()
     return keys
 
 
@@ -363,6 +397,7 @@ def _pointers(keys: npt.NDArray[np.uint64], nodes: int) -> npt.NDArray[np.int64]
     pointers = np.zeros(nodes + 1, np.int64)
     owners = keys.view("<u4").reshape(-1, 2)[:, 1]
     for start in range(0, len(owners), _CHUNK):
+        current().check()
         # In chunks: `bincount` makes a copy of twice the size.
         pointers[1:] += np.bincount(owners[start : start + _CHUNK], minlength=nodes)
     return np.cumsum(pointers, out=pointers)
@@ -656,6 +691,15 @@ class PathStore:
         return pa.array(found, pa.int64())
 
 
+_PATH_STEPS = 1 << 16
+"""Edges that are followed between two looks at the limits of the query."""
+
+
+def path_bytes(nodes: int) -> int:
+    """About the memory of a path of so many nodes: a list, and its entries in dictionaries."""
+    return 200 + 8 * nodes
+
+
 def paths_from(
     neighbours: Neighbours,
     spaces: tuple[IdSpace, IdSpace],
@@ -674,6 +718,8 @@ def paths_from(
         # A hop between two types has exactly one level.
         targets, _ = neighbours.gather(np.array([source], np.int32))
         return {target: [start, target_space.string(target)] for target in targets.tolist()}
+    governor = current()
+    held = 0
     ways: dict[int, list[str]] = {source: [start]}
     found: dict[int, list[str]] = {}
     level = [source]
@@ -681,16 +727,20 @@ def paths_from(
         frontier: Slots = np.array(level, np.int32)
         targets, counts = neighbours.gather(frontier)
         came_from: dict[int, int] = {}
-        for origin, target in zip(
-            np.repeat(frontier, counts).tolist(), targets.tolist(), strict=True
-        ):
-            if origin == target:
-                if hop >= minimum and target not in found:
-                    found[target] = [*ways[target], ways[target][-1]]
-            elif target not in ways:
-                best = came_from.setdefault(target, origin)
-                if ways[origin][-1] < ways[best][-1]:
-                    came_from[target] = origin
+        origins = np.repeat(frontier, counts)
+        for begin in range(0, len(targets), _PATH_STEPS):
+            governor.check()
+            part = slice(begin, begin + _PATH_STEPS)
+            for origin, target in zip(origins[part].tolist(), targets[part].tolist(), strict=True):
+                if origin == target:
+                    if hop >= minimum and target not in found:
+                        found[target] = [*ways[target], ways[target][-1]]
+                elif target not in ways:
+                    best = came_from.setdefault(target, origin)
+                    if ways[origin][-1] < ways[best][-1]:
+                        came_from[target] = origin
+        held += len(came_from) * path_bytes(hop + 1)
+        governor.reserve(held)
         for target, origin in came_from.items():
             ways[target] = [*ways[origin], target_space.string(target)]
             if hop >= minimum:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
@@ -112,6 +113,9 @@ def joined(frames: list[BindingTable]) -> BindingTable:
 
 Floats = npt.NDArray[np.float64]
 
+_UNCOUNTED_ROWS = 4_096
+"""Values of so few rows are not counted as held: asking Arrow for their size takes longer."""
+
 _ID_TYPE = pa.string()
 """Of the only node column that a prepared plan does not list."""
 
@@ -124,6 +128,7 @@ class BindingValues:
     ) -> None:
         self.session = session
         self.frame = frame
+        self._held = 0
         self._scores = scores or {}
         # By identity, because hashing a leaf costs more than reading a value; the leaf is stored
         # too, so that its `id` is not reused.
@@ -134,7 +139,20 @@ class BindingValues:
         known = self._known.get(id(leaf))
         if known is None:
             known = self._known[id(leaf)] = (leaf, self._read(leaf))
+            if self.frame.count > _UNCOUNTED_ROWS:
+                size = known[1].nbytes
+                self.session.governor.hold(size)
+                self._held += size
         return known[1]
+
+    def __del__(self) -> None:
+        self.session.governor.release(self._held)
+
+    def part(self, start: int, stop: int) -> BindingValues:
+        """The values of some consecutive rows."""
+        if type(self) is BindingValues and not self._scores:
+            return BindingValues(self.session, self.frame.part(start, stop))
+        return _Part(self, start, stop)
 
     def slots(self, variable: str) -> Bound:
         """What a variable is bound to in each row."""
@@ -148,6 +166,8 @@ class BindingValues:
         """An expression as one array of its own type."""
         if isinstance(expression, ex.PropertyValue | ex.EntityId):
             return self(expression)
+        if self.frame.count > BLOCK_ROWS:
+            return self._column_in_blocks(expression)
         value = self.value(expression)
         if isinstance(value, pa.Scalar):
             value = pa.repeat(value, self.frame.count)
@@ -155,6 +175,17 @@ class BindingValues:
             value = value.combine_chunks()
         type = arrow_type(expression.type)
         return value if value.type == type else value.cast(type)
+
+    def _column_in_blocks(self, expression: ex.Expression) -> pa.Array:
+        parts: list[pa.Array] = []
+        held = 0
+        for start in range(0, self.frame.count, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, self.frame.count)
+            parts.append(_Part(self, start, stop).column(expression))
+            held = self.session.governor.hold_instead(held, held + parts[-1].nbytes)
+        self.session.governor.reserve(held)
+        self.session.governor.release(held)
+        return pa.concat_arrays(parts)
 
     def floats(self, expression: ex.Expression) -> Floats | None:
         """A number as doubles; None if it is null in some row."""
@@ -171,6 +202,20 @@ class BindingValues:
 
     def mask(self, predicates: tuple[ex.Expression, ...]) -> npt.NDArray[np.bool_] | None:
         """Where every predicate is true; None if that is everywhere."""
+        count = self.frame.count
+        if not predicates or count <= BLOCK_ROWS:
+            return self._mask(predicates)
+        self.session.governor.reserve(count)
+        found = np.ones(count, np.bool_)
+        for start in range(0, count, BLOCK_ROWS):
+            self.session.governor.check()
+            stop = min(start + BLOCK_ROWS, count)
+            one = self.part(start, stop)._mask(predicates)
+            if one is not None:
+                found[start:stop] = one
+        return None if found.all() else found
+
+    def _mask(self, predicates: tuple[ex.Expression, ...]) -> npt.NDArray[np.bool_] | None:
         mask: npt.NDArray[np.bool_] | None = None
         for predicate in predicates:
             answer = self.value(predicate)
@@ -214,3 +259,15 @@ class BindingValues:
         if call is None:
             raise InternalError(f"nothing computes the column {name}")
         return self.session.search.values(call, self.slots(call.variable))
+
+
+class _Part(BindingValues):
+    """Consecutive rows of other values, whose leaves are read once for all parts."""
+
+    def __init__(self, whole: BindingValues, start: int, stop: int) -> None:
+        super().__init__(whole.session, whole.frame.part(start, stop))
+        self._whole = whole
+        self._start = start
+
+    def __call__(self, leaf: ColumnExpression) -> pa.Array:
+        return self._whole(leaf).slice(self._start, self.frame.count)

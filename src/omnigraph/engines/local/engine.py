@@ -20,7 +20,7 @@ from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
-from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
+from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget, taken
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
@@ -73,6 +73,10 @@ class LocalEngine:
         return known
 
 
+_UNCOUNTED_ROWS = 4_096
+"""Results of so few rows are not measured."""
+
+
 # --- answer ---------------------------------------------------------------------------------------
 
 
@@ -82,10 +86,15 @@ def answer(session: Session) -> ResultColumns:
     solutions = match(session) if by is None else groups_of(session, by)
     trace = session.run.trace
     began = time.perf_counter()
+    governor = session.governor
     if isinstance(solutions, BindingTable):
+        governor.hold(solutions.nbytes)
         rows = _row_answer(session, solutions)
+        governor.release(solutions.nbytes)
     else:
         rows = _grouped_answer(session, *solutions)
+    if rows.row_count > _UNCOUNTED_ROWS:
+        governor.hold(sum(column.nbytes for column in rows.arrays))
     if trace is not None:
         seconds = time.perf_counter() - began
         trace.steps.append(
@@ -217,10 +226,9 @@ def _filtered(
     ranks: npt.NDArray[np.int64] | None,
     rows: Rows,
 ) -> tuple[BindingTable, dict[str, pa.Array], npt.NDArray[np.int64] | None]:
-    taken = pa.array(rows)
     return (
         frame.take(rows),
-        {name: column.take(taken) for name, column in scores.items()},
+        {name: taken(column, rows) for name, column in scores.items()},
         None if ranks is None else ranks[rows],
     )
 
@@ -266,12 +274,11 @@ class _GroupColumns(BindingValues):
         self.outputs = outputs or {}
 
     def kept(self, rows: Rows) -> _GroupColumns:
-        indices = pa.array(rows)
         return _GroupColumns(
             self.session,
             len(rows),
-            {name: column.take(indices) for name, column in self._named.items()},
-            {name: column.take(indices) for name, column in self.outputs.items()},
+            {name: taken(column, rows) for name, column in self._named.items()},
+            {name: taken(column, rows) for name, column in self.outputs.items()},
         )
 
     def _read(self, leaf: ColumnExpression) -> pa.Array:

@@ -25,11 +25,12 @@ from omnigraph.engines.local.adjacency import (
     spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
-from omnigraph.engines.local.rows import Load, Mask, Positions, RowView
+from omnigraph.engines.local.rows import Load, Mask, Positions, RowView, checked_rows, taken
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.governor import current
 from omnigraph.query.plan import Direction
 from omnigraph.storage.datasets import Handle
-from omnigraph.storage.fragments import FragmentState, stored_rows
+from omnigraph.storage.fragments import FragmentState
 from omnigraph.storage.reader import SnapshotReader
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ def slots_of_ids(space: IdSpace) -> Load:
     """A loader of the slots of a node table's own rows."""
 
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
-        batches = [batch.column(0) for batch in stored_rows(handle, fragments, [ID])]
+        batches = [batch.column(0) for batch in checked_rows(handle, fragments, ID)]
         if not batches:
             return np.zeros(0, np.int32)
         # The live ids of a version are distinct; deleted rows may repeat them. All batches are
@@ -116,7 +117,7 @@ def slots_of_ends(space: IdSpace, column: str) -> Load:
     def load(handle: Handle, fragments: Sequence[FragmentState]) -> Slots:
         slots = np.empty(sum(fragment.rows for fragment in fragments), np.int32)
         at = 0
-        for batch in stored_rows(handle, fragments, [column]):
+        for batch in checked_rows(handle, fragments, column):
             slots[at : at + batch.num_rows] = space.intern(batch.column(0))
             at += batch.num_rows
         return slots
@@ -203,6 +204,7 @@ class FetchedNodes:
 
     def add(self, table: pa.Table, *, paid: bool = False) -> Slots:
         """Add rows with their ids and all needed columns; ``paid`` adds their cost."""
+        current().hold(table.nbytes)  # the query keeps what it has fetched
         if paid:
             self._spend(table.num_rows)
         slots = self.space.intern(single(table[ID]))
@@ -252,15 +254,6 @@ class FetchedNodes:
 
 _UNASKED = -2
 """The row of a slot that was not looked up yet."""
-
-
-def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
-    """The values at some rows; null where the row is negative."""
-    if len(rows) == 1 and (row := int(rows[0])) >= 0:
-        return column.slice(row, 1)  # no copy for a point query
-    if len(rows) and int(rows.min()) < 0:
-        return column.take(pa.array(rows, mask=rows < 0))
-    return column.take(pa.array(rows))
 
 
 def single(column: pa.ChunkedArray) -> pa.Array:
@@ -491,6 +484,7 @@ class FetchedEdges:
     def _rows_at(self, near: str, space: IdSpace, distinct: Slots, columns: list[str]) -> pa.Table:
         rows = self._reader.rows_where_in(self._key, near, space.strings(distinct), columns)
         self.fetched += rows.num_rows
+        current().hold(rows.nbytes)  # the query keeps what it has fetched
         return rows
 
 

@@ -4,19 +4,113 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engines.local.adjacency import BLOCK_ROWS, sorted_distinct
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.entities import CachedNodes
-from omnigraph.engines.local.ids import ABSENT
+from omnigraph.engines.local.ids import ABSENT, first_words
+from omnigraph.engines.local.rows import taken
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
+
+# --- sorting --------------------------------------------------------------------------------------
+
+
+Direction: TypeAlias = Literal["ascending", "descending"]
+Place: TypeAlias = Literal["at_start", "at_end"]
+SortKey: TypeAlias = tuple[pa.Array, Direction, Place]
+"""Values by row, their direction, and where nulls and NaN stand."""
+
+_SORTED_AT_ONCE = 1 << 19
+"""More rows are first split by their first key, so that a query can stop between the parts."""
+
+_SAMPLE = 4_096
+
+
+def sorted_rows(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
+    """The numbers of the rows in order; rows with equal keys keep theirs."""
+    column, direction, nulls = keys[0]
+    count = len(column)
+    governor = current()
+    governor.reserve(16 * count)
+    numbers = _splitting_numbers(column) if count > _SORTED_AT_ONCE else None
+    if numbers is None:
+        return _sorted_at_once(keys)
+    lowest_at_end = (direction == "ascending") != (nulls == "at_start")
+    if lowest_at_end and (column.null_count or pa.types.is_floating(column.type)):
+        return _sorted_at_once(keys)  # nulls and NaN are the lowest numbers here
+    parts = 2 * count // _SORTED_AT_ONCE
+    sample = np.sort(numbers[:: max(1, count // _SAMPLE)])
+    bounds = sorted_distinct(sample[:: max(1, len(sample) // parts)].copy())[1:]
+    part = np.empty(count, np.int16)
+    for start in range(0, count, _SORTED_AT_ONCE):
+        governor.check()
+        stop = start + _SORTED_AT_ONCE
+        part[start:stop] = np.searchsorted(bounds, numbers[start:stop], side="right")
+    if direction == "descending":
+        part = np.int16(len(bounds)) - part
+    sizes = np.bincount(part, minlength=len(bounds) + 1)
+    if int(sizes.max()) == count:
+        # The first key does not split the rows. If it is the same in all of them, the next may.
+        same = not pa.types.is_string(column.type) and not column.null_count
+        if same and len(keys) > 1 and np.isfinite(numbers[0]) and (numbers == numbers[0]).all():
+            return sorted_rows(keys[1:])
+        return _sorted_at_once(keys)
+    rows = np.argsort(part, kind="stable")
+    at = 0
+    for end in np.cumsum(sizes).tolist():
+        governor.check()
+        some = rows[at:end]
+        chosen = pa.array(some)
+        rows[at:end] = some[
+            sorted_rows([(values.take(chosen), way, place) for values, way, place in keys])
+        ]
+        at = end
+    return rows
+
+
+def _sorted_at_once(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
+    names = [str(at) for at in range(len(keys))]
+    table = pa.table([key[0] for key in keys], names=names)
+    by = [(name, *key[1:]) for name, key in zip(names, keys, strict=True)]
+    order: npt.NDArray[np.integer] = pc.sort_indices(table, sort_keys=by).to_numpy()
+    return order
+
+
+def _splitting_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
+    """Numbers in the order of the values; different texts may have one number."""
+    if not pa.types.is_string(column.type):
+        return ordered_numbers(column)
+    current().reserve(column.nbytes + 24 * len(column))
+    return first_words(column)
+
+
+def ordered_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
+    """A column as numbers that order as it does, nulls and NaN lowest; None for other types."""
+    type = column.type
+    if pa.types.is_date32(type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(type):
+        column = column.cast(pa.int64())
+    elif not (pa.types.is_integer(type) or pa.types.is_floating(type)):
+        return None
+    if pa.types.is_floating(column.type):
+        floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        return np.where(np.isnan(floats), -np.inf, floats)
+    if column.null_count:
+        lowest = np.iinfo(column.type.to_pandas_dtype()).min
+        column = column.fill_null(pa.scalar(lowest, column.type))
+    numbers: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
+    return numbers
+
 
 # --- codes ----------------------------------------------------------------------------------------
 
@@ -54,6 +148,7 @@ class Coded:
 
     def grouped(self) -> Grouping:
         """Rows of equal codes as groups."""
+        current().reserve(32 * len(self.codes))
         if self.count > _DENSE_FACTOR * len(self.codes) + 1024:
             _, first, inverse, sizes = np.unique(
                 self.codes, return_index=True, return_inverse=True, return_counts=True
@@ -109,8 +204,32 @@ def _coded(column: pa.Array) -> Coded:
     if pa.types.is_floating(type):
         # The two zeros are one value, and so are all that are not a number.
         column = pc.add(column, pa.scalar(0.0, type))
+    current().reserve(16 * len(column))
+    if len(column) > BLOCK_ROWS:
+        return _coded_in_blocks(column)
     encoded = column.dictionary_encode(null_encoding="encode")
     return Coded(encoded.indices.to_numpy(), max(len(encoded.dictionary), 1))
+
+
+def _coded_in_blocks(column: pa.Array) -> Coded:
+    """Codes by block first, then one code for what is equal in several blocks."""
+    governor = current()
+    blocks = []
+    for start in range(0, len(column), BLOCK_ROWS):
+        governor.check()
+        part = column.slice(start, BLOCK_ROWS)
+        blocks.append(part.dictionary_encode(null_encoding="encode"))
+    values = pa.concat_arrays([block.dictionary for block in blocks])
+    together = values.dictionary_encode(null_encoding="encode")
+    known = together.indices.to_numpy()
+    codes = np.empty(len(column), np.int32)
+    at = first = 0
+    for block in blocks:
+        governor.check()
+        codes[at : at + len(block)] = known[first:].take(block.indices.to_numpy())
+        at += len(block)
+        first += len(block.dictionary)
+    return Coded(codes, max(len(together.dictionary), 1))
 
 
 def _coded_objects(column: pa.Array) -> Coded:
@@ -375,12 +494,9 @@ def _column(value: ex.AggregateValue, total: Total) -> pa.Array:
 def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.Array:
     """The row of each group that sorts first or last."""
     # A NaN is smaller than every number: the least of all, and the greatest only on its own.
-    direction, nan = ("ascending", "at_start") if function == "min" else ("descending", "at_end")
-    table = pa.table([pa.array(group), column], names=["group", "value"])
-    order = pc.sort_indices(
-        table,
-        sort_keys=[("group", "ascending", "at_end"), ("value", direction, nan)],
-    ).to_numpy()
+    direction: Direction = "ascending" if function == "min" else "descending"
+    nan: Place = "at_start" if function == "min" else "at_end"
+    order = sorted_rows([(pa.array(group), "ascending", "at_end"), (column, direction, nan)])
     ordered = group[order]
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -391,11 +507,9 @@ def _extremes(function: str, column: pa.Array, group: Groups, count: int) -> pa.
 
 def _lists(column: pa.Array, group: Groups, count: int, type: pa.DataType) -> pa.Array:
     """The values of each group, ascending."""
-    table = pa.table([pa.array(group), column], names=["group", "value"])
-    order = pc.sort_indices(
-        table,
-        sort_keys=[("group", "ascending", "at_end"), ("value", "ascending", "at_start")],
+    order = sorted_rows(
+        [(pa.array(group), "ascending", "at_end"), (column, "ascending", "at_start")]
     )
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(group, minlength=count), out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), column.take(order), type=type)
+    return pa.ListArray.from_arrays(pa.array(offsets), taken(column, order), type=type)

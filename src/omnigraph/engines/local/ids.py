@@ -23,6 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engines.local.rows import taken
+from omnigraph.model.governor import current
+
 # --- slots ----------------------------------------------------------------------------------------
 
 
@@ -58,7 +61,9 @@ class _Base:
         self._table = np.full(1 << bits, ABSENT, np.int32)
         waiting = np.arange(len(strings), dtype=np.int32)
         place = (hashes >> self._shift).astype(np.int64)
+        governor = current()
         while len(waiting):
+            governor.check()
             free = self._table[place] < 0
             self._table[place[free]] = waiting[free]
             lost = self._table[place] != waiting
@@ -146,7 +151,7 @@ class IdSpace:
         slots = _find(self._state, texts)
         if not (slots < 0).any():
             return slots
-        with self._lock:
+        with current().locked(self._lock):
             # Another thread may have added some of them meanwhile.
             slots = _find(self._state, texts)
             missing = slots < 0
@@ -165,9 +170,9 @@ class IdSpace:
         base = state.base.strings
         if not len(slots):
             return NO_STRINGS
-        places = pa.array(slots, mask=slots < 0) if int(slots.min()) < 0 else pa.array(slots)
         if int(slots.max()) < len(base):
-            return base.take(places)
+            return taken(base, slots)
+        places = pa.array(slots, mask=slots < 0) if int(slots.min()) < 0 else pa.array(slots)
         added = pa.array(state.added, pa.string())
         return pa.chunked_array([base, added]).take(places).combine_chunks()
 
@@ -250,7 +255,9 @@ class StringHash:
         # Most ids of a column have one length; the others are gathered word by word, and each
         # round looks only at the strings that still have bytes left.
         padded = None if uniform else np.concatenate([data, np.zeros(_WORD, np.uint8)])
+        governor = current()
         for at in range(0, longest, _WORD):
+            governor.check()
             if words is not None:
                 values ^= words[:, at // _WORD]
                 values *= multiplier
@@ -305,3 +312,14 @@ def _gathered_words(
     words: npt.NDArray[np.uint64] = windows[starts]
     spare = (np.maximum(_WORD - left, 0) * 8).astype(np.uint64)
     return (words << spare) >> spare
+
+
+def first_words(texts: pa.Array) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of each text as a number: it orders as the texts, as far as they go."""
+    starts, lengths, data = _bytes_of(texts)
+    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
+    words = _gathered_words(padded, starts, lengths).byteswap()
+    words[lengths == 0] = 0
+    if texts.null_count:
+        words[texts.is_null().to_numpy(zero_copy_only=False)] = 0
+    return words

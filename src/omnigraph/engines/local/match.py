@@ -13,6 +13,7 @@ import pyarrow as pa
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.adjacency import (
     Neighbours,
+    path_bytes,
     paths_from,
     reach,
     reaches,
@@ -257,14 +258,17 @@ class PatternMatcher:
         found: list[int] = []
         numbers: list[int] = []
         known: dict[int, dict[int, int]] = {}
+        held = 0
         for row, source in enumerate(frame.bound[step.source].tolist()):
             if source not in known:
                 ways = paths_from(neighbours, spaces, source, step.minimum, step.maximum)
+                self.session.governor.hold(sum(path_bytes(len(way)) for way in ways.values()))
                 known[source] = {end: self.session.paths.add(way) for end, way in ways.items()}
             reached = known[source]
             if ends is not None:
                 end = int(ends[row])
                 reached = {end: reached[end]} if end in reached else {}
+            held = self.session.governor.hold_instead(held, 24 * (len(rows) + len(reached)))
             rows += [row] * len(reached)
             found += reached.keys()
             numbers += reached.values()
@@ -272,6 +276,7 @@ class PatternMatcher:
         if ends is None:
             expanded = expanded.binding(step.target, np.array(found, np.int32))
         expanded = expanded.binding(step.path_variable, np.array(numbers, np.int32))
+        self.session.governor.release(held)
         return self._where(step.predicates, expanded)
 
     # --- blocks -----------------------------------------------------------------------------------

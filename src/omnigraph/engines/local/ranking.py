@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from omnigraph.engines.local.adjacency import sorted_distinct
 from omnigraph.engines.local.bindings import BindingTable
 from omnigraph.engines.local.entities import CachedNodes
+from omnigraph.engines.local.grouping import SortKey, ordered_numbers, sorted_rows
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
 from omnigraph.engines.local.tables import Session
+from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex
 
 # --- order of rows --------------------------------------------------------------------------------
@@ -39,6 +41,7 @@ def ordered_rows(
     keys: Sequence[Key], ties: Sequence[TieBreaker], count: int, stop: int | None
 ) -> Rows:
     """The rows in order, at most the first ``stop`` of them. Null is smaller than every value."""
+    current().reserve(16 * count)
     rows: Rows = np.arange(count)
     if not keys or not count or stop == 0:
         return rows[:stop]
@@ -52,14 +55,13 @@ def ordered_rows(
 
 
 def _sorted(columns: list[pa.Array], directions: list[bool]) -> Rows:
-    names = [str(at) for at in range(len(columns))]
-    table = pa.table([_sortable(column) for column in columns], names=names)
-    keys = [
-        (name, "descending", "at_end") if descending else (name, "ascending", "at_start")
-        for name, descending in zip(names, directions, strict=True)
+    keys: list[SortKey] = [
+        (_sortable(column), "descending", "at_end")
+        if descending
+        else (_sortable(column), "ascending", "at_start")
+        for column, descending in zip(columns, directions, strict=True)
     ]
-    order: Rows = pc.sort_indices(table, sort_keys=keys).to_numpy()
-    return order
+    return sorted_rows(keys)
 
 
 def _sortable(column: pa.Array) -> pa.Array:
@@ -86,7 +88,7 @@ def _comparable_item(item: object) -> tuple[int, object]:
 
 def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
     """A superset of the first ``stop`` rows, by the first key alone."""
-    numbers = _numbers(column)
+    numbers = ordered_numbers(column)
     if numbers is not None:
         if descending:
             last = np.partition(numbers, len(numbers) - stop)[len(numbers) - stop]
@@ -103,25 +105,6 @@ def _pruned(column: pa.Array, descending: bool, stop: int) -> Rows:
     within = (pc.greater_equal if descending else pc.less_equal)(column, last)
     # Nulls come first when ascending and last when descending.
     return np.flatnonzero(pc.fill_null(within, not descending).to_numpy(zero_copy_only=False))
-
-
-def _numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
-    """A column as numbers that order as it does, nulls and NaN lowest; None for other types."""
-    type = column.type
-    if pa.types.is_date32(type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_timestamp(type):
-        column = column.cast(pa.int64())
-    elif not (pa.types.is_integer(type) or pa.types.is_floating(type)):
-        return None
-    if pa.types.is_floating(column.type):
-        floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        return np.where(np.isnan(floats), -np.inf, floats)
-    if column.null_count:
-        lowest = np.iinfo(column.type.to_pandas_dtype()).min
-        column = column.fill_null(pa.scalar(lowest, column.type))
-    numbers: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def ranked_candidates(

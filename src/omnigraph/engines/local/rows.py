@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar, cast
 
@@ -18,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.errors import LimitExceeded, QueryTimeout
+from omnigraph.model.governor import current
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.fragments import (
     FragmentState,
@@ -95,6 +98,69 @@ class MemoryBudget:
             known.forget()
 
 
+# --- values of rows -------------------------------------------------------------------------------
+
+
+TEXT_BYTES_MAX = 2**31 - 1
+"""Bytes of the texts of one Arrow column, whose offsets have 32 bits."""
+
+_BLOCK_ROWS = 1 << 20
+"""Values that are copied between two looks at the limits of the query."""
+
+
+def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
+    """The values at some rows; null where the row is negative."""
+    if len(rows) == 1 and (row := int(rows[0])) >= 0:
+        return column.slice(row, 1)  # no copy for a point query
+    _reserve_values(column, rows)
+    if len(rows) <= _BLOCK_ROWS:
+        return _taken(column, rows)
+    governor = current()
+    parts = []
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        governor.check()
+        parts.append(_taken(column, rows[start : start + _BLOCK_ROWS]))
+    return pa.concat_arrays(parts)
+
+
+def _taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
+    if len(rows) and int(rows.min()) < 0:
+        return column.take(pa.array(rows, mask=rows < 0))
+    return column.take(pa.array(rows))
+
+
+def _reserve_values(column: pa.Array, rows: npt.NDArray[np.integer]) -> None:
+    """Look at the limits of the query before values are copied.
+
+    Texts are measured only where all rows having the longest could be too much.
+    """
+    governor = current()
+    copies = 2 if len(rows) > _BLOCK_ROWS else 1
+    type = column.type
+    if not (pa.types.is_string(type) or pa.types.is_nested(type)):
+        governor.reserve(copies * 9 * len(rows))
+        return
+    left = governor.left()
+    size = column.nbytes
+    if len(rows) * size * copies <= (TEXT_BYTES_MAX if left is None else min(left, TEXT_BYTES_MAX)):
+        governor.check()
+        return
+    if pa.types.is_string(type):
+        offsets = np.frombuffer(column.buffers()[1], np.int32)
+        offsets = offsets[column.offset : column.offset + len(column) + 1]
+        total = int(np.diff(offsets).take(rows, mode="clip").sum(dtype=np.int64))
+        if total > TEXT_BYTES_MAX:
+            raise LimitExceeded(
+                "the size of one column of texts in bytes",
+                TEXT_BYTES_MAX,
+                total,
+                hint="read fewer rows at a time, with `limit` and `offset`",
+            )
+    else:
+        total = size * len(rows) // max(len(column), 1)
+    governor.reserve(copies * (total + 5 * len(rows)))
+
+
 # --- columns by fragment --------------------------------------------------------------------------
 
 
@@ -115,6 +181,9 @@ class Sized(Protocol):
 
 Made = TypeVar("Made", bound=Sized)
 
+Later: TypeAlias = Callable[[Hashable, Callable[[], object]], None]
+"""Runs a job in the background, once for each key."""
+
 Load: TypeAlias = Callable[[Handle, Sequence[FragmentState]], Column]
 """Reads or computes a column for some fragments, one after the other."""
 
@@ -124,6 +193,17 @@ _VIEWS_MAX = 32
 
 _TOUCH_EVERY = 64
 """The use of a version is recorded once per this many queries, to keep it cheap."""
+
+
+def checked_rows(
+    handle: Handle, fragments: Sequence[FragmentState], column: str
+) -> Iterator[pa.RecordBatch]:
+    """One stored column in batches, with a look at the limits of the query before each."""
+    governor = current()
+    governor.check()
+    for batch in stored_rows(handle, fragments, [column]):
+        governor.check()
+        yield batch
 
 
 class Layout:
@@ -210,7 +290,7 @@ class RowView:
             if stored is None or stored not in handle.schema.names:
                 # The property was added to the schema after this version was written.
                 return pa.nulls(sum(fragment.rows for fragment in fragments), type)
-            chunks = [batch.column(0) for batch in stored_rows(handle, fragments, [stored])]
+            chunks = [batch.column(0) for batch in checked_rows(handle, fragments, stored)]
             column = pa.chunked_array(chunks, handle.schema.field(stored).type).combine_chunks()
             return self._columns.as_today(name, column)
 
@@ -260,8 +340,9 @@ class RowView:
 class TableVersions:
     """The cached versions of one table."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, later: Later | None = None) -> None:
         self._budget = budget
+        self._later = later
         self._lock = threading.RLock()
         self._views: OrderedDict[tuple[str | None, int, StoredColumns], RowView] = OrderedDict()
         self._layouts: OrderedDict[tuple[tuple[str, ...], ...], Layout] = OrderedDict()
@@ -281,7 +362,7 @@ class TableVersions:
         self, ref: str | None, version: int, handle: Handle, columns: StoredColumns = SAME
     ) -> RowView:
         """The view of a version."""
-        with self._lock:
+        with current().locked(self._lock):
             key = (ref, version, columns)
             known = self._views.get(key)
             if known is None:
@@ -293,7 +374,10 @@ class TableVersions:
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
         """A column of a view's layout; only fragments no other layout has are loaded."""
-        with self._lock:
+        with (
+            current().locked(self._lock),
+            self._continued((id(view.layout), name), lambda: self.column(view, name, load)),
+        ):
             layout = view.layout
             known = layout.columns.get(name)
             if known is None:
@@ -308,7 +392,10 @@ class TableVersions:
 
     def keep(self, place: dict[Hashable, Sized], key: Hashable, make: Callable[[], Made]) -> Made:
         """Compute a value once, whichever thread is first, and cache it in ``place``."""
-        with self._lock:
+        with (
+            current().locked(self._lock),
+            self._continued((id(place), key), lambda: self.keep(place, key, make)),
+        ):
             known = place.get(key)
             if known is not None:
                 return cast(Made, known)
@@ -316,6 +403,19 @@ class TableVersions:
             place[key] = made
             self._budget.keep((id(place), key), made.nbytes, lambda: place.pop(key, None))
             return made
+
+    @contextmanager
+    def _continued(self, key: Hashable, job: Callable[[], object]) -> Iterator[None]:
+        """Have a job done in the background if the deadline of its query comes first.
+
+        Otherwise what takes longer than the deadline would be begun by every query and never done.
+        """
+        try:
+            yield
+        except QueryTimeout:
+            if self._later is not None:
+                self._later(key, job)
+            raise
 
     def closest_view(self, layout: Layout, key: Hashable) -> RowView | None:
         """The view with ``key`` and the most files that ``layout`` begins with, newest first."""

@@ -187,7 +187,9 @@ class GraphMemory:
         known = self._tables.get(location)
         if known is None:
             with self._lock:
-                known = self._tables.setdefault(location, TableVersions(self.budget))
+                known = self._tables.setdefault(
+                    location, TableVersions(self.budget, self.warming.ask)
+                )
         return known
 
     def space(self, location: str) -> IdSpace:

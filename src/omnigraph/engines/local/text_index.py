@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from omnigraph.engines.local.adjacency import sorted_distinct, spread
 from omnigraph.engines.local.vectors import smallest
 from omnigraph.errors import InputError
+from omnigraph.model.governor import current
 from omnigraph.storage.search import analysed_words
 
 # --- postings -------------------------------------------------------------------------------------
@@ -35,6 +36,9 @@ BM25_B = 0.75
 _MERGE_RATIO = 4
 """A segment is merged into its predecessor unless that is this many times larger, which keeps the
 number of segments logarithmic in the size of the column."""
+
+_PIECE_BYTES = 16 << 20
+"""Texts that are analysed between two looks at the limits of the query."""
 
 _DENSE_SHARE = 16
 """From this fraction of all rows on, a dense array is cheaper than sorting."""
@@ -126,6 +130,14 @@ class TextIndex:
         """An index that covers also the texts of the positions that follow."""
         if not len(column):
             return self
+        current().check()
+        size = column.nbytes
+        if size > 2 * _PIECE_BYTES and len(column) > 1:
+            rows = max(1, len(column) * _PIECE_BYTES // size)
+            longer = self
+            for start in range(0, len(column), rows):
+                longer = longer.extended(column.slice(start, rows))
+            return longer
         segments = [*self._segments, _segment(column, len(self))]
         while len(segments) > 1:
             older, newer = segments[-2:]

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from omnigraph.errors import InputError
+from omnigraph.model.governor import current
 
 Positions = NDArray[np.int32]
 Places = NDArray[np.integer]
@@ -51,6 +52,9 @@ vectors differ only in later components."""
 
 _BLOCK_CELLS = 1 << 16
 """Components converted to doubles at a time, to stay in the processor cache."""
+
+_PRODUCT_ROWS = 1 << 20
+"""Rows that are multiplied between two looks at the limits of the query."""
 
 _PRODUCT_CELLS = 1 << 13
 """Components per matrix product; BLAS runs products of this size in one thread."""
@@ -176,10 +180,13 @@ class VectorColumn:
 
     def _exact(self, target: Floats, positions: Places) -> Floats:
         """Distances by definition."""
+        governor = current()
+        governor.reserve(8 * len(positions))
         found = np.empty(len(positions))
         step = max(1, _BLOCK_CELLS // len(target))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             for start in range(0, len(positions), step):
+                governor.check()
                 terms = self.matrix[positions[start : start + step]] - target
                 terms *= terms
                 # A running total, unlike a sum, leaves no choice in the order of additions.
@@ -322,8 +329,17 @@ def _products(matrix: Matrix, factors: Matrix) -> Matrix:
     """
     step = max(1, _PRODUCT_CELLS // max(len(factors), 1))
     whole = len(matrix) // step * step
-    blocks = matrix[:whole].reshape(-1, step, matrix.shape[1]) @ factors
-    return np.concatenate([blocks.reshape(-1), matrix[whole:] @ factors])
+    governor = current()
+    governor.reserve(4 * len(matrix))
+    found = np.empty(len(matrix), np.result_type(matrix, factors))
+    at_once = step * max(1, _PRODUCT_ROWS // step)
+    for start in range(0, whole, at_once):
+        governor.check()
+        stop = min(start + at_once, whole)
+        blocks = matrix[start:stop].reshape(-1, step, matrix.shape[1]) @ factors
+        found[start:stop] = blocks.reshape(-1)
+    found[whole:] = matrix[whole:] @ factors
+    return found
 
 
 def _double_error(dimension: int) -> float:
@@ -380,6 +396,7 @@ def _squares(matrix: Matrix) -> Floats:
     step = max(1, _BLOCK_CELLS // matrix.shape[1])
     with np.errstate(all="ignore"):
         for start in range(0, len(matrix), step):
+            current().check()
             block = matrix[start : start + step].astype(np.float64)
             np.einsum("ij,ij->i", block, block, out=found[start : start + step])
         found *= 1 - _double_error(matrix.shape[1])
@@ -421,6 +438,7 @@ def heads_of(matrix: Matrix, squares: Floats, apart: Mask, apart_bounds: Floats)
     step = max(1, _BLOCK_CELLS // matrix.shape[1])
     with np.errstate(all="ignore"):
         for start in range(0, len(matrix), step):
+            current().check()
             tail = matrix[start : start + step, cut:].astype(np.float64)
             lengths = np.sqrt(np.einsum("ij,ij->i", tail, tail))
             heads[start : start + step, cut] = lengths * (1 + _EPSILON)

@@ -18,8 +18,8 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import CommitLost, LanceStore, transaction_uuid
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, TablePin, publish
+from omnigraph.storage.manifest_rows import CommitRow, VersionRow
+from omnigraph.storage.publisher import PublishRequest, publish
 from tests.support.graphs import TestGraph, new_graph
 
 AFTER_TABLES = "mutation.post_finalize_pre_publisher=error*1"
@@ -50,7 +50,7 @@ def audit_kinds(graph: TestGraph) -> list[str]:
     return [row.recovery_kind for row in rows]
 
 
-def publish_something(graph: TestGraph, *pins: TablePin) -> None:
+def publish_something(graph: TestGraph, *pins: VersionRow) -> None:
     """A commit that no attempt of ours made."""
     head = graph.snapshot().commit
     commit = replace(head, commit_id=graph.kernel.ids.ulid(), kind="repair")
@@ -157,7 +157,7 @@ def test_c_rec_031_a_head_below_its_pin_aborts_loudly_and_keeps_the_sidecar(
 ) -> None:
     interrupt(graph, AFTER_TABLES)
     identity = graph.snapshot().table("node:Person").identity
-    publish_something(graph, TablePin(identity, 99, None, 0))
+    publish_something(graph, VersionRow(identity, 99, None, 0))
     with pytest.raises(StorageError, match="below its published version"):
         recover(graph)
     with pytest.raises(StorageError, match="below its published version"):

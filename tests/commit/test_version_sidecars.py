@@ -127,7 +127,8 @@ def test_c_rec_045_a_published_operation_is_finished_without_a_publish(graph: Te
 
 
 def test_c_rec_045_a_head_below_its_pin_aborts(graph: TestGraph) -> None:
-    from omnigraph.storage.publisher import PublishRequest, TablePin, publish
+    from omnigraph.storage.manifest_rows import VersionRow
+    from omnigraph.storage.publisher import PublishRequest, publish
 
     head = graph.snapshot()
     entry = head.table("node:Person")
@@ -141,7 +142,7 @@ def test_c_rec_045_a_head_below_its_pin_aborts(graph: TestGraph) -> None:
         },
         commit_id=graph.kernel.ids.ulid(),
     )
-    pin = TablePin(entry.identity, 99, None, 0)
+    pin = VersionRow(entry.identity, 99, None, 0)
     publish(main, PublishRequest(commit, epoch, head.commit_id, pins=(pin,)))
     operation_id = leave_sidecar(graph, "Mutation", expected=2, pin=3)
     with pytest.raises(StorageError, match="below its published version"):

@@ -9,8 +9,8 @@ from omnigraph.commit.leases import WriteSettings
 from omnigraph.effects.requests import measure
 from omnigraph.storage import manifest as manifest_module
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import VersionRow, decode_rows, head_object_id
-from omnigraph.storage.publisher import Registration, fence, publish
+from omnigraph.storage.manifest_rows import TableRow, VersionRow, decode_rows, head_object_id
+from omnigraph.storage.publisher import fence, publish
 from omnigraph.storage.table_upkeep import stage_compaction
 from tests.storage.test_publisher import request
 from tests.support.graphs import TestGraph
@@ -97,7 +97,7 @@ def test_a_fence_leaves_one_head_row_and_a_publish_may_follow(graph: TestGraph) 
 
 def test_another_alias_replaces_the_registration(graph: TestGraph) -> None:
     entry = graph.snapshot().table("node:City")
-    renamed = Registration(entry.identity, "node:Town", entry.location)
+    renamed = TableRow(entry.identity, "node:Town", entry.location)
     publish(graph.kernel.manifest.main, request(graph, registrations=(renamed,)))
     assert "node:Town" in graph.reopened().snapshot().tables
     assert_one_head_row(graph.kernel.manifest.main)

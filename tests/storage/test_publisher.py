@@ -19,8 +19,8 @@ from omnigraph.errors import (
 )
 from omnigraph.storage import publisher
 from omnigraph.storage.datasets import CommitLost, CommitOutcomeUnknown
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import PublishRequest, TablePin, fence, publish
+from omnigraph.storage.manifest_rows import CommitRow, VersionRow
+from omnigraph.storage.publisher import PublishRequest, fence, publish
 from tests.support.graphs import TestGraph
 
 
@@ -155,7 +155,9 @@ def test_c_sto_020_a_lost_acknowledgement_is_settled_by_the_commit_id(
 def test_c_sto_021_an_existing_version_row_is_never_registered_again(graph: TestGraph) -> None:
     identity = graph.snapshot().table("node:Person").identity
     with pytest.raises(InternalError, match="already published"):
-        publish(graph.kernel.manifest.main, request(graph, pins=(TablePin(identity, 1, None, 0),)))
+        publish(
+            graph.kernel.manifest.main, request(graph, pins=(VersionRow(identity, 1, None, 0),))
+        )
 
 
 def test_a_publish_repeated_after_it_landed_returns_the_same_commit(graph: TestGraph) -> None:

@@ -31,11 +31,17 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
-from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle, StagedTransaction
+from omnigraph.storage.datasets import (
+    CommitLost,
+    DatasetRef,
+    Handle,
+    StagedTransaction,
+    row_count,
+)
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import TablePin, publish
+from omnigraph.storage.manifest_rows import CommitRow, VersionRow
+from omnigraph.storage.publisher import publish
 
 
 class TableExecution(Protocol):
@@ -166,9 +172,11 @@ class Executor:
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         """The compare-and-swap that makes the plan visible, with its tables where they stand."""
         pins = [
-            TablePin.at(work.effects.identity, work.effects.ref, work.landed, work.landed.version)
+            VersionRow(
+                work.effects.identity, at.version, work.effects.ref, row_count(at, at.version)
+            )
             for work in tables
-            if work.landed is not None
+            if (at := work.landed) is not None
         ]
         return publish(self._branch, plan.request(pins, self._lease.epoch))
 

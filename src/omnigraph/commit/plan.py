@@ -22,8 +22,8 @@ from omnigraph.errors import LimitExceeded
 from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.fragments import Positions
 from omnigraph.storage.manifest import Snapshot, TableEntry
-from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
-from omnigraph.storage.publisher import PublishRequest, Registration, TablePin
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
+from omnigraph.storage.publisher import PublishRequest
 from omnigraph.storage.table_upkeep import UpkeepStep
 from omnigraph.storage.written import Deletions
 
@@ -263,9 +263,9 @@ class SchemaDelta:
 
     target_hash: str
     registrations: tuple[NewTable, ...] = ()
-    renames: tuple[Registration, ...] = ()
+    renames: tuple[TableRow, ...] = ()
     """Tables that get another alias."""
-    tombstones: tuple[TablePin, ...] = ()
+    tombstones: tuple[VersionRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class CommitPlan:
     versions_only: bool = False
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
 
-    def request(self, pins: Iterable[TablePin], epoch: int) -> PublishRequest:
+    def request(self, pins: Iterable[VersionRow], epoch: int) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``."""
         delta = self.schema or SchemaDelta("")
         created = delta.registrations
@@ -327,9 +327,9 @@ class CommitPlan:
             commit=self.lineage,
             epoch=epoch,
             expected_head=self.authority.head_commit_id,
-            pins=(*(TablePin(new.identity, FIRST_VERSION, None, 0) for new in created), *pins),
+            pins=(*(VersionRow(new.identity, FIRST_VERSION, None, 0) for new in created), *pins),
             registrations=(
-                *(Registration(new.identity, new.table_key, new.location) for new in created),
+                *(TableRow(new.identity, new.table_key, new.location) for new in created),
                 *delta.renames,
             ),
             tombstones=delta.tombstones,

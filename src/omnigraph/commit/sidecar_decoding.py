@@ -29,8 +29,7 @@ from omnigraph.errors import InputError, UnreadableSidecar
 from omnigraph.model.ids import TableKey, check_branch_name, is_ulid
 from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.layout import MAIN, RECOVERY
-from omnigraph.storage.manifest_rows import CommitRow, TableIdentity
-from omnigraph.storage.publisher import Registration, TablePin
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
 
 SIDECAR_VERSION = 2
 VERSIONS_ONLY = 1
@@ -344,10 +343,10 @@ def _delta(members: _Members, kind: SidecarKind) -> SchemaDelta | None:
     for new in members.objects("registrations"):
         uuid = new.ulid("transaction_uuid")
         created.append(NewTable(*_named_table(new), uuid))
-    renames = [Registration(*_named_table(renamed)) for renamed in members.objects("renames")]
+    renames = [TableRow(*_named_table(renamed)) for renamed in members.objects("renames")]
     for gone in members.objects("tombstones"):
         version, ref = gone.whole("version", least=1), gone.text_or_none("table_branch")
-        tombstones.append(TablePin(_identity(gone), version, ref, gone.whole("row_count")))
+        tombstones.append(VersionRow(_identity(gone), version, ref, gone.whole("row_count")))
         gone.end()
     is_apply = kind == "SchemaApply"
     members.require((target is not None) == is_apply, "schema_staging", f"does not fit a {kind}")

@@ -16,8 +16,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
-from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.publisher import Registration
+from omnigraph.storage.manifest_rows import TableIdentity, TableRow
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
@@ -107,7 +106,7 @@ def _identity_json(identity: TableIdentity) -> dict[str, int]:
     }
 
 
-def _named_table_json(table: NewTable | Registration) -> dict[str, Any]:
+def _named_table_json(table: NewTable | TableRow) -> dict[str, Any]:
     return {
         **_identity_json(table.identity),
         "table_key": table.table_key,

@@ -62,7 +62,7 @@ class TableRow:
     identity: TableIdentity
     table_key: str
     location: str
-    commit_seq: int
+    commit_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class VersionRow:
     ref: str | None
     """Physical ref that holds the version; None is main."""
     row_count: int
-    commit_seq: int
+    commit_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,9 @@ from omnigraph.errors import (
 from omnigraph.storage.datasets import (
     CommitLost,
     CommitOutcomeUnknown,
-    Handle,
     StagedTransaction,
     count_lance,
     fragment_count,
-    row_count,
 )
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
@@ -88,41 +86,17 @@ PUBLISHER_RETRY_BUDGET = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TablePin:
-    """A table version to make visible."""
-
-    identity: TableIdentity
-    version: int
-    ref: str | None
-    row_count: int
-
-    @classmethod
-    def at(cls, identity: TableIdentity, ref: str | None, handle: Handle, version: int) -> TablePin:
-        """A version that is there, with the rows it has."""
-        return cls(identity, version, ref, row_count(handle, version))
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A table to register, or to register under another alias."""
-
-    identity: TableIdentity
-    table_key: str
-    location: str
-
-
-@dataclass(frozen=True, slots=True)
 class PublishRequest:
     """One graph-visible change, and everything it assumes about the world."""
 
     commit: CommitRow
-    """The fixed commit; position and manifest version are filled in when it lands."""
+    """The fixed commit; its position, and that of the other rows, is filled in when it lands."""
     epoch: int
     """The writer's lease epoch."""
     expected_head: str
-    pins: tuple[TablePin, ...] = ()
-    registrations: tuple[Registration, ...] = ()
-    tombstones: tuple[TablePin, ...] = ()
+    pins: tuple[VersionRow, ...] = ()
+    registrations: tuple[TableRow, ...] = ()
+    tombstones: tuple[VersionRow, ...] = ()
     """Tables to drop, at the version they have."""
     expected_table_versions: Mapping[TableIdentity, int] = field(default_factory=dict)
     """Published version of each table the change rests on; 0 means unregistered."""
@@ -214,12 +188,8 @@ def _require(state: ManifestState, request: PublishRequest) -> None:
 
 def _rows(state: ManifestState, request: PublishRequest, commit: CommitRow) -> list[ManifestRow]:
     seq = commit.commit_seq
-    rows: list[ManifestRow] = [
-        TableRow(r.identity, r.table_key, r.location, seq) for r in request.registrations
-    ]
-    rows += [
-        VersionRow(pin.identity, pin.version, pin.ref, pin.row_count, seq) for pin in request.pins
-    ]
+    rows: list[ManifestRow] = [replace(table, commit_seq=seq) for table in request.registrations]
+    rows += [replace(pin, commit_seq=seq) for pin in request.pins]
     rows += [TombstoneRow(pin.identity, pin.version, seq) for pin in request.tombstones]
     rows += [commit, HeadRow(state.branch, commit.commit_id, request.epoch, seq)]
     return rows

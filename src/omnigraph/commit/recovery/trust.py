@@ -15,8 +15,7 @@ from omnigraph.errors import UnreadableSidecar
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import table_location
 from omnigraph.storage.manifest import ManifestState
-from omnigraph.storage.manifest_rows import CommitRow
-from omnigraph.storage.publisher import Registration
+from omnigraph.storage.manifest_rows import CommitRow, TableRow
 
 
 def require_true(plan: CommitPlan, state: ManifestState) -> None:
@@ -102,7 +101,7 @@ class _Check:
         if table.first_touch is None and pin.ref != table.ref:
             raise self._refuse(f"{where}.table_branch", "is not where its rows are")
 
-    def _registered(self, where: str, table: TableEffects | NewTable | Registration) -> None:
+    def _registered(self, where: str, table: TableEffects | NewTable | TableRow) -> None:
         row = self._state.tables.get(table.identity)
         if row is None:
             raise self._refuse(f"{where}.stable_table_id", "is no table of this graph")

@@ -15,8 +15,7 @@ from omnigraph.model.values import property_value
 from omnigraph.schema.catalog import Catalog, Property, TableType, table_schema
 from omnigraph.storage.columns import ColumnsChange, Fill, TargetColumn
 from omnigraph.storage.manifest import Snapshot, TableEntry
-from omnigraph.storage.manifest_rows import TableIdentity
-from omnigraph.storage.publisher import Registration, TablePin
+from omnigraph.storage.manifest_rows import TableIdentity, TableRow, VersionRow
 from omnigraph.storage.reader import TableToday
 
 
@@ -36,13 +35,13 @@ class SchemaChange:
 
     created: tuple[TableType, ...] = ()
     changed: tuple[ChangedTable, ...] = ()
-    renamed: tuple[Registration, ...] = ()
+    renamed: tuple[TableRow, ...] = ()
     dropped: tuple[TableEntry, ...] = ()
 
     @property
-    def tombstones(self) -> tuple[TablePin, ...]:
+    def tombstones(self) -> tuple[VersionRow, ...]:
         """What hides the dropped tables from now on."""
-        return tuple(TablePin(e.identity, e.version, e.ref, e.row_count) for e in self.dropped)
+        return tuple(VersionRow(e.identity, e.version, e.ref, e.row_count) for e in self.dropped)
 
 
 def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChange:
@@ -56,7 +55,7 @@ def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChang
             continue
         entry = snapshot.table(known.table_key)
         if known.table_key != desired.table_key:
-            renamed.append(Registration(entry.identity, desired.table_key, entry.location))
+            renamed.append(TableRow(entry.identity, desired.table_key, entry.location))
         if not table_schema(known).equals(table_schema(desired), check_metadata=True):
             changed.append(_changed(entry, known, desired))
     dropped = [snapshot.table(t.table_key) for ref, t in before.items() if ref not in after]

@@ -313,7 +313,7 @@ def test_c_cli_038_a_file_that_somebody_else_put_there_is_noticed(
     monkeypatch.setattr(Path, "replace", raced)
     done = run("changes", "baseline", "--uri", full_graph, "--out", out)
     assert (done.code, done.out) == (1, "")
-    assert "was replaced by somebody else" in done.err
+    assert "was replaced by another process" in done.err
 
 
 def test_a_baseline_needs_a_file(run: Run, full_graph: str) -> None:

@@ -123,17 +123,17 @@ def test_words_behind_a_double_dash_are_not_flags(run):
 
 
 def test_every_command_declares_its_capability():
-    reads = ["snapshot", "export"]
+    reads = ["snapshot", "export", "mcp", "stats"]
     blobs = ["blob get", "blob stat"]
     branches = ["branch create", "branch list", "branch delete"]
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
     history += ["changes poll", "changes baseline"]
-    direct = ["init", "lint", "index", "optimize", "repair", "cleanup", "stats", "doctor"]
+    direct = ["init", "lint", "index", "optimize", "repair", "cleanup", "doctor"]
     direct.append("recover")
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
-        *("query", "mutate", "load", *reads, "mcp", *branches, *blobs, *history),
+        *("query", "mutate", "load", *reads, *branches, *blobs, *history),
         *("schema apply", "schema show"),
         "graphs list",
         *direct,

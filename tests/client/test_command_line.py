@@ -237,6 +237,8 @@ def test_c_cli_021_022_stored_queries_need_a_server_and_the_right_verb(
 ):
     stored = run("query", "everybody", "--store", spec.uri)
     assert stored.code == 2 and "needs a server" in stored.err
+    explained = run("query", "everybody", "--server", url, "--explain")
+    assert explained.code == 2 and "needs the text of the query" in explained.err
     wrong = run("query", "sign_up", "--server", url, "--params", '{"name": "cy"}')
     assert wrong.code == 1 and "use `mutate`" in wrong.err
     wrong = run("mutate", "everybody", "--server", url)
@@ -250,14 +252,10 @@ def test_c_cli_021_022_stored_queries_need_a_server_and_the_right_verb(
 @pytest.mark.parametrize(
     ("command", "flag"),
     [
-        (["query", "-e", PEOPLE, "--explain"], "--explain"),
         (["query", "-e", PEOPLE, "--engine", "local"], "--engine"),
         (["mutate", "-e", ADD, "--external-blobs", "file:///x"], "--external-blobs"),
         (["load", "--node", "Person=p.csv", "--mode", "append"], "--node"),
-        (["load", "--data", "DATA", "--mode", "append", "--dry-run"], "--dry-run"),
-        (["branch", "merge", "review", "--on-conflict", "source"], "--on-conflict"),
-        (["branch", "merge", "review", "--granularity", "property"], "--granularity"),
-        (["commit", "list", "--entity", "Person:ada"], "--entity"),
+        (["load", "--data", "DATA", "--mode", "append", "--errors-out", "x"], "--errors-out"),
     ],
 )
 def test_a_flag_that_no_server_knows_is_refused_before_anything_is_sent(

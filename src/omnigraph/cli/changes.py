@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -17,73 +16,46 @@ from omnigraph.cli.changes_output import (
     OpOption,
     PageLimitOption,
     TypeOption,
+    change_filter,
     followed,
     show_feed,
 )
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, Group, ReadCommand, subcommand_missing
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriOption
-from omnigraph.cli.output import Output, Styled, counted, output_of
+from omnigraph.cli.files import replaced_file, sync_directory, unusable
+from omnigraph.cli.help import Commands, ReadCommand
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriOption, option
+from omnigraph.cli.output import Styled, counted, output_of
 from omnigraph.errors import Busy, Conflict, InputError, StorageError
 
-EXAMPLES = """
+COMMANDS = Commands(
+    "changes",
+    "Follow what happens to a graph.",
+    """
 omnigraph changes baseline --uri team.omni --out team.jsonl
 omnigraph changes poll --uri team.omni --start beginning --json
-"""
-POLL_EXAMPLES = """
-omnigraph changes poll --uri team.omni
-omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
-omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
-"""
-BASELINE_EXAMPLES = """
-omnigraph changes baseline --uri team.omni --out team.jsonl
-omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
-"""
+""",
+)
 
 CursorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cursor", metavar="CURSOR", help="go on where the last poll or a baseline ended"
-    ),
+    str | None, option("--cursor", "CURSOR", "go on where the last poll or a baseline ended")
 ]
 StartOption = Annotated[
     str | None,
-    typer.Option(
-        "--start",
-        metavar="now|beginning|after:ID",
-        help="where to begin without a cursor; now by default",
-    ),
+    option("--start", "now|beginning|after:ID", "where to begin without a cursor; now by default"),
 ]
-OutOption = Annotated[
-    Path,
-    typer.Option("--out", metavar="FILE", help="write here; replaced once all of it is there"),
+BaselineOption = Annotated[
+    Path, option("--out", "FILE", "write here; replaced once all of it is there")
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the group."""
-    group = typer.Typer(rich_markup_mode=None)
-    panel = Capability.ANY.panel
-    group.command("poll", cls=ReadCommand, rich_help_panel=panel, epilog=POLL_EXAMPLES)(poll)
-    group.command("baseline", cls=ReadCommand, rich_help_panel=panel, epilog=BASELINE_EXAMPLES)(
-        baseline
-    )
-    app.add_typer(
-        group,
-        name="changes",
-        cls=Group,
-        callback=changes,
-        invoke_without_command=True,
-        epilog=EXAMPLES,
-    )
-
-
-def changes(ctx: typer.Context) -> None:
-    """Follow what happens to a graph."""
-    if ctx.invoked_subcommand is None:
-        raise subcommand_missing(ctx)
-
-
+@COMMANDS.add(
+    ReadCommand,
+    """
+omnigraph changes poll --uri team.omni
+omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
+omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
+""",
+)
 def poll(
     ctx: typer.Context,
     *,
@@ -113,17 +85,22 @@ def poll(
         graph_to_read(ctx, uri).poll_changes,
         branch,
         limit=limit,
-        kinds=kinds or (),
-        types=types or (),
-        ops=ops or (),
+        **change_filter(kinds, types, ops),
     )
     first = fetch(cursor=cursor, start=start)
     show_feed(output_of(ctx), followed(fetch, first), as_json=json)
 
 
+@COMMANDS.add(
+    ReadCommand,
+    """
+omnigraph changes baseline --uri team.omni --out team.jsonl
+omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
+""",
+)
 def baseline(
     ctx: typer.Context,
-    out: OutOption,
+    out: BaselineOption,
     *,
     branch: BranchOption = DEFAULT_BRANCH,
     kinds: KindOption = None,
@@ -146,33 +123,25 @@ def baseline(
     # Of the handshake, which ends the file.
     entity_count = -1
     with baseline_file(out) as stream:
-        found = graph.change_baseline(branch, kinds=kinds or (), types=types or (), ops=ops or ())
-        with _progress(output, found.entity_count) as progress:
+        found = graph.change_baseline(branch, **change_filter(kinds, types, ops))
+        with output.progress("writing", found.entity_count, "entities") as advance:
             for block in found.blocks():
                 stream.write(block)
                 entity_count += block.count(b"\n")
-                if progress is not None:
-                    progress(block.count(b"\n"))
+                advance(block.count(b"\n"))
         handshake = found.handshake
         if handshake is None:
             raise StorageError("the baseline ended before its last record")
-    if json:
-        output.json(handshake.to_dict())
-        return
     entities = counted(entity_count, "entity", "entities")
-    output.line(Styled(f"{entities} of {branch} written to {out}", "bold green"))
-    output.line(f"commit {handshake.snapshot_commit_id}")
-    output.line(f"cursor {handshake.resume_cursor}")
-
-
-def _progress(
-    output: Output, total: int | None
-) -> AbstractContextManager[Callable[[int], None] | None]:
-    if not output.shows_progress:
-        return nullcontext()
-    from omnigraph.cli.progress import progress_of
-
-    return progress_of(output, "writing", total, "entities")
+    output.show(
+        handshake,
+        (
+            (Styled(f"{entities} of {branch} written to {out}", "bold green"),),
+            (f"commit {handshake.snapshot_commit_id}",),
+            (f"cursor {handshake.resume_cursor}",),
+        ),
+        json=json,
+    )
 
 
 try:
@@ -201,29 +170,26 @@ def baseline_file(path: Path) -> Iterator[BinaryIO]:
     if target.exists() and not target.is_file():
         raise InputError(f"`{path}` is not a file", hint="name a file, new or to be replaced")
     with _locked(target):
-        staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-        with _created(staged, path) as stream:
-            try:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-                staged.replace(target)
-                _sync(target.parent)
-                if not os.path.samestat(os.fstat(stream.fileno()), target.stat()):
-                    raise Conflict(
-                        f"`{path}` was replaced by somebody else",
-                        hint="find out by whom, and take the baseline again",
-                    )
-            finally:
-                with suppress(FileNotFoundError):
-                    staged.unlink()
+        with replaced_file(path) as stream:
+            yield stream
+            written = os.fstat(stream.fileno())
+        sync_directory(target.parent)
+        if not os.path.samestat(written, target.stat()):
+            raise Conflict(
+                f"`{path}` was replaced by another process",
+                hint="find out by which, and take the baseline again",
+            )
 
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
     # The lock file stays: removing it would let two writers hold locks on two files of one name.
     lock = target.with_name(f"{target.name}.lock")
-    with _created(lock, lock, "ab") as lock_file:
+    try:
+        lock_file = lock.open("ab")
+    except OSError as problem:
+        raise unusable("write", lock, problem) from problem
+    with lock_file:
         try:
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
@@ -232,22 +198,3 @@ def _locked(target: Path) -> Iterator[None]:
                 hint="wait for it, or write to another file",
             ) from taken
         yield
-
-
-@contextmanager
-def _created(path: Path, shown: Path, mode: Literal["xb", "ab"] = "xb") -> Iterator[BinaryIO]:
-    try:
-        stream = path.open(mode)
-    except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        raise InputError(f"cannot write `{shown}`: {reason}") from problem
-    with stream:
-        yield stream
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-import typer
-
+from omnigraph.cli.options import option
 from omnigraph.cli.output import Line, Output, Styled, moment, table
 from omnigraph.errors import MergeConflicts
 from omnigraph.model.changes import (
@@ -37,22 +36,31 @@ from omnigraph.model.text_table import one_line
 
 CHANGES_SHOWN = 50
 CONFLICTS_SHOWN = 20
-KindOption = Annotated[
-    list[str] | None,
-    typer.Option("--kind", metavar="node|edge", help="only nodes, or only edges"),
-]
-TypeOption = Annotated[
-    list[str] | None,
-    typer.Option("--type", metavar="NAME", help="only this type; repeatable"),
-]
+KindOption = Annotated[list[str] | None, option("--kind", "node|edge", "only nodes, or only edges")]
+TypeOption = Annotated[list[str] | None, option("--type", "NAME", "only this type; repeatable")]
 OpOption = Annotated[
     list[str] | None,
-    typer.Option("--op", metavar="insert|update|delete", help="only this operation; repeatable"),
+    option("--op", "insert|update|delete", "only this operation; repeatable"),
 ]
 LimitOption = Annotated[
-    int,
-    typer.Option("--limit", metavar="N", min=0, help="how many changes to list; not with --json"),
+    int, option("--limit", "N", "how many changes to list; not with --json", min=0)
 ]
+PageLimitOption = Annotated[
+    int | None,
+    option(
+        "--limit", "N", f"changes per page; {CHANGES_DEFAULT:,} by default. All pages are shown"
+    ),
+]
+PageTokenOption = Annotated[
+    str | None, option("--page-token", "TOKEN", "show only the page this leads to")
+]
+
+
+def change_filter(
+    kinds: list[str] | None, types: list[str] | None, ops: list[str] | None
+) -> dict[str, Any]:
+    """The arguments that select changes, from `--kind`, `--type` and `--op`."""
+    return {"kinds": kinds or [], "types": types or [], "ops": ops or []}
 
 
 def diff_lines(
@@ -113,25 +121,22 @@ def plan_lines(plan: MergePlan) -> Iterator[Line]:
 
 def show_plan(output: Output, plan: MergePlan, *, json: bool) -> None:
     """Write what would be done."""
-    if json:
-        output.json(plan.to_dict())
-    else:
-        output.lines(plan_lines(plan))
+    output.show(plan, plan_lines(plan), json=json)
 
 
 def show_replay(output: Output, receipt: ReplayReceipt, *, json: bool) -> None:
     """Write what became of a commit that was done again or undone."""
-    if json:
-        output.json(receipt.to_dict())
-        return
+    output.show(receipt, _replay_lines(receipt), json=json)
+
+
+def _replay_lines(receipt: ReplayReceipt) -> Iterator[Line]:
     done = {"revert": "reverted", "cherry-pick": "picked"}[receipt.verb]
     if receipt.commit is None:
-        output.line(f"{receipt.branch} needs nothing of it: there is nothing to change")
+        yield (f"{receipt.branch} needs nothing of it: there is nothing to change",)
         return
-    counts = f"{receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted"
-    output.line(Styled(f"{done} {receipt.of_commit_id} on {receipt.branch}", "bold green"))
-    output.line(counts)
-    output.line(f"commit {receipt.commit.graph_commit_id}")
+    yield (Styled(f"{done} {receipt.of_commit_id} on {receipt.branch}", "bold green"),)
+    yield (f"{receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted",)
+    yield (f"commit {receipt.commit.graph_commit_id}",)
 
 
 @contextmanager
@@ -165,21 +170,6 @@ def _side_line(conflict: dict[str, Any], side: str) -> Line:
     return (Styled(f"    {side:<6}  {text}", "dim"),)
 
 
-PageLimitOption = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        help=f"changes per page; {CHANGES_DEFAULT:,} by default. All pages are shown",
-    ),
-]
-
-
-PageTokenOption = Annotated[
-    str | None,
-    typer.Option("--page-token", metavar="TOKEN", help="show only the page this leads to"),
-]
-
 Page = TypeVar("Page", CommitPage, FeedPage)
 
 
@@ -200,46 +190,33 @@ class JsonDocument:
         self._closing: list[str] = []
         self._is_first = True
 
-    def open_object(self, name: str | None = None) -> None:
-        """Begin an object, as a member or as an element."""
-        self._open(name, "{", "}")
+    def open(self, brackets: str, name: str | None = None) -> None:
+        """Begin an object `{}` or a list `[]`, as a member or as an element."""
+        self._begin(name, brackets[0])
+        self._closing.append(brackets[1])
+        self._is_first = True
 
-    def open_list(self, name: str) -> None:
-        """Begin a list, as a member."""
-        self._open(name, "[", "]")
-
-    def close(self) -> None:
+    def close(self, count: int = 1) -> None:
         """End what was begun last."""
-        bracket = self._closing.pop()
-        self._write(bracket if self._is_first else f"\n{self._indent}{bracket}")
-        self._is_first = False
+        for _ in range(count):
+            bracket = self._closing.pop()
+            self._write(bracket if self._is_first else f"\n{self._indent}{bracket}")
+            self._is_first = False
         if not self._closing:
             self._write("\n")
 
     def put(self, value: Any, name: str | None = None) -> None:
         """Write a value, as a member or as an element."""
-        self._before(name)
-        self._write(json.dumps(value, ensure_ascii=False))
-
-    def flush(self) -> None:
-        """Hand over what there is."""
-        self._output.flush()
+        self._begin(name, json.dumps(value, ensure_ascii=False))
 
     @property
     def _indent(self) -> str:
         return "  " * len(self._closing)
 
-    def _open(self, name: str | None, bracket: str, closing: str) -> None:
-        self._before(name)
-        self._write(bracket)
-        self._closing.append(closing)
-        self._is_first = True
-
-    def _before(self, name: str | None) -> None:
+    def _begin(self, name: str | None, text: str) -> None:
         if self._closing:
             self._write(("" if self._is_first else ",") + f"\n{self._indent}")
-        if name is not None:
-            self._write(f"{json.dumps(name)}: ")
+        self._write(text if name is None else f"{json.dumps(name)}: {text}")
         self._is_first = False
 
     def _write(self, text: str) -> None:
@@ -259,14 +236,13 @@ def _commit_document(output: Output, pages: Iterable[CommitPage]) -> None:
     for at, page in enumerate(pages):
         if at == 0:
             output.stdout_is_payload = True
-            document.open_object()
+            document.open("{}")
             document.put(page.cause.to_dict(), "cause")
-            document.open_list("changes")
+            document.open("[]", "changes")
         for change in page.changes:
             document.put(change.to_dict())
-        document.flush()
-    document.close()
-    document.close()
+        output.flush()
+    document.close(2)
 
 
 def _commit_listing(output: Output, pages: Iterable[CommitPage]) -> None:
@@ -289,12 +265,10 @@ def _commit_listing(output: Output, pages: Iterable[CommitPage]) -> None:
 
 def show_page(output: Output, page: CommitPage, *, as_json: bool) -> None:
     """Write one page of a commit as it is."""
-    if as_json:
-        output.json(page.to_dict())
-        return
-    output.lines(change_line(change) for change in page.changes)
+    lines = [change_line(change) for change in page.changes]
     if page.next_page_token is not None:
-        output.line("next page  ", page.next_page_token)
+        lines.append(("next page  ", page.next_page_token))
+    output.show(page, lines, json=as_json)
 
 
 def show_feed(output: Output, pages: Iterable[FeedPage], *, as_json: bool) -> None:
@@ -312,32 +286,25 @@ def _feed_document(output: Output, pages: Iterable[FeedPage]) -> None:
     for page in pages:
         if last is None:
             output.stdout_is_payload = True
-            document.open_object()
-            document.open_list("blocks")
+            document.open("{}")
+            document.open("[]", "blocks")
         for block in page.blocks:
             # A commit that is split over pages is one block.
             if block.cause.graph_commit_id != open_commit:
-                _close_block(document, open_commit)
+                document.close(2 if open_commit else 0)
                 open_commit = block.cause.graph_commit_id
-                document.open_object()
+                document.open("{}")
                 document.put(block.cause.to_dict(), "cause")
-                document.open_list("changes")
+                document.open("[]", "changes")
             for change in block.changes:
                 document.put(change.to_dict())
-        document.flush()
+        output.flush()
         last = page
     assert last is not None
-    _close_block(document, open_commit)
-    document.close()
+    document.close(3 if open_commit else 1)
     document.put(last.cursor, "cursor")
     document.put(last.caught_up, "caught_up")
     document.close()
-
-
-def _close_block(document: JsonDocument, open_commit: str | None) -> None:
-    if open_commit is not None:
-        document.close()
-        document.close()
 
 
 def _feed_listing(output: Output, pages: Iterable[FeedPage]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from collections.abc import Iterator
 from enum import IntEnum
@@ -61,6 +62,19 @@ class Rejected(Exception):
     def __init__(self, errors: tuple[OmnigraphError, ...]) -> None:
         super().__init__(errors[0].message)
         self.errors = errors
+
+
+def require_library(module: str, command: str, *, extra: str) -> None:
+    """Raise `InputError` if a module of ours needs a library that is not installed."""
+    try:
+        importlib.import_module(module)
+    except ImportError as missing:
+        if missing.name is not None and missing.name.startswith("omnigraph"):
+            raise
+        raise InputError(
+            f"`{command}` needs {missing.name}, which is not installed",
+            hint=f"install it with `pip install 'omnigraph[{extra}]'`",
+        ) from None
 
 
 def report(failure: Exception, output: Output) -> ExitCode:

@@ -12,10 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NoReturn
 
-import typer
-
 from omnigraph.cli.failures import PERMISSION_HINT, Rejected, UsageError
 from omnigraph.cli.opening import INTERRUPTS
+from omnigraph.cli.options import argument, exclusive, option
 from omnigraph.cli.output import Output
 from omnigraph.errors import CompileError, InputError, NotFound, SchemaParseError
 from omnigraph.syntax.suggest import did_you_mean
@@ -55,31 +54,38 @@ def standard_input() -> Iterator[bytes]:
     return iter(block, b"")
 
 
+def unusable(verb: str, path: Path, problem: OSError) -> InputError:
+    """The error for a file that cannot be read or written."""
+    reason = (problem.strerror or str(problem)).lower()
+    hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
+    if not path.parent.exists():
+        hint = f"there is no directory `{path.parent}`"
+    return InputError(f"cannot {verb} `{path}`: {reason}", hint=hint)
+
+
 @contextmanager
-def replaced_file(path: Path) -> Iterator[BinaryIO]:
+def replaced_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
     """A file to write that becomes ``path`` when all of it is there.
 
-    Until then, and after any failure, ``path`` is what it was before.
+    Until then, and after any failure, ``path`` is what it was before. Only the owner may read a
+    private file.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not stat.S_ISREG(target.stat().st_mode):
         if target.is_dir():
             raise InputError(f"`{path}` is a directory", hint="name a file in it")
-        # A pipe or a device takes bytes; putting a file in its place is not what anybody means.
+        # A pipe or a device takes bytes; a file must not take its place.
         with target.open("wb") as stream:
             yield stream
         return
     staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    mode = 0o600 if is_private else 0o666
     try:
-        file = staged.open("xb")
+        handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
-        if not target.parent.exists():
-            hint = f"there is no directory `{path.parent}`"
-        raise InputError(f"cannot write `{path}`: {reason}", hint=hint) from problem
+        raise unusable("write", path, problem) from problem
     try:
-        with file as stream:
+        with open(handle, "wb") as stream:  # noqa: PTH123 - of a handle
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -88,17 +94,18 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):
             staged.unlink()
         raise
-    _sync_directory(target.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the new name survive a loss of power; best effort, the content is there already."""
+    # The content is there already; its name survives a loss of power where this succeeds.
     with suppress(OSError):
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(target.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make new names survive a loss of power."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _similar_file(path: Path) -> str | None:
@@ -124,9 +131,7 @@ def read_source(path: Path, error: type[CompileError]) -> Source:
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
-        hint = PERMISSION_HINT if isinstance(problem, PermissionError) else None
-        raise InputError(f"cannot read `{path}`: {reason}", hint=hint) from problem
+        raise unusable("read", path, problem) from problem
 
 
 def compile_schema_file(path: Path, output: Output) -> CompiledSchema:
@@ -170,22 +175,13 @@ def show_warnings(warnings: tuple[IdentityWarning, ...], output: Output) -> None
 
 NameArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        help="which query: one of several in the text, or a stored one of a server",
-    ),
+    argument("[NAME]", "which query: one of several in the text, or a stored one of a server"),
 ]
-QueryOption = Annotated[
-    Path | None, typer.Option("--query", metavar="FILE.gq", help="a file with the query")
-]
-TextOption = Annotated[
-    str | None, typer.Option("--query-string", "-e", metavar="TEXT", help="the query itself")
-]
-ParamsOption = Annotated[
-    str | None, typer.Option("--params", metavar="JSON", help="its parameters, as a JSON object")
-]
+QueryOption = Annotated[Path | None, option("--query", "FILE.gq", "a file with the query")]
+TextOption = Annotated[str | None, option("--query-string -e", "TEXT", "the query itself")]
+ParamsOption = Annotated[str | None, option("--params", "JSON", "its parameters, as a JSON object")]
 ParamsFileOption = Annotated[
-    Path | None, typer.Option("--params-file", metavar="FILE", help="a file with that object")
+    Path | None, option("--params-file", "FILE", "a file with that object")
 ]
 
 
@@ -197,10 +193,7 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
     from omnigraph.errors import QueryParseError
     from omnigraph.syntax.tokens import Source
 
-    if query is not None and text is not None:
-        raise UsageError(
-            "`--query` and `--query-string` are mutually exclusive", hint="give one of them"
-        )
+    exclusive(query=query, query_string=text)
     if query is not None:
         return read_source(query, QueryParseError)
     if text is not None:
@@ -217,12 +210,7 @@ def source_of(verb: str, name: str | None, query: Path | None, text: str | None)
 
 def parameters_of(text: str | None, file: Path | None) -> dict[str, Any] | None:
     """The parameters a command was given; raises `UsageError` for anything but one object."""
-    from omnigraph.errors import CompileError
-
-    if text is not None and file is not None:
-        raise UsageError(
-            "`--params` and `--params-file` are mutually exclusive", hint="give one of them"
-        )
+    exclusive(params=text, params_file=file)
     if file is not None:
         return _json_object(read_source(file, CompileError).text, f"`{file}`")
     return None if text is None else _json_object(text, "`--params`")

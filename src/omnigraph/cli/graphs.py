@@ -8,50 +8,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.help import (
-    Capability,
-    Command,
-    Group,
-    ReadCommand,
-    ServerCommand,
-    subcommand_missing,
+from omnigraph.cli.help import Commands, FileCommand, ReadCommand, ServerCommand
+from omnigraph.cli.options import (
+    DEFAULT_BRANCH,
+    BranchOption,
+    JsonFlag,
+    UriArgument,
+    argument,
+    flag,
+    option,
 )
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 
 if TYPE_CHECKING:
     from omnigraph.graph import SnapshotSummary
 
-
 GRAPHS_EXAMPLES = """
 omnigraph graphs list --server https://graph.example.com
 omnigraph graphs list --profile staging --json
 """
+COMMANDS = Commands()
+GRAPHS = Commands("graphs", "Look at the graphs of a server.", GRAPHS_EXAMPLES)
+
+NewSchemaFile = Annotated[Path, option("--schema", "FILE.pg", "what the graph may hold")]
+NewUri = Annotated[str, argument("URI", "where to create it: a path, file:// or s3://")]
+InitForceFlag = Annotated[bool, flag("--force", "replace schema files that belong to no graph")]
 
 
-def add_graphs(app: typer.Typer) -> None:
-    """Register the group."""
-    group = typer.Typer(rich_markup_mode=None)
-    panel = Capability.SERVED.panel
-    group.command("list", cls=ServerCommand, rich_help_panel=panel, epilog=GRAPHS_EXAMPLES)(
-        graphs_list
-    )
-    app.add_typer(
-        group,
-        name="graphs",
-        cls=Group,
-        callback=graphs,
-        invoke_without_command=True,
-        epilog=GRAPHS_EXAMPLES,
-    )
-
-
-def graphs(ctx: typer.Context) -> None:
-    """Look at the graphs of a server."""
-    if ctx.invoked_subcommand is None:
-        raise subcommand_missing(ctx)
-
-
+@GRAPHS.add(ServerCommand, GRAPHS_EXAMPLES, name="list")
 def graphs_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List the graphs that a server serves: the id, a tab, and where it is.
 
@@ -64,36 +48,17 @@ def graphs_list(ctx: typer.Context, json: JsonFlag = False) -> None:
 
     root = Address.parse(resolve_server(ctx).url).root
     found = list_graphs(root, token_of(ctx, root))
-    output = output_of(ctx)
-    if json:
-        output.json({"graphs": [graph.to_dict() for graph in found]})
-    else:
-        output.lines([f"{graph.graph_id}\t{graph.uri}"] for graph in found)
+    lines = ([f"{graph.graph_id}\t{graph.uri}"] for graph in found)
+    output_of(ctx).show({"graphs": found}, lines, json=json)
 
 
-INIT_EXAMPLES = """
+@COMMANDS.add(
+    FileCommand,
+    """
 omnigraph init --schema schema.pg team.omni
 omnigraph init --schema schema.pg s3://lake/graphs/team.omni
-"""
-
-NewSchemaFile = Annotated[
-    Path, typer.Option("--schema", metavar="FILE.pg", help="what the graph may hold")
-]
-NewUri = Annotated[
-    str, typer.Argument(metavar="URI", help="where to create it: a path, file:// or s3://")
-]
-InitForceFlag = Annotated[
-    bool, typer.Option("--force", help="replace schema files that belong to no graph")
-]
-
-
-def add_init(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("init", cls=Command, rich_help_panel=Capability.DIRECT.panel, epilog=INIT_EXAMPLES)(
-        init
-    )
-
-
+""",
+)
 def init(
     ctx: typer.Context,
     schema: NewSchemaFile,
@@ -114,26 +79,17 @@ def init(
     target = storage_target(uri)
     compiled = compile_schema_file(schema, output)
     created = graph.init(target.uri, compiled.source, force=force)
-    if json:
-        output.json({"uri": created.uri, "initialized": True})
-    else:
-        output.line(Styled(f"created a graph at {target}", "bold green"))
+    document = {"uri": created.uri, "initialized": True}
+    output.done(document, f"created a graph at {target}", json=json)
 
 
-SNAPSHOT_EXAMPLES = """
+@COMMANDS.add(
+    ReadCommand,
+    """
 omnigraph snapshot team.omni
 omnigraph snapshot team.omni --branch review --json
-"""
-
-
-def add_snapshot(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.ANY.panel
-    app.command("snapshot", cls=ReadCommand, rich_help_panel=panel, epilog=SNAPSHOT_EXAMPLES)(
-        snapshot
-    )
-
-
+""",
+)
 def snapshot(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -147,21 +103,13 @@ def snapshot(
     from omnigraph.cli.opening import graph_to_read
 
     summary = graph_to_read(ctx, uri).snapshot(branch)
-    output = output_of(ctx)
-    if json:
-        output.json(summary.to_dict())
-    else:
-        output.lines(_snapshot_lines(summary))
+    output_of(ctx).show(summary, _snapshot_lines(summary), json=json)
 
 
 def _snapshot_lines(summary: SnapshotSummary) -> Iterator[Line]:
     rows = [
-        (
-            f"{entry.entity_kind} {entry.type_name}",
-            entry.entity_count,
-            entry.published_dataset_version,
-        )
-        for entry in summary.datasets
+        (f"{each.entity_kind} {each.type_name}", each.entity_count, each.published_dataset_version)
+        for each in summary.datasets
     ]
     yield from table(("type", "entities", "version"), rows)
     yield ()

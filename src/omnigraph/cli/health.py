@@ -8,23 +8,27 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError
-from omnigraph.cli.help import Capability, GraphCommand, Group, subcommand_missing
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument
+from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
+from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
 from omnigraph.model.upkeep import Diagnosis, GraphStats, IndexStats, TableStats, UpkeepFinding
 
-STATS_EXAMPLES = """
+COMMANDS = Commands()
+RECOVERY = Commands(
+    "recovery", "Look at recoveries of the past.", "omnigraph recovery list team.omni"
+)
+
+RecoverForceFlag = Annotated[bool, flag("--force", "roll back through commits of others as well")]
+RecoverConfirmFlag = Annotated[bool, flag("--confirm", "mean it; `--force` needs this")]
+
+
+@COMMANDS.add(
+    ReadCommand,
+    """
 omnigraph stats team.omni
 omnigraph stats team.omni --branch review --json
-"""
-
-
-def add_stats(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("stats", cls=GraphCommand, rich_help_panel=panel, epilog=STATS_EXAMPLES)(stats)
-
-
+""",
+)
 def stats(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -36,15 +40,11 @@ def stats(
     Rows, fragments, bytes, versions and index coverage of every type, and the operations and
     owners around them. Nothing is written. Every finding names the command that mends it.
     """
-    from omnigraph.cli.opening import open_to_read
+    from omnigraph.cli.opening import graph_to_read
 
-    graph = open_to_read(ctx, uri)
+    graph = graph_to_read(ctx, uri)
     found = graph.stats(branch)
-    output = output_of(ctx)
-    if json:
-        output.json({"uri": graph.uri, **found.to_dict()})
-    else:
-        output.lines(_stats_lines(found))
+    output_of(ctx).show({"uri": graph.uri, **found.to_dict()}, _stats_lines(found), json=json)
 
 
 def _stats_lines(found: GraphStats) -> Iterator[Line]:
@@ -73,12 +73,17 @@ def finding_lines(findings: Iterable[UpkeepFinding]) -> Iterator[Line]:
         yield (f"  {finding.command}",)
 
 
+def type_name(type_key: str) -> str:
+    """`node:Person` as people read it."""
+    return type_key.replace(":", " ")
+
+
 def _stats_row(each: TableStats) -> tuple[str | int, ...]:
     version = str(each.published_dataset_version)
     if each.lance_head_version != each.published_dataset_version:
         version += f" (newest {each.lance_head_version})"
     return (
-        each.type_key.replace(":", " "),
+        type_name(each.type_key),
         each.rows,
         each.deleted_rows,
         each.fragments,
@@ -98,18 +103,13 @@ def _coverage(indexes: Iterable[IndexStats]) -> str:
     return f"{min(shares)}%" if shares else "-"
 
 
-DOCTOR_EXAMPLES = """
+@COMMANDS.add(
+    GraphCommand,
+    """
 omnigraph doctor team.omni
 omnigraph doctor team.omni --json
-"""
-
-
-def add_doctor(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("doctor", cls=GraphCommand, rich_help_panel=panel, epilog=DOCTOR_EXAMPLES)(doctor)
-
-
+""",
+)
 def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """Try every way a graph is read, and say how to mend what is wrong.
 
@@ -121,11 +121,7 @@ def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) 
     from omnigraph.graph import doctor as examine
 
     found = examine(resolve(ctx, uri).uri)
-    output = output_of(ctx)
-    if json:
-        output.json(found.to_dict())
-    else:
-        output.lines(_doctor_lines(found))
+    output_of(ctx).show(found, _doctor_lines(found), json=json)
     if not found.is_healthy:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -146,46 +142,13 @@ def _doctor_lines(found: Diagnosis) -> Iterator[Line]:
         yield (Styled("healthy", "bold green"),)
 
 
-RECOVER_EXAMPLES = """
+@COMMANDS.add(
+    GraphCommand,
+    """
 omnigraph recover team.omni
 omnigraph recover team.omni --force --confirm
-"""
-RECOVERY_EXAMPLES = """
-omnigraph recovery list team.omni
-"""
-RECOVERIES_EXAMPLES = """
-omnigraph recovery list team.omni
-omnigraph recovery list team.omni --json
-"""
-
-RecoverForceFlag = Annotated[
-    bool, typer.Option("--force", help="roll back through commits of others as well")
-]
-RecoverConfirmFlag = Annotated[
-    bool, typer.Option("--confirm", help="mean it; `--force` needs this")
-]
-
-
-def add_recover(app: typer.Typer) -> None:
-    """Register the command and the group."""
-    panel = Capability.DIRECT.panel
-    app.command("recover", cls=GraphCommand, rich_help_panel=panel, epilog=RECOVER_EXAMPLES)(
-        recover
-    )
-    group = typer.Typer(rich_markup_mode=None)
-    group.command("list", cls=GraphCommand, rich_help_panel=panel, epilog=RECOVERIES_EXAMPLES)(
-        recovery_list
-    )
-    app.add_typer(
-        group,
-        name="recovery",
-        cls=Group,
-        callback=recovery,
-        invoke_without_command=True,
-        epilog=RECOVERY_EXAMPLES,
-    )
-
-
+""",
+)
 def recover(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -204,7 +167,7 @@ def recover(
     if force != confirm:
         given, other = ("--force", "--confirm") if force else ("--confirm", "--force")
         raise UsageError(f"`{given}` needs `{other}`", hint="give both, or neither")
-    graph = open_to_write(ctx, "recover", uri, settle=False)
+    graph = open_to_write(ctx, "recover", uri)
     operations = [
         {
             "operation_id": found.operation_id,
@@ -214,31 +177,26 @@ def recover(
         }
         for found in graph.recover(force=force)
     ]
-    output = output_of(ctx)
-    if json:
-        output.json({"uri": graph.uri, "force": force, "operations": operations})
-    else:
-        output.lines(_operation_lines(operations))
+    document = {"uri": graph.uri, "force": force, "operations": operations}
+    output_of(ctx).show(document, _operation_lines(operations), json=json)
     if not all(found["settled"] for found in operations):
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def recovery(ctx: typer.Context) -> None:
-    """Look at recoveries of the past."""
-    if ctx.invoked_subcommand is None:
-        raise subcommand_missing(ctx)
-
-
+@RECOVERY.add(
+    GraphCommand,
+    """
+omnigraph recovery list team.omni
+omnigraph recovery list team.omni --json
+""",
+    name="list",
+)
 def recovery_list(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """List every recovery so far, oldest first."""
     from omnigraph.cli.opening import open_to_read
 
     recoveries = [row.to_dict() for row in open_to_read(ctx, uri).list_recoveries()]
-    output = output_of(ctx)
-    if json:
-        output.json({"recoveries": recoveries})
-    else:
-        output.lines(_recovery_lines(recoveries))
+    output_of(ctx).show({"recoveries": recoveries}, _recovery_lines(recoveries), json=json)
 
 
 def _operation_lines(operations: Sequence[dict[str, Any]]) -> Iterator[Line]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import typer
 import typer.main
@@ -22,7 +22,6 @@ from omnigraph.cli.failures import UsageError
 from omnigraph.cli.options import (
     DESTRUCTIVE_FLAGS,
     DESTRUCTIVE_UPKEEP_FLAGS,
-    DIRECT_WRITE_FLAGS,
     GRAPH_FLAGS,
     NO_FLAGS,
     READ_FLAGS,
@@ -31,7 +30,7 @@ from omnigraph.cli.options import (
     GlobalFlag,
     refuse_misplaced,
 )
-from omnigraph.cli.output import Line, Output, Styled, output_of
+from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
 from omnigraph.syntax.suggest import did_you_mean
 
 HELP_FLAGS = ["--help", "-h"]
@@ -42,10 +41,7 @@ _NAME = "cyan"
 
 
 class Capability(Enum):
-    """What a command addresses. Help lists the commands in this order.
-
-    A command declares its capability as the help panel it belongs to.
-    """
+    """What a command addresses. Help lists the commands in this order."""
 
     ANY = ("any", "a graph and what it holds")
     SERVED = ("served", "a server")
@@ -55,7 +51,7 @@ class Capability(Enum):
 
     @property
     def panel(self) -> str:
-        """The name a command declares."""
+        """The name of the capability."""
         return self.value[0]
 
     @property
@@ -68,10 +64,11 @@ class Command(TyperCommand):
     """A command with our help page, which refuses the global flags it cannot use."""
 
     takes: ClassVar[frozenset[GlobalFlag]] = NO_FLAGS
+    capability: ClassVar[Capability] = Capability.LOCAL
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        refuse_misplaced(ctx, str(self.rich_help_panel), self.takes)
+        refuse_misplaced(ctx, self.capability.panel, self.takes)
         return super().invoke(ctx)
 
     def get_help(self, ctx: Any) -> str:
@@ -79,46 +76,54 @@ class Command(TyperCommand):
         return _painted(ctx, command_help(self, ctx))
 
 
-class GraphCommand(Command):
+class ControlCommand(Command):
+    """A command about what is served, and who may use it."""
+
+    capability = Capability.CONTROL
+
+
+class FileCommand(Command):
+    """A command that works on files, or on a place that is no graph yet."""
+
+    capability = Capability.DIRECT
+
+
+class GraphCommand(FileCommand):
     """A command that addresses a graph in storage."""
 
     takes = GRAPH_FLAGS
 
 
-class DirectWriteCommand(Command):
-    """A command that changes a graph in storage, and that servers do not offer."""
+class DestructiveUpkeep(FileCommand):
+    """A command that removes old versions, and has no author."""
 
-    takes = DIRECT_WRITE_FLAGS
+    takes = DESTRUCTIVE_UPKEEP_FLAGS
 
 
 class ServerCommand(Command):
     """A command that addresses a server, and no graph of it."""
 
     takes = SERVER_FLAGS
+    capability = Capability.SERVED
 
 
 class ReadCommand(Command):
     """A command that reads a graph, in storage or behind a server."""
 
     takes = READ_FLAGS
+    capability = Capability.ANY
 
 
-class WriteCommand(Command):
+class WriteCommand(ReadCommand):
     """A command that changes a graph, in storage or behind a server."""
 
     takes = WRITE_FLAGS
 
 
-class DestructiveCommand(Command):
+class DestructiveCommand(ReadCommand):
     """A command that may remove what is in a graph."""
 
     takes = DESTRUCTIVE_FLAGS
-
-
-class DestructiveUpkeep(Command):
-    """A command that removes old versions, and has no author."""
-
-    takes = DESTRUCTIVE_UPKEEP_FLAGS
 
 
 class PayloadCommand(ReadCommand):
@@ -138,6 +143,15 @@ class Group(TyperGroup):
         lines = group_help(self, ctx) if ctx.parent else root_help(self, ctx)
         return _painted(ctx, lines)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a group below the root needs a command."""
+        if not args and ctx.parent is not None:
+            raise UsageError(
+                f"`{ctx.command_path}` needs a command: {', '.join(_names(self, ctx))}",
+                hint=f"`{ctx.command_path} --help` explains them",
+            )
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command a word names; a misspelt one gets a suggestion."""
         word = args[0]
@@ -150,15 +164,60 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def subcommand_missing(ctx: typer.Context) -> UsageError:
-    """The error for a group without a command behind it."""
-    command = ctx.command
-    assert isinstance(command, Group)
-    names = ", ".join(_names(command, ctx))
-    return UsageError(
-        f"`{ctx.command_path}` needs a command: {names}",
-        hint=f"`{ctx.command_path} --help` explains them",
-    )
+Run = TypeVar("Run", bound=Callable[..., None])
+
+
+class Commands:
+    """The commands of a module, in the order of help: each by itself, or all below one group."""
+
+    def __init__(self, group: str | None = None, summary: str = "", examples: str = "") -> None:
+        self._group = group
+        self._typer = typer.Typer(
+            name=group, cls=Group, help=summary, epilog=examples, rich_markup_mode=None
+        )
+
+    def add(
+        self,
+        kind: type[Command],
+        examples: str | None = None,
+        *,
+        name: str | None = None,
+        is_hidden: bool = False,
+        alias: str | None = None,
+        former: str | None = None,
+    ) -> Callable[[Run], Run]:
+        """Register a function as a command, called as the function unless a name is given.
+
+        ``alias`` is a second name that help does not list; of a ``former`` one, using it is
+        answered with a warning.
+        """
+
+        def register(run: Run) -> Run:
+            called = name or run.__name__
+            self._typer.command(called, cls=kind, epilog=examples, hidden=is_hidden)(run)
+            if alias is not None:
+                self._typer.command(alias, cls=kind, hidden=True)(run)
+            if former is not None:
+                self._typer.command(former, cls=_former(kind, called), hidden=True)(run)
+            return run
+
+        return register
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Put the commands into the application."""
+        if self._group is None:
+            app.registered_commands += self._typer.registered_commands
+        else:
+            app.add_typer(self._typer)
+
+
+def _former(kind: type[Command], now: str) -> type[Command]:
+    class Former(kind):  # type: ignore[valid-type,misc]
+        def invoke(self, ctx: Any) -> Any:
+            warn_deprecated(output_of(ctx), str(self.name), now)
+            return super().invoke(ctx)
+
+    return Former
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -226,12 +285,14 @@ class Leaf:
 
 def leaves(root: Group, ctx: Any) -> list[Leaf]:
     """Every visible command below a group, by capability and then in order of definition."""
-    found = []
+    found: list[Leaf] = []
     for name in _names(root, ctx):
-        command = root.commands[name]
-        inner = leaves(command, ctx) if isinstance(command, Group) else [_leaf(command)]
-        prefix = f"{name} " if isinstance(command, Group) else ""
-        found += [replace(leaf, name=prefix + leaf.name) for leaf in inner]
+        command: Any = root.commands[name]
+        if isinstance(command, Group):
+            inner = leaves(command, ctx)
+            found += [replace(leaf, name=f"{name} {leaf.name}") for leaf in inner]
+        else:
+            found.append(Leaf(name, command, command.capability))
     order = list(Capability)
     return sorted(found, key=lambda leaf: order.index(leaf.capability))
 
@@ -268,12 +329,6 @@ def _width(ctx: Any) -> int:
 
 def _names(group: Group, ctx: Any) -> list[str]:
     return [name for name in group.list_commands(ctx) if not group.commands[name].hidden]
-
-
-def _leaf(command: Any) -> Leaf:
-    panel = command.rich_help_panel
-    capability = next(capability for capability in Capability if capability.panel == panel)
-    return Leaf(command.name, command, capability)
 
 
 def _first_line(command: Any) -> str:

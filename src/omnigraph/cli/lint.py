@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError, error_lines
-from omnigraph.cli.help import Capability, GraphCommand
-from omnigraph.cli.options import Given, JsonFlag, SchemaFile, UriArgument
-from omnigraph.cli.output import Line, Styled, counted, output_of, warn_deprecated
+from omnigraph.cli.help import Commands, GraphCommand
+from omnigraph.cli.options import Given, JsonFlag, SchemaFile, UriArgument, flag, option
+from omnigraph.cli.output import Line, Styled, counted, output_of
 
 if TYPE_CHECKING:
     from omnigraph.errors import CompileError
@@ -19,25 +19,23 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
     from omnigraph.syntax.tokens import Source
 
-EXAMPLES = """
-omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
-omnigraph lint --schema schema.pg --query queries.gq --explain
-omnigraph lint team.omni --query queries.gq --json
-"""
+COMMANDS = Commands()
 
-QueryFile = Annotated[Path, typer.Option("--query", metavar="FILE.gq", help="the queries to check")]
+QueryFile = Annotated[Path, option("--query", "FILE.gq", "the queries to check")]
 ExplainFlag = Annotated[
-    bool, typer.Option("--explain", help="also show the typed plan of every query that compiles")
+    bool, flag("--explain", "also show the typed plan of every query that compiles")
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("lint", cls=GraphCommand, rich_help_panel=panel, epilog=EXAMPLES)(lint)
-    app.command("check", cls=GraphCommand, rich_help_panel=panel, hidden=True)(check)
-
-
+@COMMANDS.add(
+    GraphCommand,
+    """
+omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
+omnigraph lint --schema schema.pg --query queries.gq --explain
+omnigraph lint team.omni --query queries.gq --json
+""",
+    former="check",
+)
 def lint(
     ctx: typer.Context,
     *,
@@ -73,20 +71,6 @@ def lint(
         output.lines(_report_lines(report))
     if report.status == "error":
         raise typer.Exit(ExitCode.FAILURE)
-
-
-def check(
-    ctx: typer.Context,
-    *,
-    uri: UriArgument = None,
-    schema: SchemaFile = None,
-    query: QueryFile,
-    explain: ExplainFlag = False,
-    json: JsonFlag = False,
-) -> None:
-    """Check a query file against a schema."""
-    warn_deprecated(output_of(ctx), "check", "lint")
-    lint(ctx, uri=uri, schema=schema, query=query, explain=explain, json=json)
 
 
 def _schema_of(

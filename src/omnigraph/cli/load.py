@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from glob import has_magic
 from json import dumps
@@ -15,7 +15,7 @@ import typer
 
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import STANDARD_INPUT, require_file, standard_input
-from omnigraph.cli.help import Capability, DestructiveCommand
+from omnigraph.cli.help import Commands, DestructiveCommand
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -23,48 +23,27 @@ from omnigraph.cli.options import (
     JsonFlag,
     UriArgument,
     branch_name,
+    choice,
+    flag,
+    one_of,
+    option,
+    usage,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
-from omnigraph.errors import InputError
+from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadMode, LoadReceipt, checked_key
-from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.client import RemoteGraph
-    from omnigraph.graph import Graph, LoadObserver
+    from omnigraph.graph import Graph
     from omnigraph.loading.executors import StageProgress, Watch
     from omnigraph.loading.inputs import EngineChoice
 
-EXAMPLES = """
-omnigraph load team.omni --data people.jsonl --mode merge
-omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
-omnigraph load team.omni --data - --mode merge --branch review --from main
-omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
-omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
-"""
-
+COMMANDS = Commands()
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
 Engine = Literal["auto", "local", "spark"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 PLAIN_SUFFIXES = ("", ".json", ".jsonl", ".ndjson")
 """Files whose size says how much there is to read."""
-
-
-def _mode(value: str) -> str:
-    if value not in MODES:
-        raise UsageError(
-            f"`--mode` takes {', '.join(MODES)}, not `{value}`",
-            hint=did_you_mean(value, MODES)
-            or "append adds, merge updates what is there by key, overwrite replaces all of a type",
-        )
-    return value
-
-
-def _key(value: str | None) -> str | None:
-    try:
-        return checked_key(value, "--idempotency-key")
-    except InputError as error:
-        raise UsageError(error.message, hint=error.hint) from None
 
 
 def _errors_out(value: Path | None) -> Path | None:
@@ -78,107 +57,101 @@ def _errors_out(value: Path | None) -> Path | None:
 
 DataOption = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="JSON lines to load, also .gz, .zst, .bz2 or .lz4; a directory or a pattern; "
+        "FILE",
+        "JSON lines to load, also .gz, .zst, .bz2 or .lz4; a directory or a pattern; "
         "- is stdin; repeatable",
     ),
 ]
 NodeOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--node",
-        metavar="TYPE=FILE",
-        help="rows of a node type: CSV, Parquet, ORC, Avro, JSON, Arrow or Lance; repeatable",
+        "TYPE=FILE",
+        "rows of a node type: CSV, Parquet, ORC, Avro, JSON, Arrow or Lance; repeatable",
     ),
 ]
 EdgeOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--edge",
-        metavar="TYPE=FILE",
-        help="rows of an edge type, with columns `from` and `to`; repeatable",
+        "TYPE=FILE",
+        "rows of an edge type, with columns `from` and `to`; repeatable",
     ),
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--engine",
-        metavar="auto|local|spark",
-        help="who loads: this process, Spark, or who suits the input; auto by default",
+        "auto|local|spark",
+        "who loads: this process, Spark, or who suits the input; auto by default",
+        check=one_of(ENGINES, "leave it out to let the input decide"),
     ),
 ]
 MasterOption = Annotated[
-    str | None,
-    typer.Option("--spark-master", metavar="URL", help="where Spark runs; local[*] by default"),
+    str | None, option("--spark-master", "URL", "where Spark runs; local[*] by default")
 ]
 ConfOption = Annotated[
-    list[str] | None,
-    typer.Option("--spark-conf", metavar="NAME=VALUE", help="a Spark setting; repeatable"),
+    list[str] | None, option("--spark-conf", "NAME=VALUE", "a Spark setting; repeatable")
 ]
 ErrorsMaxOption = Annotated[
-    int,
-    typer.Option(
-        "--max-errors", metavar="N", min=1, help="how many problems to print; 100 by default"
-    ),
+    int, option("--max-errors", "N", "how many problems to print; 100 by default", min=1)
 ]
 ErrorsOutOption = Annotated[
     Path | None,
-    typer.Option(
-        "--errors-out",
-        metavar="FILE",
-        help="write every problem there as JSON lines",
-        callback=_errors_out,
-    ),
+    option("--errors-out", "FILE", "write every problem there as JSON lines", check=_errors_out),
 ]
 IgnoreUnknownFlag = Annotated[
-    bool, typer.Option("--ignore-unknown", help="leave out columns that are no properties")
+    bool, flag("--ignore-unknown", "leave out columns that are no properties")
 ]
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="check everything, and only say what would be written")
+    bool, flag("--dry-run", "check everything, and only say what would be written")
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--idempotency-key",
-        metavar="KEY",
-        help="load this once: with the same key and data, the first receipt is printed again",
-        callback=_key,
+        "KEY",
+        "load this once: with the same key and data, the first receipt is printed again",
+        check=lambda value: usage(checked_key, value, "--idempotency-key"),
     ),
 ]
-MessageOption = Annotated[
-    str | None,
-    typer.Option("--message", metavar="TEXT", help="why, kept with the commit"),
-]
+MessageOption = Annotated[str | None, option("--message", "TEXT", "why, kept with the commit")]
 ModeOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--mode",
-        metavar="append|merge|overwrite",
-        help="append: an existing id is an error; merge: it is updated; "
+        "append|merge|overwrite",
+        "append: an existing id is an error; merge: it is updated; "
         "overwrite: the types in the data are replaced",
-        callback=_mode,
+        check=one_of(
+            MODES,
+            "append adds, merge updates what is there by key, overwrite replaces all of a type",
+        ),
     ),
 ]
 FromOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--from",
-        metavar="NAME",
-        help="if the branch does not exist, create it from this one",
-        callback=branch_name,
+        "NAME",
+        "if the branch does not exist, create it from this one",
+        check=branch_name,
     ),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command and its former name."""
-    panel = Capability.ANY.panel
-    app.command("load", cls=DestructiveCommand, rich_help_panel=panel, epilog=EXAMPLES)(load)
-    app.command("ingest", cls=DestructiveCommand, rich_help_panel=panel, hidden=True)(ingest)
-
-
+@COMMANDS.add(
+    DestructiveCommand,
+    """
+omnigraph load team.omni --data people.jsonl --mode merge
+omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
+omnigraph load team.omni --data - --mode merge --branch review --from main
+omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
+omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
+""",
+)
 def load(
     ctx: typer.Context,
     *,
@@ -217,12 +190,10 @@ def load(
         "strict",
         nodes=_tables("--node", node),
         edges=_tables("--edge", edge),
-        engine=_engine(engine),
+        engine=engine,
         spark_master=spark_master,
         spark_conf=tuple(spark_conf or ()),
-        max_errors=max_errors,
-        errors_out=errors_out,
-        ignore_unknown=ignore_unknown,
+        errors=ErrorOptions(max_errors, errors_out, ignore_unknown),
         dry_run=dry_run,
         idempotency_key=idempotency_key,
         message=message,
@@ -249,18 +220,7 @@ def _tables(option: str, given: list[str] | None) -> dict[str, list[str]]:
     return tables
 
 
-def _engine(value: str | None) -> Engine | None:
-    if value is None:
-        return None
-    for known in ENGINES:
-        if value == known:
-            return known
-    raise UsageError(
-        f"`--engine` takes {', '.join(ENGINES)}, not `{value}`",
-        hint=did_you_mean(value, ENGINES) or "leave it out to let the input decide",
-    )
-
-
+@COMMANDS.add(DestructiveCommand, is_hidden=True)
 def ingest(
     ctx: typer.Context,
     *,
@@ -293,12 +253,10 @@ class Request:
     grammar: Literal["strict", "compatible"]
     nodes: Mapping[str, list[str]] = field(default_factory=dict)
     edges: Mapping[str, list[str]] = field(default_factory=dict)
-    engine: Engine | None = None
+    engine: str | None = None
     spark_master: str | None = None
     spark_conf: tuple[str, ...] = ()
-    max_errors: int | None = None
-    errors_out: Path | None = None
-    ignore_unknown: bool = False
+    errors: ErrorOptions | None = None
     dry_run: bool = False
     idempotency_key: str | None = None
     message: str | None = None
@@ -323,11 +281,7 @@ class Request:
             "--engine": self.engine == "spark",
             "--spark-master": self.spark_master is not None,
             "--spark-conf": bool(self.spark_conf),
-            "--errors-out": self.errors_out is not None,
-            "--ignore-unknown": self.ignore_unknown,
-            "--dry-run": self.dry_run,
-            "--idempotency-key": self.idempotency_key is not None,
-            "--message": self.message is not None,
+            "--errors-out": self.errors is not None and self.errors.errors_out is not None,
         }
 
     @property
@@ -337,8 +291,8 @@ class Request:
 
 
 def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
-    from omnigraph.cli.opening import graph_to_write, writer_of
-    from omnigraph.client import RemoteGraph
+    from omnigraph.cli.opening import graph_to_write
+    from omnigraph.graph import Graph
 
     output = output_of(ctx)
     if request.data.count(STANDARD_INPUT) > 1:
@@ -355,20 +309,51 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         external_blobs=request.external_blobs,
         only_stored=request.only_stored,
     )
-    actor = writer_of(ctx, graph)
-    with _progress(output, request) as progress, _stages(output, json=json) as watch:
-        if isinstance(graph, RemoteGraph):
-            receipt = _send(graph, request, progress)
-        else:
-            from omnigraph.graph import LoadObserver
+    with ExitStack() as stack:
+        progress = stack.enter_context(_progress(output, request))
+        options: dict[str, Any] = {}
+        if isinstance(graph, Graph):
+            watch = stack.enter_context(_stages(output, json=json))
+            stack.enter_context(_told_if_interrupted(graph, request.branch, output))
+            options = _only_stored_options(request, _engine_teller(output, json=json), watch)
+        receipt = graph.load(
+            *request.files,
+            data=standard_input() if request.reads_stdin else None,
+            mode=choice("--mode", request.mode, MODES),
+            branch=request.branch,
+            from_=request.from_,
+            grammar=request.grammar,
+            dry_run=request.dry_run,
+            operation_id=request.idempotency_key,
+            message=request.message,
+            errors=request.errors,
+            progress=progress,
+            **options,
+        )
+    document = {"uri": graph.uri, **receipt.to_dict()}
+    if receipt.base_branch is None:
+        del document["base_branch"]
+    output.show(document, _lines(receipt), json=json)
 
-            with _told_if_interrupted(graph, request.branch, output):
-                observer = LoadObserver(_engine_teller(output, json=json), watch)
-                receipt = _run(graph, request, actor, observer, progress)
-    if json:
-        output.json(_document(graph.uri, receipt))
-    else:
-        output.lines(_lines(receipt))
+
+def _only_stored_options(
+    request: Request, tell: Callable[[EngineChoice], None], watch: Watch
+) -> dict[str, Any]:
+    """The arguments of a load that only a graph in storage has."""
+    from omnigraph.graph import LoadObserver, SparkOptions
+
+    conf: dict[str, str] | None = None
+    if request.spark_conf:
+        from omnigraph.pipeline.spark.session import parse_conf
+
+        conf = parse_conf(request.spark_conf)
+    return {
+        "nodes": request.nodes,
+        "edges": request.edges,
+        "engine": request.engine,
+        "spark": SparkOptions(master=request.spark_master, conf=conf),
+        "observer": LoadObserver(tell, watch),
+    }
 
 
 @contextmanager
@@ -401,59 +386,6 @@ def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
     return "interrupted: nothing was written"
 
 
-def _send(
-    graph: RemoteGraph, request: Request, progress: Callable[[int], None] | None
-) -> LoadReceipt:
-    return graph.load(
-        *request.files,
-        data=standard_input() if request.reads_stdin else None,
-        mode=_known_mode(request),
-        branch=request.branch,
-        from_=request.from_,
-        grammar=request.grammar,
-        progress=progress,
-    )
-
-
-def _known_mode(request: Request) -> LoadMode:
-    return next(known for known in MODES if known == request.mode)
-
-
-def _run(
-    graph: Graph,
-    request: Request,
-    actor: str | None,
-    observer: LoadObserver,
-    progress: Callable[[int], None] | None,
-) -> LoadReceipt:
-    from omnigraph.graph import ErrorOptions, SparkOptions
-
-    conf: dict[str, str] | None = None
-    if request.spark_conf:
-        from omnigraph.pipeline.spark.session import parse_conf
-
-        conf = parse_conf(request.spark_conf)
-    return graph.load(
-        *request.files,
-        data=standard_input() if request.reads_stdin else None,
-        nodes=request.nodes,
-        edges=request.edges,
-        mode=_known_mode(request),
-        branch=request.branch,
-        from_=request.from_,
-        grammar=request.grammar,
-        engine=request.engine,
-        dry_run=request.dry_run,
-        actor=actor,
-        operation_id=request.idempotency_key,
-        message=request.message,
-        progress=progress,
-        errors=ErrorOptions(request.max_errors, request.errors_out, request.ignore_unknown),
-        spark=SparkOptions(master=request.spark_master, conf=conf),
-        observer=observer,
-    )
-
-
 def _engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
     """Who is told which engine loads, and why: on stderr, and as an event with `--json`."""
 
@@ -469,63 +401,36 @@ def _engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], No
 @contextmanager
 def _stages(output: Output, *, json: bool) -> Iterator[Watch]:
     """Who is told how the stages of a load on Spark come along."""
-    if json:
-        # One event per stage, on stderr: stdout is for the receipt.
-        def note(progress: StageProgress) -> None:
-            if (progress.finished or progress.ui) and not output.quiet:
+    with ExitStack() as stack:
+        show: Watch | None = None
+        if output.shows_progress and not json:
+            from omnigraph.cli.progress import stages_of
+
+            show = stack.enter_context(stages_of(output))
+
+        def watch(progress: StageProgress) -> None:
+            if json and (progress.finished or progress.ui) and not output.quiet:
+                # One event per stage, on stderr: stdout is for the receipt.
                 output.note(dumps(progress.to_dict()))
+            elif progress.ui and not (json or output.quiet):
+                output.note(f"Spark shows its work at {progress.ui}")
+            elif show is not None:
+                show(progress)
 
-        yield note
-    elif output.shows_progress:
-        from omnigraph.cli.progress import stages_of
-
-        with stages_of(output) as watch:
-
-            def show(progress: StageProgress) -> None:
-                if progress.ui:
-                    output.note(_ui_line(progress.ui))
-                else:
-                    watch(progress)
-
-            yield show
-    else:
-
-        def tell(progress: StageProgress) -> None:
-            if progress.ui and not output.quiet:
-                output.note(_ui_line(progress.ui))
-
-        yield tell
+        yield watch
 
 
-def _ui_line(address: str) -> str:
-    return f"Spark shows its work at {address}"
-
-
-def _progress(
-    output: Output, request: Request
-) -> AbstractContextManager[Callable[[int], None] | None]:
-    if not output.shows_progress:
-        return nullcontext()
-    from omnigraph.cli.progress import progress_of
-
-    if request.nodes or request.edges or request.engine == "spark":
-        return nullcontext()
+def _progress(output: Output, request: Request) -> AbstractContextManager[Callable[[int], None]]:
+    by_stages = bool(request.nodes or request.edges or request.engine == "spark")
     files = request.local_files
     is_known = len(files) == len(request.data) and all(
         path.is_file() and path.suffix in PLAIN_SUFFIXES for path in files
     )
     total = sum(path.stat().st_size for path in files) if is_known else None
-    return progress_of(output, "loading", total, "bytes")
+    return output.progress("loading", total, "bytes", unless=by_stages)
 
 
 # --- receipts -------------------------------------------------------------------------------------
-
-
-def _document(uri: str, receipt: LoadReceipt) -> dict[str, Any]:
-    document = {"uri": uri, **receipt.to_dict()}
-    if receipt.base_branch is None:
-        del document["base_branch"]
-    return document
 
 
 def _lines(receipt: LoadReceipt) -> Iterator[Line]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import secrets
+import io
 import stat
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, Command
-from omnigraph.cli.options import JsonFlag
-from omnigraph.cli.output import Output, Styled, output_of
+from omnigraph.cli.files import replaced_file
+from omnigraph.cli.help import Command, Commands
+from omnigraph.cli.options import JsonFlag, argument, option
+from omnigraph.cli.output import Output, output_of
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,34 +24,22 @@ if TYPE_CHECKING:
 
     from omnigraph.cli.operator_config import OperatorConfig
 
-LOGIN_EXAMPLES = """
-omnigraph login prod
-omnigraph login prod < token.txt
-"""
-LOGOUT_EXAMPLES = """
-omnigraph logout prod
-"""
+COMMANDS = Commands()
 
-ServerArgument = Annotated[
-    str, typer.Argument(metavar="SERVER", help="a name under `servers` of the configuration")
-]
+ServerArgument = Annotated[str, argument("SERVER", "a name under `servers` of the configuration")]
 TokenOption = Annotated[
     str | None,
-    typer.Option(
-        "--token",
-        metavar="TOKEN",
-        help="the token; better typed or piped in, where it is not shown",
-    ),
+    option("--token", "TOKEN", "the token; better typed or piped in, where it is not shown"),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    panel = Capability.LOCAL.panel
-    app.command("login", cls=Command, rich_help_panel=panel, epilog=LOGIN_EXAMPLES)(login)
-    app.command("logout", cls=Command, rich_help_panel=panel, epilog=LOGOUT_EXAMPLES)(logout)
-
-
+@COMMANDS.add(
+    Command,
+    """
+omnigraph login prod
+omnigraph login prod < token.txt
+""",
+)
 def login(
     ctx: typer.Context, server: ServerArgument, token: TokenOption = None, json: JsonFlag = False
 ) -> None:
@@ -70,14 +57,11 @@ def login(
     kept.keep(server, _plain(token if token is not None else _read_token(output, server)))
     if not is_declared:
         output.warning(f"`{server}` is not under `servers` in {config.path}")
-    _report(
-        output,
-        {"server": server, "credentials_path": str(kept.path), "declared": is_declared},
-        f"the token of {server} is kept in {kept.path}",
-        json=json,
-    )
+    document = {"server": server, "credentials_path": str(kept.path), "declared": is_declared}
+    output.done(document, f"the token of {server} is kept in {kept.path}", json=json)
 
 
+@COMMANDS.add(Command, "omnigraph logout prod")
 def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -> None:
     """Forget the token of a server, if one is kept."""
     from omnigraph.cli.addressing import config_of
@@ -87,14 +71,7 @@ def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -
     had = kept.forget(server)
     sentence = f"the token of {server} is forgotten" if had else f"no token of {server} was kept"
     document = {"server": server, "credentials_path": str(kept.path)}
-    _report(output_of(ctx), document, sentence, json=json)
-
-
-def _report(output: Output, document: dict[str, Any], sentence: str, *, json: bool) -> None:
-    if json:
-        output.json(document)
-    else:
-        output.line(Styled(sentence, "bold green"))
+    output_of(ctx).done(document, sentence, json=json)
 
 
 def _require_name(server: str) -> None:
@@ -216,14 +193,7 @@ class Credentials:
 
     def _write(self, found: configparser.ConfigParser) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        staged = self.path.with_name(f".credentials.{secrets.token_hex(4)}.partial")
-        try:
-            handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(handle, "w", encoding="utf-8") as stream:  # noqa: PTH123 - of a handle
-                found.write(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            staged.replace(self.path)
-        finally:
-            with suppress(FileNotFoundError):
-                staged.unlink()
+        text = io.StringIO()
+        found.write(text)
+        with replaced_file(self.path, is_private=True) as stream:
+            stream.write(text.getvalue().encode())

@@ -32,13 +32,11 @@ from omnigraph.cli import (
     upkeep,
 )
 from omnigraph.cli.failures import ExitCode, UsageError, report
-from omnigraph.cli.help import HELP_FLAGS, Capability, Command, Group, root_help
+from omnigraph.cli.help import HELP_FLAGS, Command, Commands, Group, root_help
 from omnigraph.cli.opening import INTERRUPTS
-from omnigraph.cli.options import JsonFlag
+from omnigraph.cli.options import JsonFlag, choice, flag, option, usage
 from omnigraph.cli.output import ColorMode, Output, output_of
-from omnigraph.errors import InputError
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, check_declared_actor
-from omnigraph.syntax.suggest import did_you_mean
 
 EXAMPLES = """
 omnigraph init --schema schema.pg team.omni
@@ -107,13 +105,8 @@ def _finish(code: int, output: Output) -> int:
 
 def _set_color(ctx: typer.Context, value: str) -> str:
     """Take effect at once: an error or a help page may come before any command runs."""
-    modes = list(ColorMode)
-    if value not in modes:
-        raise UsageError(
-            f"`--color` takes {', '.join(modes)}, not `{value}`",
-            hint=did_you_mean(value, modes) or "leave it out to colour on terminals only",
-        )
-    output_of(ctx).color = ColorMode(value)
+    hint = "leave it out to colour on terminals only"
+    output_of(ctx).color = choice("--color", value, ColorMode, hint)
     return value
 
 
@@ -133,69 +126,54 @@ def _named(ctx: typer.Context, param: Any, value: str | None) -> str | None:
 def _declared(ctx: typer.Context, param: Any, value: str | None) -> str | None:
     """An actor, by a name that may be declared."""
     if _named(ctx, param, value) is not None:
-        try:
-            check_declared_actor(str(value), where="`--as`")
-        except InputError as refused:
-            raise UsageError(refused.message, hint=refused.hint) from refused
+        usage(check_declared_actor, str(value), where="`--as`")
     return value
 
 
 ServerOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--server",
-        metavar="NAME|URL",
-        help="the graph, by a server: its URL, or its name in ~/.omnigraph/config.yaml",
-        callback=_named,
+        "NAME|URL",
+        "the graph, by a server: its URL, or its name in ~/.omnigraph/config.yaml",
+        check=_named,
     ),
 ]
 GraphOption = Annotated[
     str | None,
-    typer.Option(
-        "--graph",
-        metavar="ID",
-        help="which graph of the server, if the URL does not say",
-        callback=_named,
-    ),
+    option("--graph", "ID", "which graph of the server, if the URL does not say", check=_named),
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="URI",
-        help="the graph, by its storage: a path, file:// or s3://",
-        callback=_named,
-    ),
+    option("--store", "URI", "the graph, by its storage: a path, file:// or s3://", check=_named),
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--profile",
-        metavar="NAME",
-        help="the graph, by a profile of ~/.omnigraph/config.yaml; OMNIGRAPH_PROFILE does the same",
-        callback=_named,
+        "NAME",
+        "the graph, by a profile of ~/.omnigraph/config.yaml; OMNIGRAPH_PROFILE does the same",
+        check=_named,
     ),
 ]
 ActorOption = Annotated[
-    str | None,
-    typer.Option("--as", metavar="ACTOR", help="who writes, for the history", callback=_declared),
+    str | None, option("--as", "ACTOR", "who writes, for the history", check=_declared)
 ]
 YesFlag = Annotated[
-    bool,
-    typer.Option("--yes", help="consent to a destructive write on storage that is not local"),
+    bool, flag("--yes", "consent to a destructive write on storage that is not local")
 ]
-QuietFlag = Annotated[bool, typer.Option("--quiet", help="no notes about targets, no progress")]
+QuietFlag = Annotated[bool, flag("--quiet", "no notes about targets, no progress")]
 ColorOption = Annotated[
     str,
-    typer.Option(
+    option(
         "--color",
-        metavar="auto|always|never",
-        help="when to colour; `auto` is on a terminal, unless NO_COLOR is set",
-        callback=_set_color,
+        "auto|always|never",
+        "when to colour; `auto` is on a terminal, unless NO_COLOR is set",
+        check=_set_color,
         is_eager=True,
     ),
 ]
-DebugFlag = Annotated[bool, typer.Option("--debug", help="show tracebacks of errors on stderr")]
+DebugFlag = Annotated[bool, flag("--debug", "show tracebacks of errors on stderr")]
 VersionFlag = Annotated[
     bool,
     typer.Option(
@@ -229,59 +207,49 @@ def root(
 
 # --- `omnigraph version` --------------------------------------------------------------------------
 
-VERSION_EXAMPLES = """
+VERSION = Commands()
+
+
+@VERSION.add(
+    Command,
+    """
 omnigraph version
 omnigraph version --json
-"""
-
-
-def add_version(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.LOCAL.panel
-    app.command("version", cls=Command, rich_help_panel=panel, epilog=VERSION_EXAMPLES)(version)
-
-
+""",
+)
 def version(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Print the version.
 
     The second line is the newest storage layout this version reads and writes.
     """
-    output = output_of(ctx)
-    if json:
-        output.json({"version": __version__, "internal_schema": INTERNAL_SCHEMA_VERSION})
-    else:
-        output.line(f"omnigraph {__version__}")
-        output.line(f"internal-schema {INTERNAL_SCHEMA_VERSION}")
+    document = {"version": __version__, "internal_schema": INTERNAL_SCHEMA_VERSION}
+    lines = [[f"omnigraph {__version__}"], [f"internal-schema {INTERNAL_SCHEMA_VERSION}"]]
+    output_of(ctx).show(document, lines, json=json)
 
 
 COMMANDS = (
-    query.add_to,
-    mutate.add_to,
-    load.add_to,
-    branch.add_to,
-    graphs.add_snapshot,
-    export.add_to,
-    blob.add_to,
-    commit.add_to,
-    changes.add_to,
-    schema.add_to,
-    mcp.add_to,
-    graphs.add_graphs,
-    graphs.add_init,
-    lint.add_to,
-    upkeep.add_index,
-    upkeep.add_optimize,
-    upkeep.add_repair,
-    upkeep.add_cleanup,
-    health.add_stats,
-    health.add_doctor,
-    health.add_recover,
-    policy.add_to,
-    serve.add_to,
-    login.add_to,
-    add_version,
+    query.COMMANDS,
+    mutate.COMMANDS,
+    load.COMMANDS,
+    graphs.COMMANDS,
+    export.COMMANDS,
+    mcp.COMMANDS,
+    lint.COMMANDS,
+    upkeep.COMMANDS,
+    health.COMMANDS,
+    serve.COMMANDS,
+    login.COMMANDS,
+    VERSION,
+    branch.COMMANDS,
+    blob.COMMANDS,
+    commit.COMMANDS,
+    changes.COMMANDS,
+    schema.COMMANDS,
+    graphs.GRAPHS,
+    health.RECOVERY,
+    policy.COMMANDS,
 )
-"""What registers the commands, in the order help lists them within each capability."""
+"""All commands, in the order help lists them within each capability."""
 
 
 def _new_app() -> typer.Typer:
@@ -295,8 +263,8 @@ def _new_app() -> typer.Typer:
         epilog=EXAMPLES,
         context_settings={"help_option_names": HELP_FLAGS},
     )
-    for add_to in COMMANDS:
-        add_to(application)
+    for commands in COMMANDS:
+        commands.add_to(application)
     return application
 
 

@@ -7,41 +7,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.help import Capability, PayloadCommand
-from omnigraph.cli.options import JsonFlag, QueriesOption
-from omnigraph.errors import InputError
+from omnigraph.cli.failures import require_library
+from omnigraph.cli.help import Commands, PayloadCommand
+from omnigraph.cli.options import JsonFlag, QueriesOption, flag, option
 
 if TYPE_CHECKING:
     from omnigraph.mcp.toolbox import Access, Tool
 
-EXAMPLES = """
-omnigraph mcp --store team.omni --queries queries/
-omnigraph mcp --server https://graph.example.com --graph team
-omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
-"""
+COMMANDS = Commands()
 
 WriteOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--allow-write",
-        metavar="BRANCH",
-        help="allow writes to this branch, or below a prefix with `agent/*`; repeatable",
+        "BRANCH",
+        "allow writes to this branch, or below a prefix with `agent/*`; repeatable",
     ),
 ]
-AdhocFlag = Annotated[
-    bool, typer.Option("--adhoc", help="also run queries that the model makes up")
-]
-RowsOption = Annotated[
-    int, typer.Option("--max-rows", metavar="N", min=1, help="rows of an answer; 200 by default")
-]
+AdhocFlag = Annotated[bool, flag("--adhoc", "also run queries that the model makes up")]
+RowsOption = Annotated[int, option("--max-rows", "N", "rows of an answer; 200 by default", min=1)]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.ANY.panel
-    app.command("mcp", cls=PayloadCommand, rich_help_panel=panel, epilog=EXAMPLES)(mcp)
-
-
+@COMMANDS.add(
+    PayloadCommand,
+    """
+omnigraph mcp --store team.omni --queries queries/
+omnigraph mcp --server https://graph.example.com --graph team
+omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
+""",
+)
 def mcp(
     ctx: typer.Context,
     *,
@@ -58,7 +52,7 @@ def mcp(
     unless `--allow-write` names branches; a server's policy decides on top of that. `--json` shapes
     the errors on stderr.
     """
-    _require_library()
+    require_library("omnigraph.mcp.stdio", "mcp", extra="mcp")
     from omnigraph.cli.addressing import config_of
     from omnigraph.mcp.stdio import serve
     from omnigraph.mcp.toolbox import Access
@@ -84,15 +78,3 @@ def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool
     else:
         stored = stored_in_files(graph, queries, access.actor)
     return tools_of(graph, stored, access)
-
-
-def _require_library() -> None:
-    try:
-        import omnigraph.mcp.stdio  # noqa: F401
-    except ImportError as missing:
-        if missing.name is not None and missing.name.startswith("omnigraph"):
-            raise
-        raise InputError(
-            f"`mcp` needs {missing.name}, which is not installed",
-            hint="install it with `pip install 'omnigraph[mcp]'`",
-        ) from None

@@ -17,17 +17,18 @@ from omnigraph.cli.files import (
     parameters_of,
     source_of,
 )
-from omnigraph.cli.help import Capability, WriteCommand
-from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, ExternalBlobsOption, JsonFlag
-from omnigraph.cli.output import Line, Styled, counted, output_of, warn_deprecated
+from omnigraph.cli.help import Commands, WriteCommand
+from omnigraph.cli.options import (
+    DEFAULT_BRANCH,
+    BranchOption,
+    ExternalBlobsOption,
+    JsonFlag,
+    option,
+)
+from omnigraph.cli.output import Line, Styled, counted, output_of
 from omnigraph.model.receipts import MutationReceipt
 
-EXAMPLES = """
-omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
-omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
-omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
-omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
-"""
+COMMANDS = Commands()
 
 
 def _commit_id(value: str | None) -> str | None:
@@ -41,22 +42,25 @@ def _commit_id(value: str | None) -> str | None:
 
 IfCommitOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--if-commit",
-        metavar="ID",
-        help="write only if this commit is the head of the branch; exit code 4 if not",
-        callback=_commit_id,
+        "ID",
+        "write only if this commit is the head of the branch; exit code 4 if not",
+        check=_commit_id,
     ),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command and its former name."""
-    panel = Capability.ANY.panel
-    app.command("mutate", cls=WriteCommand, rich_help_panel=panel, epilog=EXAMPLES)(mutate)
-    app.command("change", cls=WriteCommand, rich_help_panel=panel, hidden=True)(change)
-
-
+@COMMANDS.add(
+    WriteCommand,
+    """
+omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
+omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
+omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
+omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
+""",
+    former="change",
+)
 def mutate(
     ctx: typer.Context,
     *,
@@ -75,7 +79,7 @@ def mutate(
     All of it becomes visible as one commit, or nothing does. With `--if-commit`, a branch that has
     moved on ends the command with exit code 4, and nothing is written.
     """
-    from omnigraph.cli.opening import graph_to_write, writer_of
+    from omnigraph.cli.opening import graph_to_write
     from omnigraph.client import RemoteGraph
 
     source = source_of("mutate", name, query, text)
@@ -94,42 +98,8 @@ def mutate(
         assert isinstance(found, MutationReceipt)
         receipt = found
     else:
-        actor = writer_of(ctx, graph)
-        receipt = graph.mutate(
-            source, values, name=name, branch=branch, expected_head=if_commit, actor=actor
-        )
-    output = output_of(ctx)
-    if json:
-        output.json(receipt.to_dict())
-    else:
-        output.lines(_lines(receipt))
-
-
-def change(
-    ctx: typer.Context,
-    *,
-    name: NameArgument = None,
-    query: QueryOption = None,
-    text: TextOption = None,
-    params: ParamsOption = None,
-    params_file: ParamsFileOption = None,
-    branch: BranchOption = DEFAULT_BRANCH,
-    if_commit: IfCommitOption = None,
-    json: JsonFlag = False,
-) -> None:
-    """Run a query that inserts, updates or deletes."""
-    warn_deprecated(output_of(ctx), "change", "mutate")
-    mutate(
-        ctx,
-        name=name,
-        query=query,
-        text=text,
-        params=params,
-        params_file=params_file,
-        branch=branch,
-        if_commit=if_commit,
-        json=json,
-    )
+        receipt = graph.mutate(source, values, name=name, branch=branch, expected_head=if_commit)
+    output_of(ctx).show(receipt, _lines(receipt), json=json)
 
 
 def _lines(receipt: MutationReceipt) -> Iterator[Line]:

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from omnigraph.cli.addressing import ServedTarget, Target, config_of, resolve, resolve_any
+from omnigraph.cli.addressing import (
+    ServedTarget,
+    Target,
+    actor_of,
+    config_of,
+    resolve,
+    resolve_any,
+)
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.options import Given
+from omnigraph.cli.options import DEFAULT_BRANCH, Given
 from omnigraph.cli.output import Output, Styled, output_of
 from omnigraph.errors import Denied, InputError, NotFound, Unauthenticated
 
@@ -59,8 +66,8 @@ INTERRUPTS = Interrupts()
 
 
 def open_to_read(ctx: typer.Context, uri: str | None = None) -> Graph:
-    """The graph the command addresses; nothing is written to it, not even by recovery."""
-    return opened(resolve(ctx, uri).uri, "read_only")
+    """The graph in storage that the command addresses; not even recovery writes to it."""
+    return _opened(resolve(ctx, uri).uri, "read_only")
 
 
 def open_to_write(
@@ -69,23 +76,19 @@ def open_to_write(
     uri: str | None = None,
     *,
     destructive: str | None = None,
-    settle: bool = True,
-    external_blobs: Iterable[str] = (),
+    settle: bool = False,
 ) -> Graph:
-    """The graph the command addresses, after saying so.
+    """The graph in storage that the command addresses, after saying so.
 
-    ``destructive`` names what may remove something, and is then asked about. ``settle`` is for the
-    command that reports itself what interrupted writes left behind. ``external_blobs`` are the
-    folders whose objects the command may name.
+    ``destructive`` names what may remove something, and is then asked about. Without ``settle`` the
+    command reports itself what interrupted writes left behind.
     """
     target = resolve(ctx, uri)
-    announce(output_of(ctx), verb, target)
-    if destructive is not None:
-        require_consent(ctx, destructive, target)
-    return opened(target.uri, settle=settle, external_blobs=external_blobs)
+    _announce(ctx, verb, target, destructive)
+    return _opened(target.uri, settle=settle)
 
 
-def opened(
+def _opened(
     uri: str,
     mode: OpenMode = "read_write",
     *,
@@ -100,10 +103,15 @@ def opened(
     return graph
 
 
-def announce(output: Output, verb: str, target: Target | ServedTarget) -> None:
-    """Note the target of a write, unless told to be quiet."""
+def _announce(
+    ctx: typer.Context, verb: str, target: Target | ServedTarget, destructive: str | None
+) -> None:
+    """Note the target of a write, unless told to be quiet, and ask before a destructive one."""
+    output = output_of(ctx)
     if not output.quiet:
         output.note(Styled(f"omnigraph {verb} → {target} ({_place(target)})", "dim"))
+    if destructive is not None:
+        _require_consent(ctx, destructive, target)
 
 
 def _place(target: Target | ServedTarget) -> str:
@@ -112,7 +120,7 @@ def _place(target: Target | ServedTarget) -> str:
     return "direct, local" if target.is_local else "direct, remote"
 
 
-def require_consent(ctx: typer.Context, action: str, target: Target | ServedTarget) -> None:
+def _require_consent(ctx: typer.Context, action: str, target: Target | ServedTarget) -> None:
     """Let a destructive write to a shared place happen only with consent.
 
     Raises `InputError` without consent; nothing has been read or written by then.
@@ -153,11 +161,10 @@ def graph_to_read(
     ``stored_query`` is the query a server is to run by its name, which only a server can.
     """
     target = resolve_any(ctx, uri)
+    _require_place(target, only_stored, stored_query)
     if isinstance(target, ServedTarget):
-        _refuse(only_stored, target)
-        return connected(ctx, target)
-    _require_server(stored_query)
-    return opened(target.uri, "read_only")
+        return _connected(ctx, target)
+    return _opened(target.uri, "read_only")
 
 
 def graph_to_write(
@@ -170,35 +177,27 @@ def graph_to_write(
     only_stored: Mapping[str, bool] = NO_FLAGS,
     stored_query: str | None = None,
 ) -> Graph | RemoteGraph:
-    """The graph the command addresses, after saying so; ``destructive`` is asked about first."""
+    """The graph the command addresses, after saying so; ``destructive`` is asked about first.
+
+    Its verbs write as the actor of `--as` or of the configuration; behind a server, as the one that
+    the token belongs to.
+    """
     target = resolve_any(ctx, uri)
+    folders = tuple(external_blobs)
+    _require_place(target, {"--external-blobs": bool(folders), **only_stored}, stored_query)
+    if isinstance(target, ServedTarget) and Given.of(ctx).actor is not None:
+        raise UsageError(
+            "`--as` names the actor of a write to storage, and a server knows who writes",
+            hint="leave it out: the token decides",
+        )
+    _announce(ctx, verb, target, destructive)
     if isinstance(target, ServedTarget):
-        flags = {"--external-blobs": bool(tuple(external_blobs)), **only_stored}
-        _refuse(flags, target)
-        if Given.of(ctx).actor is not None:
-            raise UsageError(
-                "`--as` names the actor of a write to storage, and a server knows who writes",
-                hint="leave it out: the token decides",
-            )
-    else:
-        _require_server(stored_query)
-    announce(output_of(ctx), verb, target)
-    if destructive is not None:
-        require_consent(ctx, destructive, target)
-    if isinstance(target, ServedTarget):
-        return connected(ctx, target)
-    return opened(target.uri, external_blobs=external_blobs)
+        return _connected(ctx, target)
+    graph = _opened(target.uri, external_blobs=folders)
+    return graph.on_branch(DEFAULT_BRANCH, actor=actor_of(ctx))
 
 
-def writer_of(ctx: typer.Context, graph: Graph | RemoteGraph) -> str | None:
-    """Who writes: said or configured for a graph in storage; by the token behind a server."""
-    from omnigraph.cli.addressing import actor_of
-    from omnigraph.client import RemoteGraph
-
-    return None if isinstance(graph, RemoteGraph) else actor_of(ctx)
-
-
-def connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
+def _connected(ctx: typer.Context, target: ServedTarget) -> RemoteGraph:
     """The graph behind a server; closed when the command ends."""
     from omnigraph.client import connect
     from omnigraph.client.exchange import Address
@@ -237,18 +236,18 @@ def _require_graph(url: str, token: str | None) -> None:
         raise UsageError(f"{url} serves graphs, and none was picked", hint=f"pass `--graph`: {ids}")
 
 
-def _refuse(flags: Mapping[str, bool], target: ServedTarget) -> None:
-    for flag, is_given in flags.items():
-        if is_given:
-            raise UsageError(
-                f"`{flag}` needs the storage of a graph, and {target} is served",
-                hint="leave it out, or address the graph with `--store URI`",
-            )
-
-
-def _require_server(stored_query: str | None) -> None:
-    if stored_query is not None:
+def _require_place(
+    target: Target | ServedTarget, only_stored: Mapping[str, bool], stored_query: str | None
+) -> None:
+    """Raise `UsageError` for what only storage, or only a server, can do."""
+    if isinstance(target, Target) and stored_query is not None:
         raise UsageError(
             f"running the stored query `{stored_query}` needs a server",
             hint="pass `--server URL`, or give its text with `--query FILE.gq` or `-e TEXT`",
         )
+    for flag, is_given in only_stored.items():
+        if is_given and isinstance(target, ServedTarget):
+            raise UsageError(
+                f"`{flag}` needs the storage of a graph, and {target} is served",
+                hint="leave it out, or address the graph with `--store URI`",
+            )

@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from omnigraph.cli.failures import UsageError
-from omnigraph.model.ids import MAIN_BRANCH, check_branch_name
+from omnigraph.errors import InputError
+from omnigraph.model.ids import MAIN_BRANCH, check_branch_name, normalize_commit_id
+from omnigraph.syntax.suggest import did_you_mean
+
+# --- declaring flags ------------------------------------------------------------------------------
+
+
+def option(names: str, metavar: str, help: str, *, check: Any = None, **settings: Any) -> Any:
+    """A flag with a value, by its spellings; ``check`` refuses or converts what was given."""
+    return typer.Option(*names.split(), metavar=metavar, help=help, callback=check, **settings)
+
+
+def flag(name: str, help: str) -> Any:
+    """A flag without a value."""
+    return typer.Option(name, help=help)
+
+
+def argument(metavar: str, help: str, *, check: Any = None) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=help, callback=check)
+
+
+Choice = TypeVar("Choice", bound=str)
+
+
+def choice(flag: str, word: str, allowed: Iterable[Choice], hint: str | None = None) -> Choice:
+    """The allowed word that was given; raises `UsageError` naming the nearest one, or the hint."""
+    known = list(allowed)
+    for each in known:
+        if word == each:
+            return each
+    raise UsageError(
+        f"`{flag}` takes {', '.join(known)}, not `{word}`", hint=did_you_mean(word, known) or hint
+    )
+
+
+def one_of(allowed: Iterable[str], hint: str | None = None) -> Any:
+    """The check of a flag that takes one of several words."""
+
+    def check(ctx: typer.Context, param: Any, value: str | None) -> str | None:
+        explained = hint or f"`{ctx.command_path} --help` explains it"
+        return None if value is None else choice(param.opts[0], value, allowed, explained)
+
+    return check
+
+
+def exclusive(hint: str = "give one of them", **given: object) -> None:
+    """Raise `UsageError` if two of these flags were given; `params_file` is `--params-file`."""
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        first, second = (f"`--{name.replace('_', '-')}`" for name in names[:2])
+        raise UsageError(f"{first} and {second} are mutually exclusive", hint=hint)
+
+
+Checked = TypeVar("Checked")
+
+
+def usage(check: Callable[..., Checked], *args: Any, **kwargs: Any) -> Checked:
+    """What a check of the library returns; what it refuses is the command line's mistake."""
+    try:
+        return check(*args, **kwargs)
+    except InputError as refused:
+        raise UsageError(refused.message, hint=refused.hint) from refused
+
+
+# --- global flags ---------------------------------------------------------------------------------
 
 
 class GlobalFlag(Enum):
@@ -36,7 +101,6 @@ class GlobalFlag(Enum):
 
 NO_FLAGS: frozenset[GlobalFlag] = frozenset()
 GRAPH_FLAGS = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
-DIRECT_WRITE_FLAGS = GRAPH_FLAGS | {GlobalFlag.ACTOR}
 DESTRUCTIVE_UPKEEP_FLAGS = GRAPH_FLAGS | {GlobalFlag.YES}
 SERVER_FLAGS = frozenset({GlobalFlag.SERVER, GlobalFlag.PROFILE})
 READ_FLAGS = GRAPH_FLAGS | {GlobalFlag.SERVER, GlobalFlag.GRAPH}
@@ -44,8 +108,7 @@ WRITE_FLAGS = READ_FLAGS | {GlobalFlag.ACTOR}
 DESTRUCTIVE_FLAGS = WRITE_FLAGS | {GlobalFlag.YES}
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """What this invocation says in its global flags."""
 
     server: str | None
@@ -59,20 +122,11 @@ class Given:
     def of(cls, ctx: Any) -> Given:
         """The flags of a running command; the parser keeps them at the root."""
         params = ctx.find_root().params
-        names = ("server", "graph", "store", "actor", "profile", "yes")
-        return cls(*(params[name] for name in names))
+        return cls(*(params[name] for name in cls._fields))
 
     def flags(self) -> list[GlobalFlag]:
         """The flags that were given, in the order they are reported."""
-        present = {
-            GlobalFlag.SERVER: self.server is not None,
-            GlobalFlag.GRAPH: self.graph is not None,
-            GlobalFlag.STORE: self.store is not None,
-            GlobalFlag.ACTOR: self.actor is not None,
-            GlobalFlag.PROFILE: self.profile is not None,
-            GlobalFlag.YES: self.yes,
-        }
-        return [flag for flag in GlobalFlag if present[flag]]
+        return [flag for flag in GlobalFlag if getattr(self, flag.name.lower())]
 
 
 def refuse_misplaced(ctx: Any, capability: str, taken: frozenset[GlobalFlag]) -> None:
@@ -100,15 +154,7 @@ def _remedy(ctx: Any, capability: str, flag: GlobalFlag) -> str:
     return f"leave it out: this command reads files; `{ctx.command_path} --help` says which"
 
 
-ConfirmFlag = Annotated[
-    bool, typer.Option("--confirm", help="do it; without this, it is only shown")
-]
-JsonFlag = Annotated[
-    bool, typer.Option("--json", help="print the result as JSON, and errors as JSON too")
-]
-SchemaFile = Annotated[
-    Path | None, typer.Option("--schema", metavar="FILE.pg", help="the schema to check against")
-]
+# --- flags of several commands --------------------------------------------------------------------
 
 
 def branch_name(value: str | None) -> str | None:
@@ -118,29 +164,53 @@ def branch_name(value: str | None) -> str | None:
     return value
 
 
+def commit_id(value: str | None) -> str | None:
+    """The canonical form of a commit id."""
+    return None if value is None else normalize_commit_id(value)
+
+
+DEFAULT_BRANCH = MAIN_BRANCH
 _URI_HELP = "where the graph lies: a path, file:// or s3://"
-UriArgument = Annotated[str | None, typer.Argument(metavar="[URI]", help=_URI_HELP)]
-UriOption = Annotated[str | None, typer.Option("--uri", metavar="URI", help=_URI_HELP)]
+
+ConfirmFlag = Annotated[bool, flag("--confirm", "do it; without this, it is only shown")]
+JsonFlag = Annotated[bool, flag("--json", "print the result as JSON, and errors as JSON too")]
+SchemaFile = Annotated[Path | None, option("--schema", "FILE.pg", "the schema to check against")]
+UriArgument = Annotated[str | None, argument("[URI]", _URI_HELP)]
+UriOption = Annotated[str | None, option("--uri", "URI", _URI_HELP)]
+CommitArgument = Annotated[
+    str, argument("ID", "a commit id, as `commit list` shows it", check=commit_id)
+]
 BranchOption = Annotated[
-    str,
-    typer.Option(
-        "--branch", metavar="NAME", help="the branch; main by default", callback=branch_name
-    ),
+    str, option("--branch", "NAME", "the branch; main by default", check=branch_name)
+]
+ReadBranchOption = Annotated[
+    str | None,
+    option("--branch", "NAME", "read the head of this branch; main by default", check=branch_name),
+]
+SnapshotOption = Annotated[
+    str | None,
+    option("--snapshot", "ID", "read the graph as of this commit instead", check=commit_id),
+]
+OutOption = Annotated[
+    Path | None, option("--out", "FILE", "write here; replaced once all of it is there")
 ]
 ExternalBlobsOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--external-blobs",
-        metavar="URI",
-        help="a folder, s3:// or file://, whose objects blobs may name; repeatable",
+        "URI",
+        "a folder, s3:// or file://, whose objects blobs may name; repeatable",
     ),
 ]
 QueriesOption = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--queries",
-        metavar="DIR|FILE.gq",
-        help="stored queries: a file, or a directory of them; repeatable",
+    option(
+        "--queries", "DIR|FILE.gq", "stored queries: a file, or a directory of them; repeatable"
     ),
 ]
-DEFAULT_BRANCH = MAIN_BRANCH
+
+
+def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
+    """The arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
+    exclusive("a snapshot is a commit, whichever branch it is on", branch=branch, snapshot=snapshot)
+    return {"branch": branch, "snapshot": snapshot}

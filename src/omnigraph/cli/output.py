@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 import typer
 
@@ -47,6 +47,8 @@ class Styled(NamedTuple):
     style: str
 
 
+Unit = Literal["bytes", "entities"]
+"""What a progress bar counts."""
 Part = str | Styled
 Line = Sequence[Part]
 
@@ -82,9 +84,20 @@ class Output:
         for line in lines:
             self.line(*line)
 
-    def json(self, document: Mapping[str, Any]) -> None:
-        """Write a result for machines."""
+    def json(self, document: object) -> None:
+        """Write a result for machines: a receipt or answer, or a document that may hold some."""
         self.stdout.write(_json_text(document))
+
+    def show(self, document: object, lines: Iterable[Line], *, json: bool) -> None:
+        """Write a result for machines, or as lines for people."""
+        if json:
+            self.json(document)
+        else:
+            self.lines(lines)
+
+    def done(self, document: object, sentence: str, *, json: bool) -> None:
+        """Write the result of something that succeeded, for people as one sentence."""
+        self.show(document, [(Styled(sentence, "bold green"),)], json=json)
 
     def verbatim(self, data: bytes) -> None:
         """Write UTF-8 text as it is; only on a terminal are its control characters shown."""
@@ -147,6 +160,19 @@ class Output:
         is_dumb = self.environment.get("TERM") == "dumb"
         return self.stderr.isatty() and not (self.quiet or self.failures_as_json or is_dumb)
 
+    @contextmanager
+    def progress(
+        self, description: str, total: int | None, unit: Unit, *, unless: bool = False
+    ) -> Iterator[Callable[[int], None]]:
+        """A bar on a terminal, and the function that advances it; elsewhere it does nothing."""
+        if unless or not self.shows_progress:
+            yield lambda amount: None
+            return
+        from omnigraph.cli.progress import progress_of
+
+        with progress_of(self, description, total, unit) as advance:
+            yield advance
+
     @property
     def width(self) -> int:
         """Columns for running text on stdout; fixed when it is no terminal."""
@@ -192,8 +218,13 @@ def _standard_stream(stream: TextIO | None) -> TextIO:
     return found
 
 
-def _json_text(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+def _json_text(document: object) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, default=_to_dict) + "\n"
+
+
+def _to_dict(value: Any) -> dict[str, Any]:
+    document: dict[str, Any] = value.to_dict()
+    return document
 
 
 def _plain(part: Part) -> str:
@@ -243,6 +274,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[Li
         ]
         line = "  ".join(cells).rstrip()
         yield (Styled(line, "bold"),) if number == 0 else (line,)
+
+
+def fact_lines(facts: Mapping[str, object]) -> Iterator[Line]:
+    """Names and values in two columns; what is None is left out."""
+    width = max(map(len, facts))
+    return ((f"{name:<{width}}  {value}",) for name, value in facts.items() if value is not None)
 
 
 def warn_deprecated(output: Output, old: str, new: str) -> None:

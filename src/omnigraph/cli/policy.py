@@ -9,8 +9,8 @@ import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.files import require_file
-from omnigraph.cli.help import Capability, Command, Group, subcommand_missing
-from omnigraph.cli.options import JsonFlag, branch_name
+from omnigraph.cli.help import Commands, ControlCommand
+from omnigraph.cli.options import JsonFlag, branch_name, option
 from omnigraph.cli.output import Styled, counted, output_of
 from omnigraph.errors import InputError, PolicyInvalid
 from omnigraph.syntax.suggest import did_you_mean
@@ -18,81 +18,45 @@ from omnigraph.syntax.suggest import did_you_mean
 if TYPE_CHECKING:
     from omnigraph.policy import Action, Policy
 
-EXAMPLES = """
+COMMANDS = Commands(
+    "policy",
+    "Check who may do what, before and after it is in force.",
+    """
 omnigraph policy validate --file examples/policy/team.yaml
 omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
 omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action schema_apply
-"""
-VALIDATE_EXAMPLES = """
-omnigraph policy validate --file examples/policy/team.yaml
-omnigraph policy validate --file examples/policy/operators.yaml --json
-"""
-TEST_EXAMPLES = """
-omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
-omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
-"""
-EXPLAIN_EXAMPLES = """
-omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
-omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
-"""
+""",
+)
 
-BundleOption = Annotated[
-    Path | None, typer.Option("--file", metavar="BUNDLE.yaml", help="the bundle (required)")
-]
+BundleOption = Annotated[Path | None, option("--file", "BUNDLE.yaml", "the bundle (required)")]
 ClusterOption = Annotated[str | None, typer.Option("--cluster", metavar="DIR", hidden=True)]
-CasesOption = Annotated[
-    Path, typer.Option("--tests", metavar="TESTS.yaml", help="questions and expected answers")
-]
-ActorOption = Annotated[str, typer.Option("--actor", metavar="ID", help="who would act")]
-ActionOption = Annotated[
-    str, typer.Option("--action", metavar="ACTION", help="what they would do, such as `change`")
-]
+CasesOption = Annotated[Path, option("--tests", "TESTS.yaml", "questions and expected answers")]
+ActorOption = Annotated[str, option("--actor", "ID", "who would act")]
+ActionOption = Annotated[str, option("--action", "ACTION", "what they would do, such as `change`")]
 BranchOption = Annotated[
     str | None,
-    typer.Option(
-        "--branch",
-        metavar="NAME",
-        help="the branch that is read, changed, forked or merged",
-        callback=branch_name,
+    option(
+        "--branch", "NAME", "the branch that is read, changed, forked or merged", check=branch_name
     ),
 ]
 TargetOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target-branch",
-        metavar="NAME",
-        help="the branch that is created, deleted, merged into or gets a schema",
-        callback=branch_name,
+        "NAME",
+        "the branch that is created, deleted, merged into or gets a schema",
+        check=branch_name,
     ),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the group."""
-    group = typer.Typer(rich_markup_mode=None)
-    panel = Capability.CONTROL.panel
-    for run, examples in (
-        (validate, VALIDATE_EXAMPLES),
-        (test, TEST_EXAMPLES),
-        (explain, EXPLAIN_EXAMPLES),
-    ):
-        group.command(run.__name__, cls=Command, rich_help_panel=panel, epilog=examples)(run)
-    app.add_typer(
-        group,
-        name="policy",
-        cls=Group,
-        callback=policy,
-        invoke_without_command=True,
-        epilog=EXAMPLES,
-    )
-
-
-def policy(ctx: typer.Context) -> None:
-    """Check who may do what, before and after it is in force."""
-    if ctx.invoked_subcommand is None:
-        raise subcommand_missing(ctx)
-
-
+@COMMANDS.add(
+    ControlCommand,
+    """
+omnigraph policy validate --file examples/policy/team.yaml
+omnigraph policy validate --file examples/policy/operators.yaml --json
+""",
+)
 def validate(
     ctx: typer.Context,
     file: BundleOption = None,
@@ -133,6 +97,13 @@ def validate(
         raise typer.Exit(ExitCode.FAILURE)
 
 
+@COMMANDS.add(
+    ControlCommand,
+    """
+omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
+omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
+""",
+)
 def test(
     ctx: typer.Context,
     tests: CasesOption,
@@ -153,20 +124,27 @@ def test(
     for case in cases:
         _require_answerable(loaded, case.action, f"case `{case.id}`: ")
     failures = run_cases(loaded, cases)
-    if json:
-        listed = [failure.to_dict() for failure in failures]
-        output.json({"ok": not failures, "cases": len(cases), "failures": listed})
+    asked = counted(len(cases), "case")
+    if failures:
+        verdict = Styled(f"{len(failures)} of {asked} not as expected", "bold red")
     else:
-        output.lines([Styled(str(failure), "red")] for failure in failures)
-        asked = counted(len(cases), "case")
-        if not failures:
-            output.line(Styled(f"{asked} as expected", "bold green"))
-        else:
-            output.line(Styled(f"{len(failures)} of {asked} not as expected", "bold red"))
+        verdict = Styled(f"{asked} as expected", "bold green")
+    output.show(
+        {"ok": not failures, "cases": len(cases), "failures": failures},
+        [*([Styled(str(failure), "red")] for failure in failures), [verdict]],
+        json=json,
+    )
     if failures:
         raise typer.Exit(ExitCode.FAILURE)
 
 
+@COMMANDS.add(
+    ControlCommand,
+    """
+omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
+omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
+""",
+)
 def explain(
     ctx: typer.Context,
     *,
@@ -200,11 +178,8 @@ def explain(
         "message": decision.message,
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
-    output = output_of(ctx)
-    if json:
-        output.json({**known, "bundle": str(path)})
-    else:
-        output.lines([Styled(f"{name}: ", "bold"), fact] for name, fact in known.items())
+    lines = ((Styled(f"{name}: ", "bold"), fact) for name, fact in known.items())
+    output_of(ctx).show({**known, "bundle": str(path)}, lines, json=json)
 
 
 def _bundle_file(ctx: typer.Context, file: Path | None, cluster: str | None) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich import filesize
 from rich.console import Console
@@ -20,12 +20,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from omnigraph.cli.output import Output, counted
+from omnigraph.cli.output import Output, Unit, counted
 
 if TYPE_CHECKING:
     from omnigraph.loading.executors import StageProgress
 
-Unit = Literal["bytes", "entities"]
 Advance = Callable[[int], None]
 
 

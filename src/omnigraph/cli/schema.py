@@ -8,93 +8,51 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.help import (
-    Capability,
-    Command,
+    Commands,
     DestructiveCommand,
+    FileCommand,
     GraphCommand,
-    Group,
     ReadCommand,
-    subcommand_missing,
 )
-from omnigraph.cli.options import JsonFlag, UriArgument
+from omnigraph.cli.options import JsonFlag, UriArgument, argument, flag, option
 from omnigraph.cli.output import output_of
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.schema.shape import SchemaIR
 
-EXAMPLES = """
+COMMANDS = Commands(
+    "schema",
+    "Look at schemas, plan their changes and apply them.",
+    """
 omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 omnigraph schema plan team.omni --schema schema.pg
 omnigraph schema apply team.omni --schema schema.pg
 omnigraph schema show team.omni
-"""
-CHECK_EXAMPLES = """
-omnigraph schema check examples/library/schema.pg
-omnigraph schema check schema.pg --json
-"""
-PLAN_EXAMPLES = """
-omnigraph schema plan team.omni --schema schema.pg
-omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
-omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
-"""
-APPLY_EXAMPLES = """
-omnigraph schema apply team.omni --schema schema.pg
-omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
-"""
-SHOW_EXAMPLES = """
-omnigraph schema show team.omni
-omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
-"""
+""",
+)
 
-CheckedFile = Annotated[Path, typer.Argument(metavar="FILE.pg", help="the schema to compile")]
+CheckedFile = Annotated[Path, argument("FILE.pg", "the schema to compile")]
 OldFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", metavar="OLD.pg", help="the schema as it is today, instead of a graph's"
-    ),
+    Path | None, option("--from", "OLD.pg", "the schema as it is today, instead of a graph's")
 ]
-NewFile = Annotated[
-    Path, typer.Option("--schema", metavar="NEW.pg", help="the schema as it should become")
-]
+NewFile = Annotated[Path, option("--schema", "NEW.pg", "the schema as it should become")]
 DataLossFlag = Annotated[
     bool,
-    typer.Option(
-        "--allow-data-loss",
-        help="drops are final: older versions of what is dropped are reclaimed too",
+    flag(
+        "--allow-data-loss", "drops are final: older versions of what is dropped are reclaimed too"
     ),
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the group."""
-    group = typer.Typer(rich_markup_mode=None)
-    panel = Capability.DIRECT.panel
-    group.command("check", cls=Command, rich_help_panel=panel, epilog=CHECK_EXAMPLES)(check)
-    group.command("plan", cls=GraphCommand, rich_help_panel=panel, epilog=PLAN_EXAMPLES)(plan)
-    anywhere = Capability.ANY.panel
-    group.command("apply", cls=DestructiveCommand, rich_help_panel=anywhere, epilog=APPLY_EXAMPLES)(
-        apply
-    )
-    group.command("show", cls=ReadCommand, rich_help_panel=anywhere, epilog=SHOW_EXAMPLES)(show)
-    group.command("get", cls=ReadCommand, rich_help_panel=anywhere, hidden=True)(show)
-    app.add_typer(
-        group,
-        name="schema",
-        cls=Group,
-        callback=schema,
-        invoke_without_command=True,
-        epilog=EXAMPLES,
-    )
-
-
-def schema(ctx: typer.Context) -> None:
-    """Look at schemas, plan their changes and apply them."""
-    if ctx.invoked_subcommand is None:
-        raise subcommand_missing(ctx)
-
-
+@COMMANDS.add(
+    FileCommand,
+    """
+omnigraph schema check examples/library/schema.pg
+omnigraph schema check schema.pg --json
+""",
+)
 def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None:
     """Compile a schema and summarise it.
 
@@ -107,12 +65,18 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
 
     output = output_of(ctx)
     compiled = compile_schema_file(file, output)
-    if json:
-        output.json(summary_document(compiled, file))
-    else:
-        output.lines(summary_lines(compiled, file))
+    document = summary_document(compiled, file)
+    output.show(document, summary_lines(compiled, file), json=json)
 
 
+@COMMANDS.add(
+    GraphCommand,
+    """
+omnigraph schema plan team.omni --schema schema.pg
+omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
+omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
+""",
+)
 def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     ctx: typer.Context,
     new: NewFile,
@@ -136,10 +100,8 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     with every_problem_of(desired):
         planned = plan_change(accepted, desired, allow_data_loss=allow_data_loss)
     show_warnings(planned.compiled.warnings, output)
-    if json:
-        output.json(plan_document(planned.plan, start, "uri" if old is None else "from"))
-    else:
-        output.lines(plan_lines(planned.plan, start, new))
+    document = plan_document(planned.plan, start, "uri" if old is None else "from")
+    output.show(document, plan_lines(planned.plan, start, new), json=json)
 
 
 def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[SchemaIR, str]:
@@ -155,6 +117,13 @@ def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[Sc
     return compile_schema_file(old, output_of(ctx)).ir, str(old)
 
 
+@COMMANDS.add(
+    DestructiveCommand,
+    """
+omnigraph schema apply team.omni --schema schema.pg
+omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
+""",
+)
 def apply(
     ctx: typer.Context,
     new: NewFile,
@@ -170,33 +139,31 @@ def apply(
     share, `--yes` or an answer at the terminal is needed.
     """
     from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
-    from omnigraph.cli.opening import graph_to_write, writer_of
-    from omnigraph.cli.schema_output import applied_lines, served_lines
-    from omnigraph.client import RemoteGraph
+    from omnigraph.cli.opening import graph_to_write
+    from omnigraph.cli.schema_output import applied_lines
+    from omnigraph.graph import Graph
     from omnigraph.schema.compile import compile_schema
 
     output = output_of(ctx)
     desired = read_schema(new)
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
     graph = graph_to_write(ctx, "schema apply", uri, destructive=loss)
-    actor = writer_of(ctx, graph)
+    accepted = graph.accepted_ir if isinstance(graph, Graph) else None
     with every_problem_of(desired):
-        # A server plans for itself, so that here the text is only checked.
-        if isinstance(graph, RemoteGraph):
-            planned, warnings = None, compile_schema(desired).warnings
-        else:
-            planned = graph.plan_schema(desired, allow_data_loss=allow_data_loss)
-            warnings = planned.compiled.warnings
-        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss, actor=actor)
+        warnings = compile_schema(desired, accepted=accepted).warnings
+        receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss)
     show_warnings(warnings, output)
-    if json:
-        output.json(receipt.to_dict())
-    elif planned is None:
-        output.lines(served_lines(receipt, new))
-    else:
-        output.lines(applied_lines(planned.plan, receipt, new))
+    output.show(receipt, applied_lines(receipt, new), json=json)
 
 
+@COMMANDS.add(
+    ReadCommand,
+    """
+omnigraph schema show team.omni
+omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
+""",
+    alias="get",
+)
 def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """Print the schema of a graph, as it was written.
 

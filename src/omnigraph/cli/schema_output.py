@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from omnigraph.schema.steps import (
     DropType,
     Step,
     UnsupportedChange,
+    read_step,
 )
 
 
@@ -52,16 +54,10 @@ def summary_lines(compiled: CompiledSchema, path: Path) -> Iterator[Line]:
     for node in catalog.nodes.values():
         also = f" implements {', '.join(node.implements)}" if node.implements else ""
         yield (*_title("node", node.name), also)
-        yield from _description(node)
-        yield from _property_lines(node.properties, _own_constraints(node))
-        yield from _rules(node)
-        yield ()
+        yield from _entry_lines(node)
     for edge in catalog.edges.values():
         yield (*_title("edge", edge.name), f": {edge.source} -> {edge.target}{_card(edge)}")
-        yield from _description(edge)
-        yield from _property_lines(edge.properties, _own_constraints(edge))
-        yield from _rules(edge)
-        yield ()
+        yield from _entry_lines(edge)
     yield (Styled(f"{path}: {_counts(catalog)}", "bold green"),)
     yield (Styled(shape_hash(compiled.ir.shape), "dim"),)
 
@@ -73,9 +69,12 @@ def _title(kind: str, name: str) -> tuple[Part, ...]:
     return Styled(kind, "dim"), " ", Styled(name, "bold")
 
 
-def _description(entry: NodeType | EdgeType) -> Iterator[Line]:
+def _entry_lines(entry: NodeType | EdgeType) -> Iterator[Line]:
     if entry.description is not None:
         yield "  ", Styled(entry.description, "italic")
+    yield from _property_lines(entry.properties, _own_constraints(entry))
+    yield from _rules(entry)
+    yield ()
 
 
 def _property_lines(
@@ -169,16 +168,9 @@ def _node(entry: NodeType) -> dict[str, Any]:
             "name": entry.name,
             "implements": list(entry.implements),
             "key": list(entry.key),
-            "properties": _properties(entry.properties.values()),
-            "unique": [list(columns) for columns in entry.unique],
-            "indexes": [list(columns) for columns in entry.indexes],
-            "ranges": [
-                {"property": one.property, "minimum": one.minimum, "maximum": one.maximum}
-                for one in entry.ranges
-            ],
-            "checks": [
-                {"property": check.property, "pattern": check.pattern} for check in entry.checks
-            ],
+            **_groups(entry),
+            "ranges": list(map(asdict, entry.ranges)),
+            "checks": list(map(asdict, entry.checks)),
             "description": entry.description,
             "instruction": entry.instruction,
         }
@@ -186,20 +178,25 @@ def _node(entry: NodeType) -> dict[str, Any]:
 
 
 def _edge(entry: EdgeType) -> dict[str, Any]:
-    bounds = entry.cardinality
     return _present(
         {
             "name": entry.name,
             "source": entry.source,
             "target": entry.target,
-            "cardinality": {"minimum": bounds.minimum, "maximum": bounds.maximum},
-            "properties": _properties(entry.properties.values()),
-            "unique": [list(columns) for columns in entry.unique],
-            "indexes": [list(columns) for columns in entry.indexes],
+            "cardinality": asdict(entry.cardinality),
+            **_groups(entry),
             "description": entry.description,
             "instruction": entry.instruction,
         }
     )
+
+
+def _groups(entry: NodeType | EdgeType) -> dict[str, Any]:
+    return {
+        "properties": _properties(entry.properties.values()),
+        "unique": [list(columns) for columns in entry.unique],
+        "indexes": [list(columns) for columns in entry.indexes],
+    }
 
 
 def _properties(properties: Iterable[Property]) -> list[dict[str, Any]]:
@@ -210,11 +207,7 @@ def _properties(properties: Iterable[Property]) -> list[dict[str, Any]]:
                 "type": str(prop.type),
                 "nullable": prop.type.nullable,
                 "default": prop.default,
-                "embed": (
-                    {"source": prop.embed.source, "model": prop.embed.model}
-                    if prop.embed is not None
-                    else None
-                ),
+                "embed": None if prop.embed is None else asdict(prop.embed),
                 "description": prop.description,
             }
         )
@@ -240,7 +233,7 @@ def plan_document(plan: MigrationPlan, start: str, origin: str) -> dict[str, Any
 
 def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
     """One line a step, marked like a diff, and what it amounts to."""
-    yield from _step_lines(plan, start, new)
+    yield from _step_lines(plan.steps, start, new)
     steps = counted(len(plan.steps), "step")
     if not plan.steps:
         yield (Styled("nothing to do: both schemas mean the same", "bold green"),)
@@ -251,42 +244,33 @@ def plan_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
         yield (Styled(f"{steps}, {refused} not supported: this cannot be applied", "bold red"),)
 
 
-def applied_lines(plan: MigrationPlan, receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
+def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
     """One line a step, and that they were taken."""
-    yield from _step_lines(plan, receipt.uri, new)
-    yield from _outcome(receipt)
-
-
-def served_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
-    """The same from what a server tells of its steps."""
-    yield (Styled(f"{receipt.uri} → {new}", "bold"),)
-    yield ()
-    for step in receipt.steps:
-        words = [str(value) for value in step.values() if isinstance(value, str | int)]
-        yield (Styled(f"  ~ {' '.join(words)}", "green"),)
-    if receipt.steps:
-        yield ()
-    yield from _outcome(receipt)
-
-
-def _outcome(receipt: SchemaApplyReceipt) -> Iterator[Line]:
+    yield from _step_lines([_known(step) for step in receipt.steps], receipt.uri, new)
     if not receipt.applied:
         yield (Styled("nothing to do: the graph has this schema already", "bold green"),)
     else:
         yield (Styled(f"{counted(len(receipt.steps), 'step')} applied", "bold green"),)
 
 
-def _step_lines(plan: MigrationPlan, start: str, new: Path) -> Iterator[Line]:
+def _known(document: Mapping[str, Any]) -> Step | str:
+    try:
+        return read_step(document)
+    except (KeyError, TypeError, ValueError):  # of a newer server
+        return json.dumps(dict(document), ensure_ascii=False)
+
+
+def _step_lines(steps: Sequence[Step | str], start: str, new: Path) -> Iterator[Line]:
     yield (Styled(f"{start} → {new}", "bold"),)
     yield ()
-    for step in plan.steps:
+    for step in steps:
         mark, style = _look(step)
         yield (Styled(f"  {mark} {step}", style),)
-    if plan.steps:
+    if steps:
         yield ()
 
 
-def _look(step: Step) -> tuple[str, str]:
+def _look(step: Step | str) -> tuple[str, str]:
     """A mark that works without colour, and a colour by what the step may do to data."""
     match step:
         case UnsupportedChange():

@@ -3,144 +3,134 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
-from omnigraph.cli.failures import UsageError
-from omnigraph.cli.help import Capability, Command
-from omnigraph.cli.options import Given, GlobalFlag, JsonFlag, QueriesOption
-from omnigraph.cli.output import Output, output_of
-from omnigraph.errors import InputError
+from omnigraph.cli.failures import UsageError, require_library
+from omnigraph.cli.help import Commands, ControlCommand
+from omnigraph.cli.options import (
+    Given,
+    GlobalFlag,
+    JsonFlag,
+    QueriesOption,
+    exclusive,
+    flag,
+    one_of,
+    option,
+)
+from omnigraph.cli.output import output_of
 
-if TYPE_CHECKING:
-    from omnigraph.server.config import ServerConfig
-
-EXAMPLES = """
-omnigraph serve --store team.omni --unauthenticated
-omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
-"""
+COMMANDS = Commands()
 LISTEN_LINE = "OMNIGRAPH_LISTEN_ADDR"
-LOG_FORMATS = ("text", "json")
 
 ClusterOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--cluster",
-        metavar="DIR|URI",
-        help="the graphs of a cluster; not in this version, which serves one graph",
+        "DIR|URI",
+        "the graphs of a cluster; not in this version, which serves one graph",
         envvar="OMNIGRAPH_CLUSTER",
         show_envvar=False,
     ),
 ]
 BindOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--bind",
-        metavar="HOST:PORT",
-        help="where to listen; 127.0.0.1:8080 by default, port 0 takes a free one",
+        "HOST:PORT",
+        "where to listen; 127.0.0.1:8080 by default, port 0 takes a free one",
     ),
 ]
 GraphIdOption = Annotated[
-    str | None,
-    typer.Option("--graph-id", metavar="ID", help="the graph's name in URLs; `default` by default"),
+    str | None, option("--graph-id", "ID", "the graph's name in URLs; `default` by default")
 ]
-PolicyOption = Annotated[
-    Path | None,
-    typer.Option("--policy", metavar="FILE", help="who may do what with the graph"),
-]
+PolicyOption = Annotated[Path | None, option("--policy", "FILE", "who may do what with the graph")]
 ServerPolicyOption = Annotated[
-    Path | None,
-    typer.Option("--server-policy", metavar="FILE", help="who may list the graphs"),
+    Path | None, option("--server-policy", "FILE", "who may list the graphs")
 ]
 ExternalBlobsOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--external-blobs",
-        metavar="URI",
-        help="a folder of a bucket, s3://, whose objects loads may name; repeatable",
+        "URI",
+        "a folder of a bucket, s3://, whose objects loads may name; repeatable",
     ),
 ]
 OpenFlag = Annotated[
-    bool,
-    typer.Option("--unauthenticated", help="serve without tokens: every client may do everything"),
+    bool, flag("--unauthenticated", "serve without tokens: every client may do everything")
 ]
 AllGraphsFlag = Annotated[
-    bool, typer.Option("--require-all-graphs", help="do not start if a graph cannot be served")
+    bool, flag("--require-all-graphs", "do not start if a graph cannot be served")
 ]
 ReloadOption = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--reload-interval",
-        metavar="SECONDS",
-        help="look for changed queries, policies and tokens this often; SIGHUP always does",
+        "SECONDS",
+        "look for changed queries, policies and tokens this often; SIGHUP always does",
     ),
 ]
 ShutdownOption = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--shutdown-timeout",
-        metavar="SECONDS",
-        help="how long requests may take to end when the server stops; 30 by default",
+        "SECONDS",
+        "how long requests may take to end when the server stops; 30 by default",
     ),
 ]
 ConnectionsOption = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--connections-max",
-        metavar="N",
+        "N",
+        "how many connections there is room for; 1000 by default",
         min=1,
-        help="how many connections there is room for; 1000 by default",
     ),
 ]
-MetricsFlag = Annotated[
-    bool, typer.Option("--metrics", help="offer numbers for Prometheus at /metrics")
-]
+MetricsFlag = Annotated[bool, flag("--metrics", "offer numbers for Prometheus at /metrics")]
 MetricsBindOption = Annotated[
     str | None,
-    typer.Option(
-        "--metrics-bind", metavar="HOST:PORT", help="the same on an address that needs no token"
-    ),
+    option("--metrics-bind", "HOST:PORT", "the same on an address that needs no token"),
 ]
 OriginOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--cors-origin", metavar="ORIGIN", help="let browsers of this origin in; repeatable"
-    ),
+    option("--cors-origin", "ORIGIN", "let browsers of this origin in; repeatable"),
 ]
 AllowedHostOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--allowed-host",
-        metavar="NAME",
-        help="a name beside localhost that a server without tokens answers to; repeatable",
+        "NAME",
+        "a name beside localhost that a server without tokens answers to; repeatable",
     ),
 ]
-McpFlag = Annotated[
-    bool,
-    typer.Option("--mcp", help="offer operations and stored queries as tools, at /mcp"),
-]
-McpAdhocFlag = Annotated[
-    bool, typer.Option("--mcp-adhoc", help="also tools that run queries of the caller")
-]
+McpFlag = Annotated[bool, flag("--mcp", "offer operations and stored queries as tools, at /mcp")]
+McpAdhocFlag = Annotated[bool, flag("--mcp-adhoc", "also tools that run queries of the caller")]
 LogFormatOption = Annotated[
     str,
-    typer.Option("--log-format", metavar="text|json", help="how to log on stderr; text by default"),
+    option(
+        "--log-format",
+        "text|json",
+        "how to log on stderr; text by default",
+        check=one_of(("text", "json")),
+    ),
 ]
 
 
-class ServeCommand(Command):
+class ServeCommand(ControlCommand):
     """The command; of the global flags only the storage of a graph makes sense."""
 
-    takes: ClassVar[frozenset[GlobalFlag]] = frozenset({GlobalFlag.STORE})
+    takes = frozenset({GlobalFlag.STORE})
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.CONTROL.panel
-    app.command("serve", cls=ServeCommand, rich_help_panel=panel, epilog=EXAMPLES)(serve)
-
-
+@COMMANDS.add(
+    ServeCommand,
+    """
+omnigraph serve --store team.omni --unauthenticated
+omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
+""",
+)
 def serve(
     ctx: typer.Context,
     *,
@@ -172,7 +162,7 @@ def serve(
     listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
     exits with 0. `--json` shapes the error of a server that does not start.
     """
-    _require_library()
+    require_library("omnigraph.server.run", "serve", extra="server")
     from omnigraph.server.config import (
         CONNECTIONS_MAX,
         DEFAULT_BIND,
@@ -184,11 +174,10 @@ def serve(
         flag_of,
         seconds_of,
     )
+    from omnigraph.server.run import serve as run_server
 
     output = output_of(ctx)
     given = output.environment
-    if log_format not in LOG_FORMATS:
-        raise UsageError(f"`--log-format` takes {' or '.join(LOG_FORMATS)}, not `{log_format}`")
     spec = GraphSpec(
         graph_id or DEFAULT_GRAPH_ID,
         _store(ctx, cluster),
@@ -225,27 +214,19 @@ def serve(
         log_format="json" if log_format == "json" else "text",
         environment=given,
     )
-    raise typer.Exit(_run(config, output))
-
-
-def _run(config: ServerConfig, output: Output) -> int:
-    from omnigraph.server.run import serve as run_server
 
     def announce(address: str) -> None:
         output.line(f"{LISTEN_LINE}={address}")
         output.flush()
 
-    return run_server(config, announce)
+    raise typer.Exit(run_server(config, announce))
 
 
 def _store(ctx: typer.Context, cluster: str | None) -> str:
     from omnigraph.cli.addressing import storage_target
 
     store = Given.of(ctx).store
-    if cluster is not None and store is not None:
-        raise UsageError(
-            "`--cluster` and `--store` are mutually exclusive", hint="give one of them"
-        )
+    exclusive(cluster=cluster, store=store)
     if cluster is not None:
         raise UsageError(
             "`--cluster` is not supported by this version", hint="serve one graph with `--store`"
@@ -264,15 +245,3 @@ def _seconds(flag: str, given: float | None, otherwise: float) -> float:
     if not 0 <= given < float("inf"):
         raise UsageError(f"`{flag}` takes a number of seconds, not {given}")
     return given
-
-
-def _require_library() -> None:
-    try:
-        import omnigraph.server.run  # noqa: F401
-    except ImportError as missing:
-        if missing.name is not None and missing.name.startswith("omnigraph"):
-            raise
-        raise InputError(
-            f"`serve` needs {missing.name}, which is not installed",
-            hint="install it with `pip install 'omnigraph[server]'`",
-        ) from None

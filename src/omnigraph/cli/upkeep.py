@@ -10,13 +10,16 @@ from typing import Annotated, get_args
 import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError
-from omnigraph.cli.help import Capability, DestructiveUpkeep, GraphCommand
+from omnigraph.cli.health import type_name
+from omnigraph.cli.help import Commands, DestructiveUpkeep, GraphCommand
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     ConfirmFlag,
     JsonFlag,
     UriArgument,
+    flag,
+    option,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
 from omnigraph.model.upkeep import (
@@ -32,85 +35,29 @@ from omnigraph.model.upkeep import (
     RepairReceipt,
 )
 
-OPTIMIZE_EXAMPLES = """
-omnigraph optimize team.omni
-omnigraph optimize team.omni --json
-"""
+COMMANDS = Commands()
+
+_DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+RepairForceFlag = Annotated[
+    bool, flag("--force", "also adopt what may have changed rows; needs --confirm")
+]
+KeepOption = Annotated[
+    int | None, option("--keep", "N", "how many of the newest versions stay", min=0)
+]
+OlderThanOption = Annotated[
+    str | None, option("--older-than", "AGE", "only what is older goes: 90s, 12h, 7d, 2w")
+]
 
 
-def add_optimize(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("optimize", cls=GraphCommand, rich_help_panel=panel, epilog=OPTIMIZE_EXAMPLES)(
-        optimize
-    )
-
-
-def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
-    """Compact the tables of main and complete their indexes.
-
-    Small fragments become large ones, rows written since are brought into the indexes, and missing
-    indexes are built, in one commit. What queries return stays the same, and old versions stay
-    readable. A table that an external writer changed (drift) is skipped.
+@COMMANDS.add(
+    GraphCommand,
     """
-    from omnigraph.cli.opening import open_to_write
-    from omnigraph.cli.progress import tables_of
-
-    output = output_of(ctx)
-    graph = open_to_write(ctx, "optimize", uri, settle=False)
-    with tables_of(output, "optimizing") as progress:
-        receipt = graph.optimize(progress=progress)
-    if json:
-        output.json({"uri": graph.uri, **receipt.to_dict()})
-    else:
-        output.lines(_optimize_lines(receipt))
-
-
-def _optimize_lines(receipt: OptimizeReceipt) -> Iterator[Line]:
-    rows = [
-        (
-            _optimize_name(done),
-            done.fragments_removed,
-            done.fragments_added,
-            done.published_dataset_version,
-        )
-        for done in receipt.tables
-        if done.committed
-    ]
-    if rows:
-        yield from table(("table", "removed", "added", "version"), rows)
-        yield ()
-    for done in receipt.tables:
-        if done.skipped is not None:
-            drift = f"version {done.lance_head_version} is not published; run `omnigraph repair`"
-            yield (Styled("skipped:", "yellow"), f" {_optimize_name(done)}: {drift}")
-        for pending in done.pending:
-            place = f"{_optimize_name(done)}.{pending.property}"
-            yield (Styled("pending:", "yellow"), f" {place}: {pending.reason}")
-    if not rows:
-        yield (Styled("nothing to optimize", "bold green"),)
-        return
-    yield (Styled(f"{counted(len(rows), 'table')} optimized", "bold green"),)
-    if receipt.graph_commit_id is not None:
-        yield (f"commit {receipt.graph_commit_id}",)
-
-
-def _optimize_name(done: OptimizedTable) -> str:
-    return done.type_key.replace(":", " ")
-
-
-INDEX_EXAMPLES = """
 omnigraph index team.omni
 omnigraph index team.omni --branch review --json
-"""
-
-
-def add_index(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("index", cls=GraphCommand, rich_help_panel=panel, epilog=INDEX_EXAMPLES)(index)
-
-
+""",
+)
 def index(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -125,19 +72,16 @@ def index(
     """
     from omnigraph.cli.opening import open_to_write
 
-    graph = open_to_write(ctx, "index", uri)
+    graph = open_to_write(ctx, "index", uri, settle=True)
     receipt = graph.ensure_indices(branch)
-    output = output_of(ctx)
-    if json:
-        output.json({"uri": graph.uri, **receipt.to_dict()})
-    else:
-        output.lines(_index_lines(receipt))
+    document = {"uri": graph.uri, **receipt.to_dict()}
+    output_of(ctx).show(document, _index_lines(receipt), json=json)
 
 
 def _index_lines(receipt: IndexReceipt) -> Iterator[Line]:
     kinds = get_args(IndexKind)
     rows = [
-        (_type_name(done.type_key), *(_columns(done, kind) for kind in kinds))
+        (type_name(done.type_key), *(_columns(done, kind) for kind in kinds))
         for done in receipt.tables
         if done.built
     ]
@@ -145,42 +89,89 @@ def _index_lines(receipt: IndexReceipt) -> Iterator[Line]:
         yield from table(("type", *kinds), rows)
         yield ()
     for done in receipt.tables:
-        for pending in done.pending:
-            place = f"{_type_name(done.type_key)}.{pending.property}"
-            yield (Styled("pending:", "yellow"), f" {place}: {pending.reason}")
+        yield from _pending_lines(done)
     if receipt.graph_commit_id is None:
         yield (Styled(f"nothing to build on {receipt.branch}", "bold green"),)
     else:
         built = counted(receipt.built_count, "index", "indexes")
         yield (Styled(f"{built} built on {receipt.branch}", "bold green"),)
-        yield (f"commit {receipt.graph_commit_id}",)
+        yield from _commit_lines(receipt)
 
 
 def _columns(done: IndexedTable, kind: str) -> str:
     return ", ".join(spec.column for spec in done.built if spec.kind == kind) or "-"
 
 
-def _type_name(type_key: str) -> str:
-    return type_key.replace(":", " ")
+@COMMANDS.add(
+    GraphCommand,
+    """
+omnigraph optimize team.omni
+omnigraph optimize team.omni --json
+""",
+)
+def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+    """Compact the tables of main and complete their indexes.
+
+    Small fragments become large ones, rows written since are brought into the indexes, and missing
+    indexes are built, in one commit. What queries return stays the same, and old versions stay
+    readable. A table that an external writer changed (drift) is skipped.
+    """
+    from omnigraph.cli.opening import open_to_write
+    from omnigraph.cli.progress import tables_of
+
+    output = output_of(ctx)
+    graph = open_to_write(ctx, "optimize", uri)
+    with tables_of(output, "optimizing") as progress:
+        receipt = graph.optimize(progress=progress)
+    document = {"uri": graph.uri, **receipt.to_dict()}
+    output.show(document, _optimize_lines(receipt), json=json)
 
 
-REPAIR_EXAMPLES = """
+def _optimize_lines(receipt: OptimizeReceipt) -> Iterator[Line]:
+    rows = [
+        (
+            type_name(done.type_key),
+            done.fragments_removed,
+            done.fragments_added,
+            done.published_dataset_version,
+        )
+        for done in receipt.tables
+        if done.committed
+    ]
+    if rows:
+        yield from table(("table", "removed", "added", "version"), rows)
+        yield ()
+    for done in receipt.tables:
+        if done.skipped is not None:
+            drift = f"version {done.lance_head_version} is not published; run `omnigraph repair`"
+            yield (Styled("skipped:", "yellow"), f" {type_name(done.type_key)}: {drift}")
+        yield from _pending_lines(done)
+    if not rows:
+        yield (Styled("nothing to optimize", "bold green"),)
+        return
+    yield (Styled(f"{counted(len(rows), 'table')} optimized", "bold green"),)
+    yield from _commit_lines(receipt)
+
+
+def _pending_lines(done: OptimizedTable | IndexedTable) -> Iterator[Line]:
+    for pending in done.pending:
+        place = f"{type_name(done.type_key)}.{pending.property}"
+        yield (Styled("pending:", "yellow"), f" {place}: {pending.reason}")
+
+
+def _commit_lines(receipt: OptimizeReceipt | IndexReceipt | RepairReceipt) -> Iterator[Line]:
+    if receipt.graph_commit_id is not None:
+        yield (f"commit {receipt.graph_commit_id}",)
+
+
+@COMMANDS.add(
+    GraphCommand,
+    """
 omnigraph repair team.omni
 omnigraph repair team.omni --confirm
 omnigraph repair team.omni --branch review --force --confirm
-"""
-
-RepairForceFlag = Annotated[
-    bool, typer.Option("--force", help="also adopt what may have changed rows; needs --confirm")
-]
-
-
-def add_repair(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("repair", cls=GraphCommand, rich_help_panel=panel, epilog=REPAIR_EXAMPLES)(repair)
-
-
+""",
+)
 def repair(  # noqa: PLR0917
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -199,13 +190,10 @@ def repair(  # noqa: PLR0917
 
     if force and not confirm:
         raise UsageError("`--force` needs `--confirm`", hint="give both, or neither")
-    graph = open_to_write(ctx, "repair", uri, settle=False)
+    graph = open_to_write(ctx, "repair", uri)
     receipt = graph.repair(branch, confirm=confirm, force=force)
-    output = output_of(ctx)
-    if json:
-        output.json({"uri": graph.uri, **receipt.to_dict()})
-    else:
-        output.lines(_repair_lines(receipt))
+    document = {"uri": graph.uri, **receipt.to_dict()}
+    output_of(ctx).show(document, _repair_lines(receipt), json=json)
     if receipt.has_refusals:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -228,13 +216,12 @@ def _repair_lines(receipt: RepairReceipt) -> Iterator[Line]:
     refused = sum(done.action == "refused" for done in drifted)
     style = "bold red" if refused else "bold green"
     yield (Styled(f"{len(drifted) - refused} repaired, {refused} refused", style),)
-    if receipt.graph_commit_id is not None:
-        yield (f"commit {receipt.graph_commit_id}",)
+    yield from _commit_lines(receipt)
 
 
 def _repair_row(done: RepairedTable) -> tuple[str | int, ...]:
     return (
-        done.type_key.replace(":", " "),
+        type_name(done.type_key),
         done.published_dataset_version,
         done.lance_head_version,
         done.classification.replace("_", " "),
@@ -243,33 +230,14 @@ def _repair_row(done: RepairedTable) -> tuple[str | int, ...]:
     )
 
 
-CLEANUP_EXAMPLES = """
+@COMMANDS.add(
+    DestructiveUpkeep,
+    """
 omnigraph cleanup team.omni --keep 10
 omnigraph cleanup team.omni --keep 10 --confirm
 omnigraph cleanup s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
-"""
-
-_DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-KeepOption = Annotated[
-    int | None,
-    typer.Option("--keep", metavar="N", min=0, help="how many of the newest versions stay"),
-]
-OlderThanOption = Annotated[
-    str | None,
-    typer.Option("--older-than", metavar="AGE", help="only what is older goes: 90s, 12h, 7d, 2w"),
-]
-
-
-def add_cleanup(app: typer.Typer) -> None:
-    """Register the command."""
-    panel = Capability.DIRECT.panel
-    app.command("cleanup", cls=DestructiveUpkeep, rich_help_panel=panel, epilog=CLEANUP_EXAMPLES)(
-        cleanup
-    )
-
-
+""",
+)
 def cleanup(  # noqa: PLR0917
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -295,15 +263,13 @@ def cleanup(  # noqa: PLR0917
     if keep is not None and keep < KEEP_FEW:
         output.warning(f"`--keep {keep}` leaves little room for a restore by hand")
     action = "cleanup --confirm" if confirm else None
-    graph = open_to_write(ctx, "cleanup", uri, destructive=action, settle=False)
+    graph = open_to_write(ctx, "cleanup", uri, destructive=action)
     with tables_of(output, "cleaning up" if confirm else "looking") as progress:
         receipt = graph.cleanup(keep=keep, older_than=age, confirm=confirm, progress=progress)
     if not confirm and not output.quiet:
         output.note(f"only a preview: versions {receipt.policy}; `--confirm` removes them")
-    if json:
-        output.json({"uri": graph.uri, **receipt.to_dict()})
-    else:
-        output.lines(_cleanup_lines(receipt))
+    document = {"uri": graph.uri, **receipt.to_dict()}
+    output.show(document, _cleanup_lines(receipt), json=json)
     if receipt.has_errors:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -340,7 +306,7 @@ def _cleanup_lines(receipt: CleanupReceipt) -> Iterator[Line]:
 
 def _cleanup_row(done: CleanedTable) -> tuple[str | int, ...]:
     return (
-        done.type_key.replace(":", " "),
+        type_name(done.type_key),
         done.old_versions_removed,
         done.bytes_removed,
         len(done.orphan_refs_removed),

@@ -6,12 +6,13 @@ and in drops: the executor runs them in order, so a rename happened before its n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
-from omnigraph.model.types import ValueType
+from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import (
     Annotation,
     TypeKind,
@@ -332,6 +333,32 @@ def _json(value: Any) -> Any:
     if isinstance(value, Annotation):
         return annotation_json(value)
     return [_json(item) for item in value] if isinstance(value, tuple) else value
+
+
+def read_step(document: Mapping[str, Any]) -> Step:
+    """The step that `to_json` wrote; raises `ValueError` for one of a newer version."""
+    kind = next((each for each in get_args(Step) if each.kind == document["kind"]), None)
+    if kind is None:
+        raise ValueError(f"an unknown step: {document['kind']}")
+    named = {member.metadata.get("name", member.name): member.name for member in fields(kind)}
+    given = {named[key]: _value(value) for key, value in document.items() if key in named}
+    step: Step = kind(**given)
+    return step
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case {"scalar": scalar, "nullable": nullable, "list": is_list, "enum_values": words}:
+            name, dim = next(iter(scalar.items())) if isinstance(scalar, dict) else (scalar, None)
+            values = None if words is None else tuple(words)
+            return ValueType(Scalar(name), nullable, is_list, values, dim)
+        case {"Index": columns}:
+            return IndexConstraint(tuple(columns))
+        case {"name": name, "value": content}:
+            return Annotation(name, content, tuple(value.get("kwargs", {}).items()))
+        case list():
+            return tuple(map(_value, value))
+    return value
 
 
 def _entity(

@@ -78,7 +78,7 @@ class SameRows:
 
 @dataclass(frozen=True)
 class Recall:
-    """Enough of the truly nearest are found, on average; nobody the filter excludes is."""
+    """Enough of the truly nearest are found, on average; none that the filter excludes is."""
 
     least: float
 
@@ -175,7 +175,7 @@ def _positions(social: SocialGraph, rows: Rows) -> Places:
     keys = pa.array([row[0] for row in rows], pa.string())
     found = pc.index_in(keys, value_set=social.keys)
     if found.null_count:
-        raise ValueError(f"nobody has one of the keys {keys.to_pylist()}")
+        raise ValueError(f"no entity has one of the keys {keys.to_pylist()}")
     return np.asarray(found.to_numpy()).astype(np.int64)
 
 

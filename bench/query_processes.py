@@ -130,7 +130,7 @@ def _upkeep(files: SocialFiles) -> Iterator[Figure]:
         appended = _new_edges(social, random, count)
         pq.write_table(social.edges(appended), more)
         gone = np.sort(random.choice(social.size.knows, count, replace=False))
-        # Somebody who loses an acquaintance shows that the change is in the answer.
+        # A person who loses an acquaintance shows that the change is in the answer.
         person = int(social.knows[0][gone[0]])
         kept_up = _ask(
             "upkeep",

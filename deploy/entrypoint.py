@@ -116,7 +116,7 @@ SETTINGS = frozenset(
 """Every variable that means something to a server."""
 
 RISKS = {
-    "open-network": "anybody who reaches the address may do everything",
+    "open-network": "every client that reaches the address may do everything",
     "root": "the server runs as root",
 }
 """What `OMNIGRAPH_ACCEPT` may name, and what is accepted with it."""
@@ -189,7 +189,7 @@ def create(program: str, schema: str, store: str, environment: Mapping[str, str]
         is_there = False
     if is_there:
         # Also while another one creates it: the server will see a graph then, or say that it is
-        # not there, and whoever started it starts it again.
+        # not there, and its supervisor starts it again.
         _say(f"{store} was there before; {INIT_SCHEMA} is for new graphs and was not applied")
         return 0
     sys.stderr.write(done.stderr)
@@ -287,7 +287,7 @@ def _network_problems(environment: Mapping[str, str], accepted: Sequence[str]) -
     bind = environment.get(BIND, DEFAULT_BIND)
     if not has_tokens and not is_open:
         yield Problem(
-            "there are no tokens, so nobody could be told from anybody else",
+            "there are no tokens, so clients cannot be told apart",
             f"name a file with them in {TOKENS_FILE}, as in "
             '{"actor": "token"}; or, on a loopback address, '
             f"set {UNAUTHENTICATED}=1",
@@ -295,7 +295,7 @@ def _network_problems(environment: Mapping[str, str], accepted: Sequence[str]) -
     # With a file of no tokens the flag would open the server: it never goes with a network.
     if is_open and not _is_loopback(bind) and "open-network" not in accepted:
         yield Problem(
-            f"it would listen on {bind} and let in whoever connects",
+            f"it would listen on {bind} and let in every client",
             f"unset {UNAUTHENTICATED} and name tokens in {TOKENS_FILE}, "
             f"or set {BIND}={DEFAULT_BIND}, or {ACCEPT}=open-network",
         )

@@ -179,7 +179,7 @@ def interruption_lines(graph: Graph, papers: int) -> Iterator[str]:
 
 
 def papers_of(graph: Graph, author: str) -> int:
-    """How many papers somebody has on main."""
+    """How many papers an author has on main."""
     rows = graph.query(QUERIES, {"handle": author}, name="papers_of").to_pylist()
     return int(rows[0]["papers"])
 

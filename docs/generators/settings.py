@@ -260,7 +260,7 @@ SECTIONS = (
         (
             Setting("OMNIGRAPH_BIND", "where to listen", code(entrypoint.DEFAULT_BIND)),
             Setting(
-                "OMNIGRAPH_UNAUTHENTICATED", "`1`: no tokens, whoever connects may do everything"
+                "OMNIGRAPH_UNAUTHENTICATED", "`1`: no tokens, every client may do everything"
             ),
             Setting(auth.ONE_TOKEN, f"one token, whose actor is `{auth.DEFAULT_ACTOR}`"),
             Setting(auth.TOKENS_FILE, "a file with a JSON object of actors and tokens"),

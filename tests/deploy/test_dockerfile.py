@@ -145,7 +145,7 @@ def test_settings_of_the_image_are_settings_and_its_default_is_refused_without_t
     assert any("no tokens" in each for each in told)
     opened = ours | {"OMNIGRAPH_UNAUTHENTICATED": "1"}
     told = [each.error for each in entrypoint.problems(opened, [], user=10001)]
-    assert any("let in whoever connects" in each for each in told)
+    assert any("let in every client" in each for each in told)
     port = ours["OMNIGRAPH_BIND"].rpartition(":")[2]
     assert only("EXPOSE", stages()[-1]).rest == port
 

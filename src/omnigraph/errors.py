@@ -72,6 +72,7 @@ HTTP status and exit codes are one mapping each, in ``wire`` and ``cli``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -84,11 +85,15 @@ class OmnigraphError(Exception):
     """Root of every error the product raises on purpose."""
 
     code: ClassVar[str] = "internal"
-    """Stable name of the class of failure."""
+    """Stable name of the class of failure: that of the class in snake case, unless it says."""
     wire_code: ClassVar[str | None] = "internal"
     """The envelope's closed code set; ``None`` where the status alone speaks."""
     detail_key: ClassVar[str | None] = None
     """Envelope member that carries ``details``, if the wire format defines one."""
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(
         self,
@@ -157,25 +162,17 @@ class InputError(OmnigraphError, ValueError):
 class SchemaContractError(InputError):
     """The stored schema source, compiled form and state record do not agree."""
 
-    code = "schema_contract_error"
-
 
 class UnsupportedSchemaChange(InputError):
     """A schema change that has no supported migration step."""
-
-    code = "unsupported_schema_change"
 
 
 class WrongVerb(InputError):
     """A query that writes was to be run as a read, or the other way round."""
 
-    code = "wrong_verb"
-
 
 class ParameterError(InputError):
     """A query parameter is missing, null, or of the wrong JSON type."""
-
-    code = "parameter_error"
 
     def __init__(self, parameter: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, details={"parameter": parameter})
@@ -191,19 +188,13 @@ class ValueConversionError(InputError):
 class ConstraintViolation(InputError):
     """A change set breaks a constraint of the schema."""
 
-    code = "constraint_violation"
-
 
 class SourceChanged(InputError):
     """A file changed while it was being loaded."""
 
-    code = "source_changed"
-
 
 class PolicyInvalid(InputError):
     """A policy bundle, or a file of tests for one, is invalid."""
-
-    code = "policy_invalid"
 
 
 class BlobRangeError(InputError):
@@ -222,8 +213,6 @@ class BlobRangeError(InputError):
 class ChangeCursorRejected(InputError):
     """A cursor or a page token is damaged, or belongs to another graph, branch, filter or use."""
 
-    code = "change_cursor_rejected"
-
     def __init__(self, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"change cursor rejected: {reason}", hint=hint)
 
@@ -231,7 +220,6 @@ class ChangeCursorRejected(InputError):
 class NotFound(OmnigraphError, LookupError):
     """A named thing does not exist."""
 
-    code = "not_found"
     wire_code = "not_found"
 
 
@@ -319,7 +307,6 @@ class Position:
 class CompileError(InputError):
     """A schema or query text was rejected; ``position`` points at the cause when it is known."""
 
-    code = "compile_error"
     prefix: ClassVar[str] = "compile error"
 
     def __init__(
@@ -368,7 +355,6 @@ class CompileError(InputError):
 class SchemaParseError(CompileError):
     """The schema text is not admissible: syntax, or a rule of one declaration."""
 
-    code = "schema_parse_error"
     prefix = "parse error"
 
 
@@ -389,40 +375,31 @@ class IdentityError(CompileError):
 class QueryParseError(CompileError):
     """The query text does not follow the grammar."""
 
-    code = "query_parse_error"
     prefix = "parse error"
 
 
 class QueryTypeError(CompileError):
     """The query does not fit the schema; ``diagnostic`` is its T code when it has one."""
 
-    code = "query_type_error"
     prefix = "type error"
 
 
 class Conflict(OmnigraphError):
     """Nothing landed because the graph moved; read again and retry."""
 
-    code = "conflict"
     wire_code: ClassVar[str | None] = "conflict"
 
 
 class AlreadyExists(Conflict):
     """The name or the root is already taken."""
 
-    code = "already_exists"
-
 
 class AlreadyInitialized(AlreadyExists):
     """The root already holds a graph, or schema objects without one."""
 
-    code = "already_initialized"
-
 
 class ExpectedVersionMismatch(Conflict):
     """A table this write depends on was changed by another commit."""
-
-    code = "expected_version_mismatch"
 
     def __init__(self, table_key: str, expected: int, actual: int) -> None:
         super().__init__(
@@ -448,7 +425,6 @@ class ExpectedVersionMismatch(Conflict):
 class ReadSetChanged(Conflict):
     """The branch head, its ref or the schema moved while the write was prepared."""
 
-    code = "read_set_changed"
     detail_key = "read_set_conflict"
 
     def __init__(self, member: str, expected: str | None, actual: str | None) -> None:
@@ -462,7 +438,6 @@ class ReadSetChanged(Conflict):
 class KeyConflict(Conflict):
     """A strict insert met an id that already exists."""
 
-    code = "key_conflict"
     detail_key = "key_conflict"
 
     def __init__(
@@ -494,13 +469,9 @@ class KeyConflict(Conflict):
 class RowLevelCasContention(Conflict):
     """Other writers won every attempt to publish."""
 
-    code = "row_level_cas_contention"
-
 
 class UncoveredDrift(Conflict):
     """A table's newest version is not the published one, and no pending operation explains it."""
-
-    code = "uncovered_drift"
 
     def __init__(self, table_key: str, branch: str, pin: int, head: int, advice: str) -> None:
         super().__init__(
@@ -513,19 +484,14 @@ class UncoveredDrift(Conflict):
 class EffectFreeConflict(Conflict):
     """Another writer was first and this attempt changed nothing: it may be planned again."""
 
-    code = "effect_free_conflict"
-
 
 class FencedOut(Conflict):
     """Another writer took the lease over; this one must not publish any more."""
-
-    code = "fenced_out"
 
 
 class PreconditionFailed(Conflict):
     """A conditional write found another head than the caller expected."""
 
-    code = "precondition_failed"
     wire_code = None
     detail_key = "precondition_failure"
 
@@ -541,8 +507,6 @@ class PreconditionFailed(Conflict):
 class MergeConflicts(Conflict):
     """Source and target changed the same entities, or the merged graph breaks a constraint."""
 
-    code = "merge_conflicts"
-
     def __init__(self, message: str, conflicts: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(message, details={"merge_conflicts": [dict(c) for c in conflicts]})
 
@@ -554,7 +518,6 @@ class MergeConflicts(Conflict):
 class ChangeDiffRefused(Conflict):
     """A commit cannot be shown as entity changes."""
 
-    code = "change_diff_refused"
     detail_key = "change_diff_refusal"
 
     _HINTS: ClassVar[Mapping[str, str]] = {
@@ -577,20 +540,16 @@ class ChangeDiffRefused(Conflict):
 class Busy(OmnigraphError):
     """The resource is in use; the same request may succeed later."""
 
-    code = "busy"
     wire_code: ClassVar[str | None] = None
 
 
 class InitializationClaimed(Busy):
     """Another `init` of the same root is running."""
 
-    code = "initialization_claimed"
-
 
 class WriterBusy(Busy):
     """A live writer kept its lease past the wait budget."""
 
-    code = "writer_busy"
     detail_key = "writer_busy"
 
     def __init__(self, scope: str, owner: str, retry_after_ms: int) -> None:
@@ -604,14 +563,12 @@ class WriterBusy(Busy):
 class TooManyRequests(Busy):
     """Admission control turned the request away."""
 
-    code = "too_many_requests"
     wire_code = "too_many_requests"
 
 
 class RecoveryRequired(OmnigraphError):
     """An unfinished operation has to be recovered before this request can run."""
 
-    code = "recovery_required"
     wire_code = None
 
     def __init__(self, operation_id: str | None, reason: str, advice: str) -> None:
@@ -626,8 +583,6 @@ class RecoveryRequired(OmnigraphError):
 
 class UnreadableSidecar(RecoveryRequired):
     """A recovery sidecar that is damaged, lies, or is of a newer version; its bytes are kept."""
-
-    code = "unreadable_sidecar"
 
     def __init__(
         self, name: str, problem: str, *, is_newer: bool = False, branch: str | None = None
@@ -659,7 +614,6 @@ class UnreadableSidecar(RecoveryRequired):
 class OutcomeUnknown(OmnigraphError):
     """The store did not say whether the operation landed; ask with its operation id."""
 
-    code = "outcome_unknown"
     wire_code = None
 
     def __init__(self, operation_id: str, reason: str) -> None:
@@ -673,13 +627,9 @@ class OutcomeUnknown(OmnigraphError):
 class InitializationIndeterminate(OutcomeUnknown):
     """`init` got no reply at its commit point; everything it wrote is kept."""
 
-    code = "initialization_indeterminate"
-
 
 class AnswerLost(OutcomeUnknown):
     """The connection broke after a write was sent; the server may have done it."""
-
-    code = "answer_lost"
 
     def __init__(self, reason: str) -> None:
         # A write over HTTP carries no operation id to ask with: the caller reads history instead.
@@ -693,21 +643,17 @@ class AnswerLost(OutcomeUnknown):
 class ServerUnreachable(OmnigraphError):
     """No server answered, or not in time; a read can be repeated."""
 
-    code = "server_unreachable"
     wire_code = None
 
 
 class UnexpectedAnswer(OmnigraphError):
     """The reply is not from an Omnigraph server, or from one of another version."""
 
-    code = "unexpected_answer"
     wire_code = None
 
 
 class EmbeddingError(OmnigraphError):
     """The embedding provider refused, did not answer, or sent no usable vector."""
-
-    code = "embedding_error"
 
 
 class Denied(OmnigraphError, PermissionError):
@@ -719,8 +665,6 @@ class Denied(OmnigraphError, PermissionError):
 
 class PolicyDenied(Denied):
     """No rule of the graph's policy allows this to the actor, or there is no actor."""
-
-    code = "policy_denied"
 
     def __init__(
         self,
@@ -744,8 +688,6 @@ class PolicyDenied(Denied):
 class PolicyEvaluationFailed(OmnigraphError):
     """Evaluating the policy failed: neither an allow nor a denial, and nothing was done."""
 
-    code = "policy_evaluation_failed"
-
 
 class Unauthenticated(OmnigraphError):
     """No valid credential came with the request."""
@@ -757,13 +699,9 @@ class Unauthenticated(OmnigraphError):
 class StorageError(OmnigraphError):
     """The storage under the graph failed or holds something unexpected."""
 
-    code = "storage_error"
-
 
 class InitializationCommitted(StorageError):
     """`init` created the graph and failed afterwards; nothing was rolled back."""
-
-    code = "initialization_committed"
 
     def __init__(self, graph_commit_id: str, reason: str) -> None:
         super().__init__(
@@ -776,13 +714,9 @@ class InitializationCommitted(StorageError):
 class LeaseLost(StorageError):
     """The lease of a writer expired or was taken over; the writer stops."""
 
-    code = "lease_lost"
-
 
 class DamagedFile(StorageError):
     """A file under the graph is truncated."""
-
-    code = "damaged_file"
 
     def __init__(self, file: str, hint: str) -> None:
         message = f"{file} is damaged: its end is missing"
@@ -792,14 +726,12 @@ class DamagedFile(StorageError):
 class HistoricalVersionReclaimed(StorageError):
     """The version a snapshot pins was removed by cleanup."""
 
-    code = "historical_version_reclaimed"
     wire_code = "not_found"
 
 
 class ChangeFeedGap(StorageError):
     """The change feed cannot continue from the given cursor."""
 
-    code = "change_feed_gap"
     wire_code = None
     detail_key = "change_feed_gap"
 
@@ -817,19 +749,14 @@ class ChangeFeedGap(StorageError):
 class RootMoved(StorageError):
     """The graph was moved or copied while branches still point at its former root."""
 
-    code = "root_moved"
-
 
 class UnsupportedStorageVersion(StorageError):
     """The graph was written in a format this product does not know."""
-
-    code = "unsupported_storage_version"
 
 
 class ExternalBlobUnavailable(StorageError):
     """The object behind an external blob URI cannot be read."""
 
-    code = "external_blob_unavailable"
     wire_code = None
     detail_key = "external_blob_source"
 

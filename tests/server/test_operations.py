@@ -158,6 +158,13 @@ def test_another_origin_is_not_let_in(spec: GraphSpec, origin: str):
 def test_without_origins_there_is_no_cors(open_server: Live):
     answer = httpx.get(f"{open_server.url}/healthz", headers={"Origin": ORIGIN})
     assert not any(name.startswith("access-control") for name in answer.headers)
+    # Preflights are then no requests of their own: the path has no method OPTIONS.
+    asked = httpx.options(
+        f"{open_server.url}/graphs/default/schema",
+        headers={"Origin": ORIGIN, "Access-Control-Request-Method": "GET"},
+    )
+    assert (asked.status_code, asked.headers["allow"]) == (405, "GET")
+    assert not any(name.startswith("access-control") for name in asked.headers)
 
 
 # --- reloading ------------------------------------------------------------------------------------

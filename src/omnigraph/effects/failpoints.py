@@ -99,6 +99,8 @@ class Failpoint(StrEnum):
 class InjectedFault(StorageFailure):
     """The failure of an armed failpoint."""
 
+    code = StorageFailure.code
+
     def __init__(self, failpoint: Failpoint) -> None:
         super().__init__(FailureClass.UNKNOWN, "pass", failpoint.value, "a failpoint was armed")
         self.failpoint = failpoint

@@ -37,6 +37,8 @@ class FailureClass(StrEnum):
 class StorageFailure(StorageError):
     """One request to a store failed; the class, the operation and the object are attributes."""
 
+    code = StorageError.code
+
     def __init__(
         self,
         failure_class: FailureClass,

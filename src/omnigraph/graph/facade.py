@@ -62,7 +62,7 @@ from omnigraph.graph.writing import (
     with_newest_schema,
 )
 from omnigraph.loading.records.problems import Grammar
-from omnigraph.loading.request import LoadRequest
+from omnigraph.loading.request import LoadSpec
 from omnigraph.model.blobs import BlobSelector
 from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
@@ -394,7 +394,7 @@ class Graph:
         return run_load(
             self._opened,
             LoadInput(paths, data, nodes, edges, frames, replace_types),
-            LoadRequest(
+            LoadSpec(
                 target,
                 mode,
                 grammar,

@@ -15,7 +15,7 @@ from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.opened import OpenGraph
 from omnigraph.loading.load import load_with_engine
-from omnigraph.loading.request import LoadBranch, LoadRequest
+from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.query.plan import MutationPlan
@@ -84,7 +84,7 @@ class LoadInput:
 def run_load(
     opened: OpenGraph,
     given: LoadInput,
-    request: LoadRequest,
+    request: LoadSpec,
     *,
     engine: LoadEngine | None,
     errors: ErrorOptions,

@@ -57,7 +57,7 @@ from omnigraph.loading.records.rows import (
     typed_chunks,
     with_renames,
 )
-from omnigraph.loading.request import LoadRequest
+from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.ids import TableKey
@@ -74,7 +74,7 @@ class InProcessLoad(LoadExecutor):
     def __init__(
         self,
         kernel: Kernel,
-        request: LoadRequest,
+        request: LoadSpec,
         files: Sequence[FileSource],
         data: bytes | str | Iterable[bytes] | None,
         *,

@@ -31,7 +31,7 @@ from omnigraph.commit.plan import ChangeSet, WriteLimits
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
 from omnigraph.errors import ReadSetChanged
-from omnigraph.loading.request import LoadBranch, LoadRequest
+from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.model.ids import TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
@@ -67,7 +67,7 @@ class LoadExecutor(ABC):
 
     engine: Engine
 
-    def __init__(self, kernel: Kernel, request: LoadRequest) -> None:
+    def __init__(self, kernel: Kernel, request: LoadSpec) -> None:
         self.kernel = kernel
         self.request = request
         self.accepted = kernel.accepted_schema()
@@ -184,7 +184,7 @@ def load_with_engine(
     kernel: Kernel,
     path: WritePath,
     files: Sequence[FileSource],
-    request: LoadRequest,
+    request: LoadSpec,
     branch: LoadBranch,
     *,
     choice: EngineChoice,

@@ -106,7 +106,7 @@ class RecordPlaces:
 
 
 @dataclass(slots=True)
-class Report:
+class LoadProblems:
     """Collects the problems of one load."""
 
     runner: TaskRunner

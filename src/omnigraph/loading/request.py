@@ -46,7 +46,7 @@ class LoadBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadSpec:
     """The options of one load."""
 
     branch: str

@@ -19,13 +19,13 @@ from omnigraph.loading.checks import count_broken
 from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, Watch, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
-from omnigraph.loading.locate import RecordPlaces, Report
+from omnigraph.loading.locate import LoadProblems, RecordPlaces
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
 from omnigraph.loading.reading import Reading, check_headers
 from omnigraph.loading.records.ids import Minting
 from omnigraph.loading.records.problems import unit_of
 from omnigraph.loading.records.rows import renames_of
-from omnigraph.loading.request import LoadRequest
+from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
 from omnigraph.loading.staging import (
     BufferedRows,
@@ -51,7 +51,7 @@ class TaskLoad(LoadExecutor):
     def __init__(
         self,
         kernel: Kernel,
-        request: LoadRequest,
+        request: LoadSpec,
         sources: Sequence[Source],
         session: SparkWhenNeeded | None,
         watch: Watch | None = None,
@@ -322,7 +322,7 @@ class TaskLoad(LoadExecutor):
         if not broken and not staged.counts:
             return
         findings = self.request.findings(self._records.sources)
-        report = Report(self._runner, self._reading, self._plan, self._records, findings)
+        report = LoadProblems(self._runner, self._reading, self._plan, self._records, findings)
         report.add_records(staged)
         if broken and job is not None:
             report.add_violations(job)

@@ -88,14 +88,14 @@ class App(Starlette):
     async def _refused(self, request: Request, error: Exception) -> Response:
         """The answer to a request that failed; an error of the server is logged, not explained."""
         assert isinstance(error, OmnigraphError)
-        exchange: Exchange = request.scope["state"]["exchange"]
+        record: RequestRecord = request.scope["state"]["record"]
         if isinstance(error, TooManyRequests):
             self.services.metrics.rejected("admission")
         response = error_response(error)
         if response.status_code >= 500:
-            exchange.log_failure(error)
-        elif exchange.call is not None and exchange.call.names_storage(bytes(response.body)):
-            exchange.log_failure(error)
+            record.log_failure(error)
+        elif record.call is not None and record.call.names_storage(bytes(response.body)):
+            record.log_failure(error)
             return internal_error()
         return response
 
@@ -143,7 +143,7 @@ class OperationRoute(Route):
 
     def __init__(self, server: App, operation: Operation, handler: Handler) -> None:
         self.operation = operation
-        endpoint = Endpoint(server, operation, handler)
+        endpoint = OperationEndpoint(server, operation, handler)
         super().__init__(operation.path, endpoint, name=operation.id)
         # Set here, because Starlette would answer `HEAD` wherever there is a `GET`.
         self.methods = {operation.method}
@@ -179,7 +179,7 @@ class SegmentedPath:
         await self._app(scope, receive, send)
 
 
-class Endpoint:
+class OperationEndpoint:
     """Makes the checks of every request of an operation, then calls its handler."""
 
     def __init__(self, server: App, operation: Operation, handler: Handler) -> None:
@@ -190,19 +190,19 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         server = self._server
-        exchange: Exchange = scope["state"]["exchange"]
+        record: RequestRecord = scope["state"]["record"]
         request = Request(scope, receive)
-        call = exchange.call = Call(
-            server.services, server.generation, self._operation, request, exchange.request_id
+        call = record.call = Call(
+            server.services, server.generation, self._operation, request, record.request_id
         )
         call.is_draining = server.is_draining
-        response = await self._respond(call, exchange)
+        response = await self._respond(call, record)
         await response(scope, receive, send)
 
-    async def _respond(self, call: Call, exchange: Exchange) -> Response:
+    async def _respond(self, call: Call, record: RequestRecord) -> Response:
         operation = self._operation
         if not operation.is_public:
-            if exchange.is_extra and operation is not METRICS:
+            if record.is_extra and operation is not METRICS:
                 raise Busy(
                     "the server has no room for more connections",
                     hint="try again soon, and use one connection for many requests",
@@ -223,7 +223,7 @@ class Endpoint:
 # --- middleware -----------------------------------------------------------------------------------
 
 
-class Exchange:
+class RequestRecord:
     """One request and its answer, as the log sees them."""
 
     __slots__ = ("call", "is_extra", "method", "request_id", "started", "status")
@@ -267,15 +267,15 @@ class RequestLog:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Record one request."""
         server = self._server
-        exchange = Exchange(scope)
-        scope["state"]["exchange"] = exchange
+        record = RequestRecord(scope)
+        scope["state"]["record"] = record
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                exchange.status = message["status"]
+                record.status = message["status"]
                 headers = message["headers"]
-                headers.append((b"x-request-id", exchange.request_id.encode()))
-                if exchange.is_extra or (server.is_draining and not exchange.is_probe):
+                headers.append((b"x-request-id", record.request_id.encode()))
+                if record.is_extra or (server.is_draining and not record.is_probe):
                     # A probe keeps its connection: a draining server takes no new ones.
                     headers.append((b"connection", b"close"))
             await send(message)
@@ -286,30 +286,30 @@ class RequestLog:
         except ClientDisconnect:
             pass
         except Exception as bug:
-            exchange.log_failure(bug)
+            record.log_failure(bug)
             # After the status is sent, uvicorn closes the connection of an incomplete answer.
-            if exchange.status == CLIENT_GONE:
+            if record.status == CLIENT_GONE:
                 await internal_error()(scope, receive, send_with_id)
         finally:
             server.inflight -= 1
-            self._record(exchange)
+            self._record(record)
             # The call refers to the scope that refers to it: without the cycle, a request leaves
             # no garbage for the collector, which would cost more than the middleware does.
-            exchange.call = None
+            record.call = None
 
-    def _record(self, exchange: Exchange) -> None:
-        seconds = time.perf_counter() - exchange.started
-        services, call = self._server.services, exchange.call
-        services.metrics.answered(exchange.route, exchange.method, exchange.status, seconds)
+    def _record(self, record: RequestRecord) -> None:
+        seconds = time.perf_counter() - record.started
+        services, call = self._server.services, record.call
+        services.metrics.answered(record.route, record.method, record.status, seconds)
         services.events.write(
             "request",
             {
-                "request_id": exchange.request_id,
-                "method": exchange.method,
-                "route": exchange.route,
+                "request_id": record.request_id,
+                "method": record.method,
+                "route": record.route,
                 "graph_id": None if call is None else call.values.get("graph_id"),
                 "actor_id": None if call is None else call.actor,
-                "status": exchange.status,
+                "status": record.status,
                 "duration_ms": round(seconds * 1000, 3),
             },
         )

@@ -79,19 +79,13 @@ class DatasetRef:
 class CommitLost(OmnigraphError):
     """A staged transaction was rejected and has no effect."""
 
-    code = "commit_lost"
-
 
 class CommitNotOwned(OmnigraphError):
     """A commit landed, but not as the very next version, so it may rest on foreign changes."""
 
-    code = "commit_not_owned"
-
 
 class CommitOutcomeUnknown(OmnigraphError):
     """The store did not say whether a commit landed."""
-
-    code = "commit_outcome_unknown"
 
 
 @dataclass(slots=True)

@@ -13,14 +13,11 @@ from omnigraph.errors import InputError, OmnigraphError
 class MethodNotAllowed(InputError):
     """The path exists, but not with this method."""
 
-    code = "method_not_allowed"
     wire_code = "method_not_allowed"
 
 
 class UnsupportedMedia(InputError):
     """The body is of a type that the route does not read."""
-
-    code = "unsupported_media"
 
 
 STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (

@@ -217,7 +217,7 @@ class Within(ValueConstraint):
 
 
 @dataclass(frozen=True, slots=True)
-class Matching(ValueConstraint):
+class PatternCheck(ValueConstraint):
     """`@check`."""
 
     kind: ClassVar[ConstraintKind] = "check"
@@ -249,7 +249,7 @@ def value_constraints(type: TableType) -> Iterator[ValueConstraint]:
             declared = type.properties[bounds.property]
             yield Within(type.name, declared.name, declared.type, bounds.minimum, bounds.maximum)
     for check in type.checks:
-        yield Matching(type.name, check.property, check.pattern)
+        yield PatternCheck(type.name, check.property, check.pattern)
 
 
 def _bound(limit: int | float, type: ValueType) -> pa.Scalar:
@@ -519,7 +519,7 @@ class Degree(KeyConstraint):
 
 KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
     each.kind: each
-    for each in (Required, OneOf, Within, Matching, Identity, Unique, Endpoint, Degree)
+    for each in (Required, OneOf, Within, PatternCheck, Identity, Unique, Endpoint, Degree)
 }
 
 

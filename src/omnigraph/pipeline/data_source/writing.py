@@ -26,7 +26,7 @@ from omnigraph.effects.uri import Root
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.table_columns import mapped_columns
 from omnigraph.loading.load import load
-from omnigraph.loading.request import LoadBranch, LoadRequest
+from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.loading.sources import FileSource, type_of
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
@@ -97,7 +97,7 @@ class FrameWriter(DataSourceArrowWriter):
         digest = 0
         for each in written:
             digest = _added(digest, each.rows_digest)
-        request = LoadRequest(
+        request = LoadSpec(
             self._options.branch,
             self._mode,
             # As for Spark's own sources, overwriting with an empty frame empties the type.

@@ -93,8 +93,7 @@ def resolve_any(ctx: typer.Context, uri: str | None = None) -> Target | ServedTa
     if named:
         _refuse_graph(given, f"`{named[0][0]}`")
         return storage_target(str(named[0][1]))
-    name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
-    scope = config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
+    scope = _scope(ctx, given)
     if scope is not None:
         return _target_of(ctx, scope, given)
     word = _word_for_uri(ctx)
@@ -117,8 +116,7 @@ def resolve_server(ctx: typer.Context) -> ServedTarget:
     given = Given.of(ctx)
     if given.server is not None:
         return _server(ctx, given.server, None, "`--server`")
-    name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
-    scope = config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
+    scope = _scope(ctx, given)
     if scope is None or scope.kind != "server":
         what = "nothing addresses a server" if scope is None else f"{scope.origin} is no server"
         raise UsageError(what, hint="pass `--server URL`, or a profile that binds a server")
@@ -154,6 +152,11 @@ def config_of(ctx: typer.Context) -> OperatorConfig:
     config = meta[_CONFIG_KEY]
     assert isinstance(config, OperatorConfig)
     return config
+
+
+def _scope(ctx: typer.Context, given: Given) -> Scope | None:
+    name = given.profile or output_of(ctx).environment.get(PROFILE_VARIABLE)
+    return config_of(ctx).profile(name) if name else config_of(ctx).default_scope()
 
 
 def _target_of(ctx: typer.Context, scope: Scope, given: Given) -> Target | ServedTarget:

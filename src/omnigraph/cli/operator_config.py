@@ -104,16 +104,7 @@ class OperatorConfig:
 
     def server_url(self, name: str) -> str:
         """The URL of a server; raises `NotFound` with the nearest name."""
-        servers = self._mapping("servers")
-        if name not in servers:
-            known = ", ".join(sorted(servers))
-            raise NotFound(
-                f"there is no server `{name}`",
-                hint=did_you_mean(name, servers)
-                or (
-                    f"the servers are {known}" if known else f"add it to {self.path}, or give a URL"
-                ),
-            )
+        self._require("server", name, f"add it to {self.path}, or give a URL")
         url = self._text("servers", name, "url")
         if url is None:
             raise InputError(f"server `{name}` has no `url`", hint=f"add it in {self.path}")
@@ -125,14 +116,7 @@ class OperatorConfig:
         Raises `NotFound` with the nearest name, and `InputError` for one that binds not exactly
         one scope.
         """
-        profiles = self._mapping("profiles")
-        if name not in profiles:
-            known = ", ".join(sorted(profiles))
-            raise NotFound(
-                f"there is no profile `{name}`",
-                hint=did_you_mean(name, profiles)
-                or (f"the profiles are {known}" if known else f"add it to {self.path}"),
-            )
+        self._require("profile", name, f"add it to {self.path}")
         bound = [kind for kind in SCOPES if self._text("profiles", name, kind) is not None]
         if len(bound) != 1:
             found = " and ".join(f"`{kind}`" for kind in bound) or "nothing"
@@ -160,6 +144,14 @@ class OperatorConfig:
     def unknown_keys(self) -> Iterator[str]:
         """The paths of keys that mean nothing."""
         return _unknown(self.settings, _KEYS, "")
+
+    def _require(self, noun: str, name: str, otherwise: str) -> None:
+        """Raise `NotFound` with the nearest name, or all of them."""
+        known = self._mapping(f"{noun}s")
+        if name not in known:
+            listed = f"the {noun}s are {', '.join(sorted(known))}" if known else otherwise
+            hint = did_you_mean(name, known) or listed
+            raise NotFound(f"there is no {noun} `{name}`", hint=hint)
 
     def _mapping(self, *path: str) -> Mapping[str, Any]:
         value: Any = self.settings

@@ -1,6 +1,6 @@
 """Sending requests and reading answers.
 
-What a connection does is written once, as coroutines. `AsyncHttp` waits on the event loop.
+What a connection does is written once, as coroutines. `Http` waits on the event loop.
 `BlockingHttp` has the same methods and never suspends: a coroutine that uses it is finished by one
 step, which is how `RemoteGraph` runs the verbs of `AsyncRemoteGraph` without an event loop.
 """
@@ -11,7 +11,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import AsyncIterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -29,44 +29,21 @@ KEEP_ALIVE_SECONDS = 30.0
 """Less than servers keep a quiet connection, so that none is used while it is being closed."""
 
 
-class Http(Protocol):
-    """The part of an HTTP library that waits."""
-
-    def request(self, **parts: Any) -> httpx.Request:
-        """A request with the headers of this client."""
-
-    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        """The answer; of a stream, the content is still to be read."""
-
-    async def read(self, response: httpx.Response) -> None:
-        """Read the content of a stream."""
-
-    def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """The content of a stream as it comes."""
-
-    async def end(self, response: httpx.Response) -> None:
-        """Read no more of a stream."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-    async def close(self) -> None:
-        """Close the connections."""
-
-
-class AsyncHttp:
-    """Requests on the event loop."""
+class Http:
+    """The part of an HTTP library that waits: on the event loop."""
 
     def __init__(self, token: str | None, timeout: float | None) -> None:
-        self._client = httpx.AsyncClient(**_options(token, timeout))
+        self._client: Any = httpx.AsyncClient(**_options(token, timeout))
 
     def request(self, **parts: Any) -> httpx.Request:
         """A request with the headers of this client."""
-        return self._client.build_request(**parts)
+        request: httpx.Request = self._client.build_request(**parts)
+        return request
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         """The answer; of a stream, the content is still to be read."""
-        return await self._client.send(request, stream=stream)
+        response: httpx.Response = await self._client.send(request, stream=stream)
+        return response
 
     async def read(self, response: httpx.Response) -> None:
         """Read the content of a stream."""
@@ -90,7 +67,7 @@ class AsyncHttp:
         await self._client.aclose()
 
 
-class BlockingHttp:
+class BlockingHttp(Http):
     """The same methods, which block and never suspend; may be shared between threads."""
 
     def __init__(self, token: str | None, timeout: float | None) -> None:
@@ -98,13 +75,10 @@ class BlockingHttp:
         # A graph that is dropped instead of closed leaves no open sockets behind either.
         self._close = weakref.finalize(self, self._client.close)
 
-    def request(self, **parts: Any) -> httpx.Request:
-        """A request with the headers of this client."""
-        return self._client.build_request(**parts)
-
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         """The answer; of a stream, the content is still to be read."""
-        return self._client.send(request, stream=stream)
+        response: httpx.Response = self._client.send(request, stream=stream)
+        return response
 
     async def read(self, response: httpx.Response) -> None:
         """Read the content of a stream."""

@@ -15,16 +15,11 @@ import orjson
 from omnigraph.client.exchange import Address, Exchange, Response, Text
 from omnigraph.errors import (
     AnswerLost,
-    CatalogError,
     CompileError,
-    IdentityError,
     InputError,
     NotFound,
     OmnigraphError,
     Position,
-    QueryParseError,
-    QueryTypeError,
-    SchemaParseError,
     ServerUnreachable,
     TooManyRequests,
     Unauthenticated,
@@ -41,13 +36,6 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.P
 _LOGIN = (
     "the server knows no such token, or got none: pass `token`, or on the command line run "
     "`omnigraph login` or set OMNIGRAPH_BEARER_TOKEN"
-)
-_COMPILE_ERRORS: tuple[type[CompileError], ...] = (
-    QueryParseError,
-    QueryTypeError,
-    SchemaParseError,
-    CatalogError,
-    IdentityError,
 )
 
 
@@ -137,10 +125,9 @@ def _foreign(response: Response, exchange: Exchange[Any], address: Address) -> O
 def _told(
     response: Response, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
 ) -> OmnigraphError:
-    compiled = _compile_error(envelope, exchange)
-    if compiled is not None:
-        return compiled
     error = error_of(response.status, envelope)
+    if isinstance(error, CompileError) and exchange.text is not None:
+        error.position = _position(envelope.get("position"), exchange.text)
     wait = retry_after_seconds(response)
     if isinstance(error, Unauthenticated):
         error.hint = _LOGIN
@@ -157,29 +144,8 @@ def _told(
     return error
 
 
-# --- mistakes in a text ---------------------------------------------------------------------------
-
-
-def _compile_error(envelope: Mapping[str, Any], exchange: Exchange[Any]) -> CompileError | None:
-    """The mistake in a query or a schema, shown in the text that was sent."""
-    if exchange.text is None:
-        return None
-    is_schema = exchange.operation in (operations.APPLY_SCHEMA, operations.PLAN_SCHEMA)
-    diagnostic = envelope.get("diagnostic")
-    for kind in _COMPILE_ERRORS:
-        fits = issubclass(kind, QueryParseError | QueryTypeError) != is_schema
-        label = f"{kind.prefix}: {diagnostic}: " if diagnostic else f"{kind.prefix}: "
-        if fits and envelope["error"].startswith(label):
-            return kind(
-                envelope["error"].removeprefix(label),
-                position=_position(envelope.get("position"), exchange.text),
-                diagnostic=diagnostic,
-                hint=envelope.get("hint"),
-            )
-    return None
-
-
 def _position(found: Any, text: Text) -> Position | None:
+    """Where a mistake in a query or a schema is, in the text that was sent."""
     if not isinstance(found, Mapping):
         return None
     lines = text.text.split("\n")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from omnigraph.client.async_graph import AsyncRemoteGraph, RowForm
-from omnigraph.client.connection import AsyncHttp, BlockingHttp, Connection
+from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.patience import Patience
@@ -230,12 +229,7 @@ class RemoteGraph:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     @property
@@ -345,7 +339,7 @@ def connect_async(
 ) -> AsyncRemoteGraph:
     """The same for programs with an event loop: every verb is awaited."""
     address = Address.parse(url, graph)
-    http = AsyncHttp(token, timeout)
+    http = Http(token, timeout)
     return AsyncRemoteGraph(Connection(address, http, patience or Patience()), rows)
 
 

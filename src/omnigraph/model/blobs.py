@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from omnigraph.errors import BlobRangeError, InputError
 from omnigraph.model.changes import ENTITY_KINDS
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.json_object import Json, JsonObject
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.values import BlobUri
 
@@ -26,13 +27,13 @@ _POSITION_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class BlobSelector:
+class BlobSelector(JsonObject):
     """The one cell that is meant: a property of an entity."""
 
     entity: EntityKind
-    type_name: str
+    type_name: Annotated[str, Json("type")]
     id: str
-    property_name: str
+    property_name: Annotated[str, Json("property")]
 
     @classmethod
     def of(cls, entity: str, type_name: str, id: str, property_name: str) -> BlobSelector:
@@ -50,15 +51,6 @@ class BlobSelector:
     def table_key(self) -> str:
         """`node:Name` or `edge:Name`."""
         return TableKey.of(self.entity, self.type_name)
-
-    def to_dict(self) -> dict[str, str]:
-        """The JSON form."""
-        return {
-            "entity": self.entity,
-            "type": self.type_name,
-            "id": self.id,
-            "property": self.property_name,
-        }
 
     def __str__(self) -> str:
         return f"{self.property_name} of {self.entity} {self.type_name} '{self.id}'"

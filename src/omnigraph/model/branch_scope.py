@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from omnigraph.errors import AlreadyExists
@@ -78,13 +77,7 @@ class BranchTask:
 Handle = TypeVar("Handle", bound=BranchVerbs)
 
 
-class BranchScope(Generic[Handle]):
-    """A branch for the work of one `with` block.
-
-    Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
-    block raised: then the branch stays as it is. It stays as well if the merge itself fails.
-    """
-
+class _Scope(Generic[Handle]):
     receipt: MergeReceipt | None
     """How the merge ended; None until the block has succeeded."""
 
@@ -92,6 +85,14 @@ class BranchScope(Generic[Handle]):
         self.receipt = None
         self._graph = graph
         self._task = task
+
+
+class BranchScope(_Scope[Handle]):
+    """A branch for the work of one `with` block.
+
+    Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
+    block raised: then the branch stays as it is. It stays as well if the merge itself fails.
+    """
 
     def __enter__(self) -> Handle:
         task = self._task
@@ -101,12 +102,7 @@ class BranchScope(Generic[Handle]):
             task.require_resume(error)
         return self._graph.on_branch(task.name, **task.by)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         task = self._task
         if error is not None:
             task.note_kept(error)
@@ -118,16 +114,8 @@ class BranchScope(Generic[Handle]):
             raise
 
 
-class AsyncBranchScope(Generic[Handle]):
+class AsyncBranchScope(_Scope[Handle]):
     """The same for `async with`, on a graph whose verbs are awaited."""
-
-    receipt: MergeReceipt | None
-    """How the merge ended; None until the block has succeeded."""
-
-    def __init__(self, graph: Handle, task: BranchTask) -> None:
-        self.receipt = None
-        self._graph = graph
-        self._task = task
 
     async def __aenter__(self) -> Handle:
         task = self._task
@@ -137,12 +125,7 @@ class AsyncBranchScope(Generic[Handle]):
             task.require_resume(error)
         return self._graph.on_branch(task.name, **task.by)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         task = self._task
         if error is not None:
             task.note_kept(error)

@@ -12,6 +12,11 @@ from omnigraph.model.json_object import Json, JsonObject
 
 SUMMARY = Json(within="summary")
 
+
+def _summary(*members: str) -> dict[str, Json]:
+    return dict.fromkeys(members, SUMMARY)
+
+
 # --- findings -------------------------------------------------------------------------------------
 
 Severity = Literal["problem", "advice"]
@@ -56,6 +61,18 @@ def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
     return shlex.join(("omnigraph", verb, uri, *of_branch, *flags))
 
 
+@dataclass(frozen=True, slots=True)
+class OfType(JsonObject):
+    """What is told of one type."""
+
+    type_key: str
+
+    @property
+    def table_key(self) -> str:
+        """The older name of `type_key`."""
+        return self.type_key
+
+
 # --- indexes --------------------------------------------------------------------------------------
 
 IndexKind = Literal["btree", "inverted", "vector"]
@@ -85,19 +102,13 @@ class PendingIndex(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedTable(JsonObject):
+class IndexedTable(OfType):
     """What building indexes did to one type."""
 
-    type_key: str
     built: tuple[IndexSpec, ...]
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")]
     committed: bool
     """Whether the run published a new version of the table."""
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +144,9 @@ SkipReason = Literal["drift_needs_repair"]
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizedTable(JsonObject):
+class OptimizedTable(OfType):
     """What became of one table."""
 
-    type_key: str
     published_dataset_version: int
     lance_head_version: int
     """Another than the published one only where the table was skipped for it."""
@@ -146,11 +156,6 @@ class OptimizedTable(JsonObject):
     """Whether the run published a new version of the table."""
     skipped: SkipReason | None = None
     pending: Annotated[tuple[PendingIndex, ...], Json("pending_indexes")] = ()
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +168,9 @@ class OptimizeReceipt(JsonObject):
     """Null when no table had anything to do."""
     seconds: Annotated[float, SUMMARY]
 
-    computed: ClassVar[Mapping[str, Json]] = {
-        "committed": SUMMARY,
-        "skipped": SUMMARY,
-        "fragments_removed": SUMMARY,
-        "fragments_added": SUMMARY,
-        "pending": SUMMARY,
-    }
+    computed: ClassVar[Mapping[str, Json]] = _summary(
+        "committed", "skipped", "fragments_removed", "fragments_added", "pending"
+    )
 
     @property
     def committed(self) -> int:
@@ -223,10 +224,9 @@ RepairAction = Literal["no_op", "preview", "healed", "refused", "forced"]
 
 
 @dataclass(frozen=True, slots=True)
-class RepairedTable(JsonObject):
+class RepairedTable(OfType):
     """What became of one type."""
 
-    type_key: str
     branch: str
     published_dataset_version: int
     """The one that was published when the run began."""
@@ -236,11 +236,6 @@ class RepairedTable(JsonObject):
     operations: tuple[str, ...] = ()
     """What made each version after the published one, oldest first; `unreadable` if unknown."""
     error: str | None = None
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +251,9 @@ class RepairReceipt(JsonObject):
     """Null when nothing was published."""
     seconds: Annotated[float, SUMMARY]
 
-    computed: ClassVar[Mapping[str, Json]] = {
-        "dry_run": SUMMARY,
-        "drifted": SUMMARY,
-        "healed": SUMMARY,
-        "forced": SUMMARY,
-        "refused": SUMMARY,
-    }
+    computed: ClassVar[Mapping[str, Json]] = _summary(
+        "dry_run", "drifted", "healed", "forced", "refused"
+    )
 
     @property
     def dry_run(self) -> bool:
@@ -341,20 +332,14 @@ class CleanupPolicy(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedTable(JsonObject):
+class CleanedTable(OfType):
     """What became of one table, on all branches together."""
 
-    type_key: str
     bytes_removed: int = 0
     old_versions_removed: int = 0
     orphan_refs_removed: tuple[str, ...] = ()
     error: str | None = None
     """Why not everything was done that was due; what was done is counted all the same."""
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
 
     @property
     def is_idle(self) -> bool:
@@ -372,13 +357,9 @@ class CleanupReceipt(JsonObject):
     """Every type, the manifest of the graph, and datasets that only an older version used."""
     seconds: Annotated[float, SUMMARY]
 
-    computed: ClassVar[Mapping[str, Json]] = {
-        "graph_commit_id": SUMMARY,
-        "bytes_removed": SUMMARY,
-        "old_versions_removed": SUMMARY,
-        "orphan_refs_removed": SUMMARY,
-        "errors": SUMMARY,
-    }
+    computed: ClassVar[Mapping[str, Json]] = _summary(
+        "graph_commit_id", "bytes_removed", "old_versions_removed", "orphan_refs_removed", "errors"
+    )
 
     @property
     def graph_commit_id(self) -> str | None:
@@ -430,10 +411,9 @@ class IndexStats(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class TableStats(JsonObject):
+class TableStats(OfType):
     """One type at the head of a branch."""
 
-    type_key: str
     rows: int
     fragments: int
     small_fragments: int
@@ -447,11 +427,6 @@ class TableStats(JsonObject):
     published_dataset_version: int
     lance_head_version: int
     indexes: tuple[IndexStats, ...]
-
-    @property
-    def table_key(self) -> str:
-        """The older name of `type_key`."""
-        return self.type_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ INVALID_REQUEST = -32600
 UNKNOWN_METHOD = -32601
 INVALID_PARAMS = -32602
 
-ON_SERVER = Operation("mcp", "POST", "/mcp", "Tools of the server", body=Body)
-ON_GRAPH = Operation("cluster_mcp", "POST", f"{GRAPH}/mcp", "Tools of a graph", body=Body)
+ON_SERVER = Operation("mcp", "POST /mcp", "Tools of the server", body=Body)
+ON_GRAPH = Operation("cluster_mcp", f"POST {GRAPH}/mcp", "Tools of a graph", body=Body)
 OPERATIONS = (ON_SERVER, ON_GRAPH)
 
 

@@ -38,7 +38,6 @@ from omnigraph.wire.requests import (
     Body,
 )
 
-Method = Literal["GET", "HEAD", "POST", "DELETE"]
 Schema = Mapping[str, Any]
 
 MIB = 1024 * 1024
@@ -73,8 +72,8 @@ class Operation:
     """One operation."""
 
     id: str
-    method: Method
-    path: str
+    route: str
+    """Method and path."""
     summary: str
     answer: type[JsonObject] | None = None
     """The JSON of a success; None for a stream or a blob."""
@@ -96,11 +95,16 @@ class Operation:
     """Another JSON that a success may have."""
     masks_denial: bool = False
     """Whether a caller that policy refuses gets 404, as for what does not exist."""
+    is_public: bool = False
+    """Whether it needs no token and no graph."""
+    method: str = field(init=False)
+    path: str = field(init=False)
 
-    @property
-    def is_public(self) -> bool:
-        """Whether it needs no token."""
-        return self.id in PUBLIC
+    def __post_init__(self) -> None:
+        """Read the route."""
+        method, _, path = self.route.partition(" ")
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "path", path)
 
     @property
     def has_graph(self) -> bool:
@@ -121,111 +125,103 @@ class Operation:
         return self.path.format(**{name: quote(value, safe="") for name, value in values.items()})
 
 
-GRAPH_ID = OperationParameter(
-    "graph_id", "path", "the graph", {"type": "string", "pattern": GRAPH_ID_PATTERN}, required=True
-)
-BRANCH = OperationParameter("branch", "query", "main when left out")
-CONDITION = OperationParameter(
-    IF_GRAPH_COMMIT,
-    "header",
-    "the commit that has to be the head of the branch",
-    {"type": "string", "pattern": "^[A-Za-z0-9]+$"},
-    required=True,
-)
-_LIMIT = OperationParameter("limit", "query", "changes a page", {"type": "integer", "minimum": 1})
-_LIMIT_BYTES = OperationParameter(
-    "limit_bytes", "query", "target size of a page", {"type": "integer", "minimum": 1}
-)
-_PAGE_TOKEN = OperationParameter(
-    "page_token", "query", "continues an answer that had more than one page"
-)
-CHANGE_FILTERS = (
-    OperationParameter(
-        "kind", "query", "only these", {"type": "array", "items": {"enum": ["node", "edge"]}}
-    ),
-    OperationParameter("type", "query", "only these types", {"type": "array", "items": TEXT}),
-    OperationParameter(
-        "op",
-        "query",
-        "only these",
-        {"type": "array", "items": {"enum": ["insert", "update", "delete"]}},
-    ),
-)
-_ROWS = (JSON, ARROW_STREAM)
-
-
 def _path(name: str, about: str) -> OperationParameter:
     return OperationParameter(name, "path", about, required=True)
 
 
+def _query(
+    name: str, about: str, schema: Schema = TEXT, *, required: bool = False
+) -> OperationParameter:
+    return OperationParameter(name, "query", about, schema, required)
+
+
+def _header(
+    name: str, about: str, schema: Schema = TEXT, *, required: bool = False
+) -> OperationParameter:
+    return OperationParameter(name, "header", about, schema, required)
+
+
+def _one_of(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+def _several(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+_FLAG: Schema = {"type": "boolean"}
+
+GRAPH_ID = OperationParameter(
+    "graph_id", "path", "the graph", {"type": "string", "pattern": GRAPH_ID_PATTERN}, required=True
+)
+BRANCH = _query("branch", "main when left out")
+CONDITION = _header(
+    IF_GRAPH_COMMIT,
+    "the commit that has to be the head of the branch",
+    {"type": "string", "pattern": "^[A-Za-z0-9]+$"},
+    required=True,
+)
+_LIMIT = _query("limit", "changes a page", _COUNT)
+_LIMIT_BYTES = _query("limit_bytes", "target size of a page", _COUNT)
+_PAGE_TOKEN = _query("page_token", "continues an answer that had more than one page")
+CHANGE_FILTERS = (
+    _query("kind", "only these", _several({"enum": ["node", "edge"]})),
+    _query("type", "only these types", _several(TEXT)),
+    _query("op", "only these", _several({"enum": ["insert", "update", "delete"]})),
+)
+_ROWS = (JSON, ARROW_STREAM)
+
+
 # --- the server -----------------------------------------------------------------------------------
 
-HEALTH = Operation("health", "GET", "/healthz", "Whether the process is alive", answers.Health)
+HEALTH = Operation(
+    "health", "GET /healthz", "Whether the process is alive", answers.Health, is_public=True
+)
 GRAPH_HEALTH = Operation(
     "cluster_health",
-    "GET",
-    f"{GRAPH}/healthz",
+    f"GET {GRAPH}/healthz",
     "The same, for clients whose base is a graph",
     answers.Health,
+    is_public=True,
 )
 READY = Operation(
-    "ready", "GET", "/readyz", "Whether the process takes work", answers.Ready, refusals=(503,)
+    "ready",
+    "GET /readyz",
+    "Whether the process takes work",
+    answers.Ready,
+    refusals=(503,),
+    is_public=True,
 )
-OPENAPI = Operation("openapi", "GET", "/openapi.json", "This description")
-LIST_GRAPHS = Operation("listGraphs", "GET", "/graphs", "The graphs served here", answers.GraphList)
+OPENAPI = Operation("openapi", "GET /openapi.json", "This description", is_public=True)
+LIST_GRAPHS = Operation("listGraphs", "GET /graphs", "The graphs served here", answers.GraphList)
 
 # --- reading --------------------------------------------------------------------------------------
 
 SNAPSHOT = Operation(
     "cluster_getSnapshot",
-    "GET",
-    f"{GRAPH}/snapshot",
+    f"GET {GRAPH}/snapshot",
     "What a branch holds",
     SnapshotSummary,
     parameters=(BRANCH,),
 )
-QUERY = Operation(
-    "cluster_query",
-    "POST",
-    f"{GRAPH}/query",
-    "Run a query that reads",
-    ReadAnswer,
-    requests.QueryRequest,
-    gives=_ROWS,
-)
-READ = Operation(
-    "cluster_read",
-    "POST",
-    f"{GRAPH}/read",
-    "Run a query that reads, for older clients",
-    answers.LegacyReadAnswer,
-    requests.LegacyReadRequest,
-    successor="query",
-)
 _BLOB_PARAMETERS = (
-    OperationParameter(
-        "entity", "query", "node or edge", {"type": "string", "enum": ["node", "edge"]}, True
-    ),
-    OperationParameter("type", "query", "the type of the entity", required=True),
-    OperationParameter("id", "query", "the entity", required=True),
-    OperationParameter("property", "query", "the blob property", required=True),
+    _query("entity", "node or edge", _one_of("node", "edge"), required=True),
+    _query("type", "the type of the entity", required=True),
+    _query("id", "the entity", required=True),
+    _query("property", "the blob property", required=True),
     BRANCH,
-    OperationParameter("snapshot", "query", "a commit id to read instead of a branch head"),
-    OperationParameter("If-Match", "header", "only if the value has one of these tags, else 412"),
-    OperationParameter(
-        "If-None-Match", "header", "only if the value has none of these tags, else 304"
-    ),
+    _query("snapshot", "a commit id to read instead of a branch head"),
+    _header("If-Match", "only if the value has one of these tags, else 412"),
+    _header("If-None-Match", "only if the value has none of these tags, else 304"),
 )
 _RANGE_PARAMETERS = (
-    OperationParameter("Range", "header", "one range of bytes, as `bytes=0-99`"),
-    OperationParameter(
-        "If-Range", "header", "the tag for which the range is meant; else all bytes"
-    ),
+    _header("Range", "one range of bytes, as `bytes=0-99`"),
+    _header("If-Range", "the tag for which the range is meant; else all bytes"),
 )
 GET_BLOB = Operation(
     "cluster_getBlob",
-    "GET",
-    f"{GRAPH}/blob",
+    f"GET {GRAPH}/blob",
     "The bytes of a blob property, or a part of them",
     parameters=(*_BLOB_PARAMETERS, *_RANGE_PARAMETERS),
     gives=(OCTETS,),
@@ -233,58 +229,48 @@ GET_BLOB = Operation(
 )
 HEAD_BLOB = Operation(
     "cluster_headBlob",
-    "HEAD",
-    f"{GRAPH}/blob",
+    f"HEAD {GRAPH}/blob",
     "The size and the tag of a blob property",
     parameters=_BLOB_PARAMETERS,
     gives=(OCTETS,),
     refusals=(412,),
 )
-SCHEMA = Operation(
-    "cluster_getSchema", "GET", f"{GRAPH}/schema", "The accepted schema", answers.SchemaSource
+QUERY = Operation(
+    "cluster_query",
+    f"POST {GRAPH}/query",
+    "Run a query that reads",
+    ReadAnswer,
+    requests.QueryRequest,
+    gives=_ROWS,
 )
-EXPORT = Operation(
-    "cluster_export",
-    "POST",
-    f"{GRAPH}/export",
-    "The entities of a branch as JSON lines",
-    body=requests.ExportRequest,
-    body_required=False,
-    gives=(NDJSON,),
-    refusals=(413,),
+READ = Operation(
+    "cluster_read",
+    f"POST {GRAPH}/read",
+    "Run a query that reads, for older clients",
+    answers.LegacyReadAnswer,
+    requests.LegacyReadRequest,
+    successor="query",
 )
-
 EXPLAIN = Operation(
     "cluster_explain",
-    "POST",
-    f"{GRAPH}/explain",
+    f"POST {GRAPH}/explain",
     "The typed plan of a query, which is not run",
     Explanation,
     requests.ExplainRequest,
 )
 STATS = Operation(
     "cluster_getStats",
-    "GET",
-    f"{GRAPH}/stats",
+    f"GET {GRAPH}/stats",
     "A branch and the graph around it in numbers",
     GraphStats,
     parameters=(BRANCH,),
-)
-PLAN_SCHEMA = Operation(
-    "cluster_planSchema",
-    "POST",
-    f"{GRAPH}/schema/plan",
-    "The steps to another schema; changes nothing",
-    SchemaPlan,
-    requests.SchemaRequest,
 )
 
 # --- writing --------------------------------------------------------------------------------------
 
 MUTATE = Operation(
     "cluster_mutate",
-    "POST",
-    f"{GRAPH}/mutate",
+    f"POST {GRAPH}/mutate",
     "Run a query that writes, as one commit",
     MutationReceipt,
     requests.ChangeRequest,
@@ -293,8 +279,7 @@ MUTATE = Operation(
 )
 CHANGE = Operation(
     "cluster_change",
-    "POST",
-    f"{GRAPH}/change",
+    f"POST {GRAPH}/change",
     "Run a query that writes, for older clients",
     MutationReceipt,
     requests.ChangeRequest,
@@ -304,8 +289,7 @@ CHANGE = Operation(
 )
 MUTATE_IF = Operation(
     "cluster_mutate_if_graph_commit",
-    "POST",
-    f"{GRAPH}/mutate/if-graph-commit",
+    f"POST {GRAPH}/mutate/if-graph-commit",
     "Run a query that writes, if the branch has not moved",
     MutationReceipt,
     requests.ChangeRequest,
@@ -313,92 +297,15 @@ MUTATE_IF = Operation(
     is_gated=True,
     refusals=(412, 424),
 )
-_LOAD_OPTIONS = (
-    OperationParameter(
-        "replace_types",
-        "query",
-        "types that an overwrite empties if it has no records of them",
-        {"type": "array", "items": TEXT},
-    ),
-    OperationParameter(
-        "operation_id", "query", "names the load: repeating it returns the first receipt"
-    ),
-    OperationParameter("message", "query", "why; kept with the commit"),
-    OperationParameter("dry_run", "query", "only say what would be written", {"type": "boolean"}),
-    OperationParameter(
-        "max_errors",
-        "query",
-        "how many problems of a bad input are told one by one",
-        {"type": "integer", "minimum": 1, "maximum": 100},
-    ),
-    OperationParameter(
-        "ignore_unknown", "query", "skip properties that the schema lacks", {"type": "boolean"}
-    ),
-)
-LOAD = Operation(
-    "cluster_load",
-    "POST",
-    f"{GRAPH}/load",
-    "Load graph records as one commit",
-    answers.LoadReceiptAt,
-    requests.LoadRequest,
-    body_bytes_max=LOAD_BYTES_MAX,
-    is_gated=True,
-    refusals=(424,),
-)
-INGEST = Operation(
-    "cluster_ingest",
-    "POST",
-    f"{GRAPH}/ingest",
-    "Load graph records, for older clients",
-    answers.LoadReceiptAt,
-    requests.LoadRequest,
-    successor="load",
-    body_bytes_max=LOAD_BYTES_MAX,
-    is_gated=True,
-    refusals=(424,),
-)
-LOAD_NDJSON = Operation(
-    "cluster_loadNdjson",
-    "POST",
-    f"{GRAPH}/load/ndjson",
-    "Load graph records, sent as they are, as one commit",
-    LoadReceipt,
-    parameters=(
-        BRANCH,
-        OperationParameter("from", "query", "where to create the branch from if it is missing"),
-        OperationParameter(
-            "mode",
-            "query",
-            "merge when left out",
-            {"type": "string", "enum": ["append", "merge", "overwrite"]},
-        ),
-        *_LOAD_OPTIONS,
-    ),
-    takes=NDJSON,
-    body_bytes_max=LOAD_BYTES_MAX,
-    is_gated=True,
-    refusals=(424,),
-)
-APPLY_SCHEMA = Operation(
-    "cluster_applySchema",
-    "POST",
-    f"{GRAPH}/schema/apply",
-    "Bring the graph to another schema",
-    SchemaApplyReceipt,
-    requests.SchemaRequest,
-    is_gated=True,
-)
 
 # --- stored queries -------------------------------------------------------------------------------
 
 LIST_QUERIES = Operation(
-    "cluster_list_queries", "GET", f"{GRAPH}/queries", "The stored queries", answers.QueryCatalog
+    "cluster_list_queries", f"GET {GRAPH}/queries", "The stored queries", answers.QueryCatalog
 )
 INVOKE = Operation(
     "cluster_invoke_query",
-    "POST",
-    f"{GRAPH}/queries/{{name}}",
+    f"POST {GRAPH}/queries/{{name}}",
     "Run a stored query",
     ReadAnswer,
     requests.InvokeRequest,
@@ -411,8 +318,7 @@ INVOKE = Operation(
 )
 INVOKE_IF = Operation(
     "cluster_invoke_query_if_graph_commit",
-    "POST",
-    f"{GRAPH}/queries/{{name}}/if-graph-commit",
+    f"POST {GRAPH}/queries/{{name}}/if-graph-commit",
     "Run a stored query that writes, if the branch has not moved",
     MutationReceipt,
     requests.InvokeRequest,
@@ -422,15 +328,97 @@ INVOKE_IF = Operation(
     refusals=(412, 424),
 )
 
+# --- schemas, loads and exports -------------------------------------------------------------------
+
+SCHEMA = Operation(
+    "cluster_getSchema", f"GET {GRAPH}/schema", "The accepted schema", answers.SchemaSource
+)
+PLAN_SCHEMA = Operation(
+    "cluster_planSchema",
+    f"POST {GRAPH}/schema/plan",
+    "The steps to another schema; changes nothing",
+    SchemaPlan,
+    requests.SchemaRequest,
+)
+APPLY_SCHEMA = Operation(
+    "cluster_applySchema",
+    f"POST {GRAPH}/schema/apply",
+    "Bring the graph to another schema",
+    SchemaApplyReceipt,
+    requests.SchemaRequest,
+    is_gated=True,
+)
+LOAD = Operation(
+    "cluster_load",
+    f"POST {GRAPH}/load",
+    "Load graph records as one commit",
+    answers.LoadReceiptAt,
+    requests.LoadRequest,
+    body_bytes_max=LOAD_BYTES_MAX,
+    is_gated=True,
+    refusals=(424,),
+)
+INGEST = Operation(
+    "cluster_ingest",
+    f"POST {GRAPH}/ingest",
+    "Load graph records, for older clients",
+    answers.LoadReceiptAt,
+    requests.LoadRequest,
+    successor="load",
+    body_bytes_max=LOAD_BYTES_MAX,
+    is_gated=True,
+    refusals=(424,),
+)
+_LOAD_OPTIONS = (
+    _query(
+        "replace_types",
+        "types that an overwrite empties if it has no records of them",
+        _several(TEXT),
+    ),
+    _query("operation_id", "names the load: repeating it returns the first receipt"),
+    _query("message", "why; kept with the commit"),
+    _query("dry_run", "only say what would be written", _FLAG),
+    _query(
+        "max_errors",
+        "how many problems of a bad input are told one by one",
+        {"type": "integer", "minimum": 1, "maximum": 100},
+    ),
+    _query("ignore_unknown", "skip properties that the schema lacks", _FLAG),
+)
+LOAD_NDJSON = Operation(
+    "cluster_loadNdjson",
+    f"POST {GRAPH}/load/ndjson",
+    "Load graph records, sent as they are, as one commit",
+    LoadReceipt,
+    parameters=(
+        BRANCH,
+        _query("from", "where to create the branch from if it is missing"),
+        _query("mode", "merge when left out", _one_of("append", "merge", "overwrite")),
+        *_LOAD_OPTIONS,
+    ),
+    takes=NDJSON,
+    body_bytes_max=LOAD_BYTES_MAX,
+    is_gated=True,
+    refusals=(424,),
+)
+EXPORT = Operation(
+    "cluster_export",
+    f"POST {GRAPH}/export",
+    "The entities of a branch as JSON lines",
+    body=requests.ExportRequest,
+    body_required=False,
+    gives=(NDJSON,),
+    refusals=(413,),
+)
+
 # --- branches and history -------------------------------------------------------------------------
 
 LIST_BRANCHES = Operation(
-    "cluster_listBranches", "GET", f"{GRAPH}/branches", "The branches", answers.BranchList
+    "cluster_listBranches", f"GET {GRAPH}/branches", "The branches", answers.BranchList
 )
 CREATE_BRANCH = Operation(
     "cluster_createBranch",
-    "POST",
-    f"{GRAPH}/branches",
+    f"POST {GRAPH}/branches",
     "Create a branch at the head of another",
     BranchCreated,
     requests.CreateBranchRequest,
@@ -438,8 +426,7 @@ CREATE_BRANCH = Operation(
 )
 DELETE_BRANCH = Operation(
     "cluster_deleteBranch",
-    "DELETE",
-    f"{GRAPH}/branches/{{branch}}",
+    f"DELETE {GRAPH}/branches/{{branch}}",
     "Delete a branch",
     BranchDeleted,
     parameters=(_path("branch", "the branch, as one encoded segment"),),
@@ -447,8 +434,7 @@ DELETE_BRANCH = Operation(
 )
 MERGE_BRANCHES = Operation(
     "cluster_mergeBranches",
-    "POST",
-    f"{GRAPH}/branches/merge",
+    f"POST {GRAPH}/branches/merge",
     "Merge a branch into another, as one commit",
     MergeReceipt,
     requests.MergeRequest,
@@ -456,8 +442,7 @@ MERGE_BRANCHES = Operation(
 )
 PLAN_MERGE = Operation(
     "cluster_planMerge",
-    "POST",
-    f"{GRAPH}/branches/merge/plan",
+    f"POST {GRAPH}/branches/merge/plan",
     "What a merge would do, and every conflict; changes nothing",
     MergePlan,
     requests.MergePlanRequest,
@@ -465,18 +450,13 @@ PLAN_MERGE = Operation(
 )
 DIFF = Operation(
     "cluster_diff",
-    "GET",
-    f"{GRAPH}/diff",
+    f"GET {GRAPH}/diff",
     "What differs between two branches or commits",
     DiffPage,
     parameters=(
-        OperationParameter("before", "query", "a branch, or a commit of any branch", required=True),
-        OperationParameter(
-            "after", "query", "another; later pages name the commits of the first", required=True
-        ),
-        OperationParameter(
-            "images", "query", "show the entities before and after", {"type": "boolean"}
-        ),
+        _query("before", "a branch, or a commit of any branch", required=True),
+        _query("after", "another; later pages name the commits of the first", required=True),
+        _query("images", "show the entities before and after", _FLAG),
         _PAGE_TOKEN,
         _LIMIT,
         _LIMIT_BYTES,
@@ -486,24 +466,21 @@ DIFF = Operation(
 )
 LIST_COMMITS = Operation(
     "cluster_listCommits",
-    "GET",
-    f"{GRAPH}/commits",
+    f"GET {GRAPH}/commits",
     "The commits of a branch, newest first",
     answers.CommitList,
     parameters=(BRANCH,),
 )
 GET_COMMIT = Operation(
     "cluster_getCommit",
-    "GET",
-    f"{GRAPH}/commits/{{commit_id}}",
+    f"GET {GRAPH}/commits/{{commit_id}}",
     "One commit of any branch",
     CommitInfo,
     parameters=(_path("commit_id", "the commit"),),
 )
 COMMIT_CHANGES = Operation(
     "cluster_getCommitChanges",
-    "GET",
-    f"{GRAPH}/commits/{{commit_id}}/changes",
+    f"GET {GRAPH}/commits/{{commit_id}}/changes",
     "What one commit changed",
     CommitPage,
     parameters=(
@@ -519,8 +496,7 @@ COMMIT_CHANGES = Operation(
 _ONE_COMMIT = (_path("commit_id", "the commit"),)
 REVERT = Operation(
     "cluster_revertCommit",
-    "POST",
-    f"{GRAPH}/commits/{{commit_id}}/revert",
+    f"POST {GRAPH}/commits/{{commit_id}}/revert",
     "Undo what one commit of a branch changed, as a new commit",
     ReplayReceipt,
     requests.ReplayRequest,
@@ -531,8 +507,7 @@ REVERT = Operation(
 )
 PLAN_REVERT = Operation(
     "cluster_planRevert",
-    "POST",
-    f"{GRAPH}/commits/{{commit_id}}/revert/plan",
+    f"POST {GRAPH}/commits/{{commit_id}}/revert/plan",
     "What undoing a commit would do; changes nothing",
     MergePlan,
     requests.ReplayRequest,
@@ -542,8 +517,7 @@ PLAN_REVERT = Operation(
 )
 CHERRY_PICK = Operation(
     "cluster_cherryPickCommit",
-    "POST",
-    f"{GRAPH}/commits/{{commit_id}}/cherry-pick",
+    f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick",
     "Do what one commit changed once more on another branch, as a new commit",
     ReplayReceipt,
     requests.ReplayRequest,
@@ -554,8 +528,7 @@ CHERRY_PICK = Operation(
 )
 PLAN_CHERRY_PICK = Operation(
     "cluster_planCherryPick",
-    "POST",
-    f"{GRAPH}/commits/{{commit_id}}/cherry-pick/plan",
+    f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick/plan",
     "What doing a commit once more would do; changes nothing",
     MergePlan,
     requests.ReplayRequest,
@@ -565,45 +538,38 @@ PLAN_CHERRY_PICK = Operation(
 )
 ENTITY_HISTORY = Operation(
     "cluster_getEntityHistory",
-    "GET",
-    f"{GRAPH}/history",
+    f"GET {GRAPH}/history",
     "The commits of a branch that changed one entity, newest first",
     answers.EntityHistoryPage,
     parameters=(
-        OperationParameter(
-            "type", "query", "its type: `Name`, `node:Name` or `edge:Name`", required=True
-        ),
-        OperationParameter("id", "query", "the entity", required=True),
+        _query("type", "its type: `Name`, `node:Name` or `edge:Name`", required=True),
+        _query("id", "the entity", required=True),
         BRANCH,
         _PAGE_TOKEN,
-        OperationParameter("limit", "query", "commits a page", {"type": "integer", "minimum": 1}),
+        _query("limit", "commits a page", _COUNT),
     ),
     refusals=(410, 413),
 )
 POLL_CHANGES = Operation(
     "cluster_pollChanges",
-    "GET",
-    f"{GRAPH}/changes",
+    f"GET {GRAPH}/changes",
     "What changed on a branch since a cursor",
     FeedPage,
     parameters=(
         BRANCH,
-        OperationParameter("cursor", "query", "where the last poll ended"),
-        OperationParameter("start", "query", "now, beginning, or after:COMMIT; now when left out"),
+        _query("cursor", "where the last poll ended"),
+        _query("start", "now, beginning, or after:COMMIT; now when left out"),
         _PAGE_TOKEN,
         _LIMIT,
         _LIMIT_BYTES,
-        OperationParameter(
-            "limit_commits", "query", "commits a poll", {"type": "integer", "minimum": 1}
-        ),
+        _query("limit_commits", "commits a poll", _COUNT),
         *CHANGE_FILTERS,
     ),
     refusals=(409, 410, 413),
 )
 BASELINE = Operation(
     "cluster_captureChangeBaseline",
-    "POST",
-    f"{GRAPH}/changes/baseline",
+    f"POST {GRAPH}/changes/baseline",
     "The entities of a branch, and the cursor of what follows",
     body=requests.BaselineRequest,
     body_required=False,
@@ -611,49 +577,5 @@ BASELINE = Operation(
     refusals=(413,),
 )
 
-PUBLIC = frozenset({"health", "cluster_health", "ready", "openapi"})
-"""What needs no token and no graph."""
-
-OPERATIONS: tuple[Operation, ...] = (
-    HEALTH,
-    GRAPH_HEALTH,
-    READY,
-    OPENAPI,
-    LIST_GRAPHS,
-    SNAPSHOT,
-    GET_BLOB,
-    HEAD_BLOB,
-    QUERY,
-    READ,
-    EXPLAIN,
-    STATS,
-    MUTATE,
-    CHANGE,
-    MUTATE_IF,
-    LIST_QUERIES,
-    INVOKE,
-    INVOKE_IF,
-    SCHEMA,
-    PLAN_SCHEMA,
-    APPLY_SCHEMA,
-    LOAD,
-    INGEST,
-    LOAD_NDJSON,
-    EXPORT,
-    LIST_BRANCHES,
-    CREATE_BRANCH,
-    DELETE_BRANCH,
-    MERGE_BRANCHES,
-    PLAN_MERGE,
-    DIFF,
-    LIST_COMMITS,
-    GET_COMMIT,
-    COMMIT_CHANGES,
-    REVERT,
-    PLAN_REVERT,
-    CHERRY_PICK,
-    PLAN_CHERRY_PICK,
-    ENTITY_HISTORY,
-    POLL_CHANGES,
-    BASELINE,
-)
+OPERATIONS = tuple(each for each in tuple(globals().values()) if isinstance(each, Operation))
+"""All of them, in the order of this module, which is that of the description."""

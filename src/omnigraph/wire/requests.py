@@ -130,13 +130,20 @@ def _refusal(model: type[BaseModel], found: ErrorDetails) -> InputError:
 _LEGACY_NAMES = {"query_source": "query", "query_name": "name"}
 
 
-def require_one_target(branch: str | None, snapshot: str | None) -> None:
-    """Raise `ValueError` when both a branch and a snapshot are named."""
-    if branch is not None and snapshot is not None:
-        raise ValueError("`branch` and `snapshot` exclude each other")
+class ReadBody(Body):
+    """What reads either the head of a branch or a snapshot."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (
+            getattr(self, "branch", None) is not None
+            and getattr(self, "snapshot", None) is not None
+        ):
+            raise ValueError("`branch` and `snapshot` exclude each other")
+        return self
 
 
-class QueryRequest(Body):
+class QueryRequest(ReadBody):
     """A read query with its source."""
 
     query: str = Field(description="the text of a query that reads")
@@ -148,11 +155,6 @@ class QueryRequest(Body):
     )
     explain: bool = Field(default=False, description="say also how the query ran")
 
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        require_one_target(self.branch, self.snapshot)
-        return self
-
 
 class ExplainRequest(Body):
     """A query, read or write, whose plan is wanted."""
@@ -161,7 +163,7 @@ class ExplainRequest(Body):
     name: str | None = Field(default=None, description="which query, when the text has several")
 
 
-class LegacyReadRequest(Body):
+class LegacyReadRequest(ReadBody):
     """A read query, with the field names of older clients."""
 
     query_source: str
@@ -169,11 +171,6 @@ class LegacyReadRequest(Body):
     params: Parameters | None = None
     branch: BranchName | None = None
     snapshot: str | None = None
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        require_one_target(self.branch, self.snapshot)
-        return self
 
 
 class ChangeRequest(Body):
@@ -202,7 +199,7 @@ class ChangeRequest(Body):
         return renamed
 
 
-class InvokeRequest(Body):
+class InvokeRequest(ReadBody):
     """The invocation of a stored query; everything may be left out."""
 
     params: Parameters | None = None
@@ -211,11 +208,6 @@ class InvokeRequest(Body):
     expect_mutation: bool | None = Field(
         default=None, description="refuse unless the stored query writes, or unless it reads"
     )
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        require_one_target(self.branch, self.snapshot)
-        return self
 
 
 # --- loads and exports ----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ async def describe(call: Call) -> Response:
     return Response(body, media_type=JSON)
 
 
-METRICS = Operation("metrics", "GET", "/metrics", "Numbers for Prometheus")
+METRICS = Operation("metrics", "GET /metrics", "Numbers for Prometheus")
 """Served when it is configured; not a part of the description."""
 
 

@@ -46,14 +46,7 @@ LengthOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    PayloadCommand,
-    """
-omnigraph blob get node Person ada photo --store team.omni > ada.png
-omnigraph blob get node Person ada photo --store team.omni --offset 0 --length 16 | xxd
-omnigraph blob get edge Signed 01K3Z7M0Q8W4R6T2Y5V9B1N3XC scan --store team.omni --out scan.pdf
-""",
-)
+@COMMANDS.add(PayloadCommand)
 def get(
     ctx: typer.Context,
     entity: EntityArgument,
@@ -73,6 +66,10 @@ def get(
     A range may end behind the value, but not start there. Only the bytes that are asked for are
     read. Of a value that is a URI, only the URI is told: nothing is fetched from elsewhere. stdout
     carries only the bytes, so `--json` shapes the errors on stderr and, with `--out`, the receipt.
+
+    omnigraph blob get node Person ada photo --store team.omni > ada.png
+    omnigraph blob get node Person ada photo --store team.omni --offset 0 --length 16 | xxd
+    omnigraph blob get edge Signed 01K3Z7M0Q8W4R6T2Y5V9B1N3XC scan --store team.omni --out scan.pdf
     """
     from omnigraph.cli.files import replaced_file
     from omnigraph.model.blobs import check_range
@@ -104,13 +101,7 @@ def get(
         output.done(found.stat.to_dict() | {"out": str(out), "bytes": size}, written, json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph blob stat node Person ada photo --store team.omni
-omnigraph blob stat node Person ada photo --store team.omni --branch review --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def stat(
     ctx: typer.Context,
     entity: EntityArgument,
@@ -126,6 +117,9 @@ def stat(
 
     A managed value has a size, and a tag that is another one whenever the bytes are; an external
     one has the URI of its object.
+
+    omnigraph blob stat node Person ada photo --store team.omni
+    omnigraph blob stat node Person ada photo --store team.omni --branch review --json
     """
     found = _find(ctx, (entity, type, id, property), branch, snapshot).stat
     output_of(ctx).show(found, _lines(found), json=json)

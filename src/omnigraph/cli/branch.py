@@ -90,13 +90,7 @@ DeleteFlag = Annotated[bool, flag("--delete-branch", "delete the merged branch a
 DryRunFlag = Annotated[bool, flag("--dry-run", "show what would change, and change nothing")]
 
 
-@COMMANDS.add(
-    WriteCommand,
-    """
-omnigraph branch create review --uri team.omni
-omnigraph branch create fixes/may --from review --uri team.omni
-""",
-)
+@COMMANDS.add(WriteCommand)
 def create(
     ctx: typer.Context,
     name: NewName,
@@ -107,6 +101,9 @@ def create(
     """Create a branch at the head of another.
 
     It costs next to nothing: no data is copied until something is written to it.
+
+    omnigraph branch create review --uri team.omni
+    omnigraph branch create fixes/may --from review --uri team.omni
     """
     from omnigraph.cli.opening import graph_to_write
 
@@ -115,29 +112,20 @@ def create(
     output_of(ctx).done(created, sentence, json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph branch list --uri team.omni
-omnigraph branch list --uri team.omni --json
-""",
-    name="list",
-)
+@COMMANDS.add(ReadCommand, name="list")
 def list_(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> None:
-    """List the branches, one a line."""
+    """List the branches, one a line.
+
+    omnigraph branch list --uri team.omni
+    omnigraph branch list --uri team.omni --json
+    """
     from omnigraph.cli.opening import graph_to_read
 
     branches = graph_to_read(ctx, uri).list_branches()
     output_of(ctx).show({"branches": branches}, ([name] for name in branches), json=json)
 
 
-@COMMANDS.add(
-    DestructiveCommand,
-    """
-omnigraph branch delete review --uri team.omni
-omnigraph branch delete review --uri s3://lake/graphs/team.omni --yes
-""",
-)
+@COMMANDS.add(DestructiveCommand)
 def delete(
     ctx: typer.Context, name: OldName, uri: UriOption = None, json: JsonFlag = False
 ) -> None:
@@ -146,6 +134,9 @@ def delete(
     A branch that others were created from is refused, and so is main. What was not merged is gone
     with it; `branch diff main NAME` shows it before. On storage that others may share, `--yes` or
     an answer at the terminal is needed.
+
+    omnigraph branch delete review --uri team.omni
+    omnigraph branch delete review --uri s3://lake/graphs/team.omni --yes
     """
     from omnigraph.cli.opening import graph_to_write
 
@@ -158,13 +149,7 @@ def delete(
     output.done(deleted, f"deleted branch {deleted.name}", json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph branch diff main review --uri team.omni
-omnigraph branch diff main review --uri team.omni --type Person --op update --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def diff(
     ctx: typer.Context,
     before: BeforeArgument,
@@ -181,6 +166,9 @@ def diff(
     """Show the entities that differ between two branches or commits.
 
     Values decide: what was rewritten as it was, or only lies elsewhere now, is no difference.
+
+    omnigraph branch diff main review --uri team.omni
+    omnigraph branch diff main review --uri team.omni --type Person --op update --json
     """
     from omnigraph.cli.opening import graph_to_read
 
@@ -192,14 +180,7 @@ def diff(
         output.lines(diff_lines(found.types, found.changes(images=True), limit))
 
 
-@COMMANDS.add(
-    WriteCommand,
-    """
-omnigraph branch merge review --uri team.omni --dry-run
-omnigraph branch merge review --uri team.omni --delete-branch
-omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
-""",
-)
+@COMMANDS.add(WriteCommand)
 def merge(
     ctx: typer.Context,
     source: MergedName,
@@ -217,6 +198,10 @@ def merge(
     Both sides are compared with the commit they went apart at, entity by entity. If both changed
     one and disagree, or the result would break the schema, nothing is merged, and the exit code is
     1. `--on-conflict` lets one side win instead.
+
+    omnigraph branch merge review --uri team.omni --dry-run
+    omnigraph branch merge review --uri team.omni --delete-branch
+    omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
     """
     from omnigraph.cli.opening import graph_to_read, graph_to_write
 
@@ -235,14 +220,7 @@ def merge(
     output.show(receipt, _merged_lines(receipt), json=json)
 
 
-@COMMANDS.add(
-    WriteCommand,
-    """
-omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
-omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --uri team.omni
-""",
-    name="cherry-pick",
-)
+@COMMANDS.add(WriteCommand, name="cherry-pick")
 def cherry_pick(
     ctx: typer.Context,
     commit: PickedCommit,
@@ -255,6 +233,9 @@ def cherry_pick(
     """Apply what one commit changed to another branch, as a commit there.
 
     If the same entities are different there, nothing is done, and the exit code is 1.
+
+    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
+    omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --uri team.omni
     """
     from omnigraph.cli.opening import graph_to_read, graph_to_write
 

@@ -48,14 +48,7 @@ BaselineOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph changes poll --uri team.omni
-omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
-omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
-""",
-)
+@COMMANDS.add(ReadCommand)
 def poll(
     ctx: typer.Context,
     *,
@@ -74,6 +67,10 @@ def poll(
     Pages are fetched and written one after another. The cursor to go on with comes last, and only
     when everything before it has been written: keep it when you have dealt with that. A poll
     repeated with the same cursor shows the same again.
+
+    omnigraph changes poll --uri team.omni
+    omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
+    omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
     """
     from omnigraph.cli.opening import graph_to_read
 
@@ -91,13 +88,7 @@ def poll(
     show_feed(output_of(ctx), followed(fetch, first), as_json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph changes baseline --uri team.omni --out team.jsonl
-omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def baseline(
     ctx: typer.Context,
     out: BaselineOption,
@@ -114,6 +105,9 @@ def baseline(
     The entities are those of one commit, and what is committed meanwhile is what the cursor goes on
     with. `--op` belongs to the polls with the cursor and leaves no entity out. The file is replaced
     when all of it is on disk, and only then is the cursor shown; after a failure it is what it was.
+
+    omnigraph changes baseline --uri team.omni --out team.jsonl
+    omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
     """
     from omnigraph.cli.opening import graph_to_read
 

@@ -101,15 +101,7 @@ EntityOption = Annotated[
 DryRunFlag = Annotated[bool, flag("--dry-run", "show what would be undone, and change nothing")]
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph commit list team.omni --branch review
-omnigraph commit list team.omni --filter actor=act-ana --json
-omnigraph commit list team.omni --entity Person:ada
-""",
-    name="list",
-)
+@COMMANDS.add(ReadCommand, name="list")
 def list_(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -123,6 +115,10 @@ def list_(
 
     That includes the ones it shares with the branch it was created from. The ids are whole, so
     that each can be handed to `commit show` and to `mutate --if-commit`.
+
+    omnigraph commit list team.omni --branch review
+    omnigraph commit list team.omni --filter actor=act-ana --json
+    omnigraph commit list team.omni --entity Person:ada
     """
     from omnigraph.cli.opening import graph_to_read
 
@@ -138,30 +134,22 @@ def list_(
     output.show({"commits": versions}, history_lines(versions), json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
-omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def show(
     ctx: typer.Context, commit: CommitArgument, uri: UriOption = None, json: JsonFlag = False
 ) -> None:
-    """Show one commit of any branch."""
+    """Show one commit of any branch.
+
+    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+    omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --json
+    """
     from omnigraph.cli.opening import graph_to_read
 
     found = graph_to_read(ctx, uri).show_commit(commit)
     output_of(ctx).show(found, _show_lines(found), json=json)
 
 
-@COMMANDS.add(
-    WriteCommand,
-    """
-omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
-omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
-""",
-)
+@COMMANDS.add(WriteCommand)
 def revert(
     ctx: typer.Context,
     commit: CommitArgument,
@@ -175,6 +163,9 @@ def revert(
 
     What others changed since stays. If they changed the same entities, nothing is done, and the
     exit code is 1.
+
+    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
+    omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
     """
     from omnigraph.cli.opening import graph_to_read, graph_to_write
 
@@ -189,13 +180,7 @@ def revert(
     show_replay(output, receipt, json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
-omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --type Person --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def changes(
     ctx: typer.Context,
     commit: CommitArgument,
@@ -212,6 +197,9 @@ def changes(
 
     Pages are fetched and written one after another, with `--json` into one document with every
     entity before and after. `--page-token` shows the one page it leads to, as it is.
+
+    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
+    omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --type Person --json
     """
     from omnigraph.cli.opening import graph_to_read
 

@@ -30,13 +30,7 @@ TypeOption = Annotated[
 JsonlFlag = Annotated[bool, typer.Option("--jsonl", hidden=True)]
 
 
-@COMMANDS.add(
-    PayloadCommand,
-    """
-omnigraph export team.omni > team.jsonl
-omnigraph export team.omni --type Person --type Knows --out people.jsonl
-""",
-)
+@COMMANDS.add(PayloadCommand)
 def export(
     ctx: typer.Context,
     *,
@@ -52,6 +46,9 @@ def export(
     Loading them with `--mode overwrite` gives the same graph again: ids, values and ends. Two
     exports of the same content are the same bytes. stdout carries only the lines, so `--json`
     shapes the errors on stderr and, with `--out`, the receipt.
+
+    omnigraph export team.omni > team.jsonl
+    omnigraph export team.omni --type Person --type Knows --out people.jsonl
     """
     from omnigraph.cli.files import replaced_file
     from omnigraph.cli.opening import graph_to_read

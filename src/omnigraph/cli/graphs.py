@@ -35,11 +35,14 @@ NewUri = Annotated[str, argument("URI", "where to create it: a path, file:// or 
 InitForceFlag = Annotated[bool, flag("--force", "replace schema files that belong to no graph")]
 
 
-@GRAPHS.add(ServerCommand, GRAPHS_EXAMPLES, name="list")
+@GRAPHS.add(ServerCommand, name="list")
 def graphs_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     """List the graphs that a server serves: the id, a tab, and where it is.
 
     The policy of the server decides who may.
+
+    omnigraph graphs list --server https://graph.example.com
+    omnigraph graphs list --profile staging --json
     """
     from omnigraph.cli.addressing import resolve_server
     from omnigraph.cli.opening import token_of
@@ -52,13 +55,7 @@ def graphs_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     output_of(ctx).show({"graphs": found}, lines, json=json)
 
 
-@COMMANDS.add(
-    FileCommand,
-    """
-omnigraph init --schema schema.pg team.omni
-omnigraph init --schema schema.pg s3://lake/graphs/team.omni
-""",
-)
+@COMMANDS.add(FileCommand)
 def init(
     ctx: typer.Context,
     schema: NewSchemaFile,
@@ -70,6 +67,9 @@ def init(
 
     A place that holds a graph already is refused, always. What an interrupted `init` left behind
     is refused too, unless `--force` says to replace it.
+
+    omnigraph init --schema schema.pg team.omni
+    omnigraph init --schema schema.pg s3://lake/graphs/team.omni
     """
     from omnigraph import graph
     from omnigraph.cli.addressing import storage_target
@@ -83,13 +83,7 @@ def init(
     output.done(document, f"created a graph at {target}", json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph snapshot team.omni
-omnigraph snapshot team.omni --branch review --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def snapshot(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -99,6 +93,9 @@ def snapshot(
     """Show the types of a branch and how many entities each has.
 
     Everything is as of one commit, the head of the branch, which is named in the last line.
+
+    omnigraph snapshot team.omni
+    omnigraph snapshot team.omni --branch review --json
     """
     from omnigraph.cli.opening import graph_to_read
 

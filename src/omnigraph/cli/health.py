@@ -22,13 +22,7 @@ RecoverForceFlag = Annotated[bool, flag("--force", "roll back through commits of
 RecoverConfirmFlag = Annotated[bool, flag("--confirm", "mean it; `--force` needs this")]
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph stats team.omni
-omnigraph stats team.omni --branch review --json
-""",
-)
+@COMMANDS.add(ReadCommand)
 def stats(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -39,6 +33,9 @@ def stats(
 
     Rows, fragments, bytes, versions and index coverage of every type, and the operations and
     owners around them. Nothing is written. Every finding names the command that mends it.
+
+    omnigraph stats team.omni
+    omnigraph stats team.omni --branch review --json
     """
     from omnigraph.cli.opening import graph_to_read
 
@@ -103,19 +100,16 @@ def _coverage(indexes: Iterable[IndexStats]) -> str:
     return f"{min(shares)}%" if shares else "-"
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph doctor team.omni
-omnigraph doctor team.omni --json
-""",
-)
+@COMMANDS.add(GraphCommand)
 def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """Try every way a graph is read, and say how to mend what is wrong.
 
     Every branch and every table is read: rows, keys, edges, words and vectors; also interrupted
     operations, leases, leftovers and Java are looked at. Nothing is written. Every finding names
     the command that mends it. The exit code is 1 if something is wrong, not for mere advice.
+
+    omnigraph doctor team.omni
+    omnigraph doctor team.omni --json
     """
     from omnigraph.cli.addressing import resolve
     from omnigraph.graph import doctor as examine
@@ -142,13 +136,7 @@ def _doctor_lines(found: Diagnosis) -> Iterator[Line]:
         yield (Styled("healthy", "bold green"),)
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph recover team.omni
-omnigraph recover team.omni --force --confirm
-""",
-)
+@COMMANDS.add(GraphCommand)
 def recover(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -161,6 +149,9 @@ def recover(
     Every write does this first for what stands in its way, so it is rarely needed. The exit code
     is 1 if anything is left unsettled: its writer may still be running, or an external writer
     changed a table (drift), which only `--force --confirm` rolls back through.
+
+    omnigraph recover team.omni
+    omnigraph recover team.omni --force --confirm
     """
     from omnigraph.cli.opening import open_to_write
 
@@ -183,16 +174,13 @@ def recover(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-@RECOVERY.add(
-    GraphCommand,
-    """
-omnigraph recovery list team.omni
-omnigraph recovery list team.omni --json
-""",
-    name="list",
-)
+@RECOVERY.add(GraphCommand, name="list")
 def recovery_list(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
-    """List every recovery so far, oldest first."""
+    """List every recovery so far, oldest first.
+
+    omnigraph recovery list team.omni
+    omnigraph recovery list team.omni --json
+    """
     from omnigraph.cli.opening import open_to_read
 
     recoveries = [row.to_dict() for row in open_to_read(ctx, uri).list_recoveries()]

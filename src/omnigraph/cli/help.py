@@ -6,6 +6,7 @@ in a pipe and in the reference manual, which is generated from it.
 
 from __future__ import annotations
 
+import inspect
 import io
 import textwrap
 from collections.abc import Callable, Iterator
@@ -179,7 +180,6 @@ class Commands:
     def add(
         self,
         kind: type[Command],
-        examples: str | None = None,
         *,
         name: str | None = None,
         is_hidden: bool = False,
@@ -188,17 +188,20 @@ class Commands:
     ) -> Callable[[Run], Run]:
         """Register a function as a command, called as the function unless a name is given.
 
+        Its docstring is the help; lines that begin with `omnigraph` at its end are the examples.
         ``alias`` is a second name that help does not list; of a ``former`` one, using it is
         answered with a warning.
         """
 
         def register(run: Run) -> Run:
             called = name or run.__name__
-            self._typer.command(called, cls=kind, epilog=examples, hidden=is_hidden)(run)
+            help, _, examples = inspect.cleandoc(run.__doc__ or "").partition("\n\nomnigraph ")
+            about: Any = {"help": help, "epilog": examples and f"omnigraph {examples}"}
+            self._typer.command(called, cls=kind, hidden=is_hidden, **about)(run)
             if alias is not None:
-                self._typer.command(alias, cls=kind, hidden=True)(run)
+                self._typer.command(alias, cls=kind, hidden=True, **about)(run)
             if former is not None:
-                self._typer.command(former, cls=_former(kind, called), hidden=True)(run)
+                self._typer.command(former, cls=_former(kind, called), hidden=True, **about)(run)
             return run
 
         return register

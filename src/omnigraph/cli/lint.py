@@ -27,15 +27,7 @@ ExplainFlag = Annotated[
 ]
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
-omnigraph lint --schema schema.pg --query queries.gq --explain
-omnigraph lint team.omni --query queries.gq --json
-""",
-    former="check",
-)
+@COMMANDS.add(GraphCommand, former="check")
 def lint(
     ctx: typer.Context,
     *,
@@ -50,6 +42,10 @@ def lint(
     Every query is parsed and type-checked; one bad query does not hide the others. The schema is a
     file, and no graph is needed, or it is the one of a graph. The exit code is 1 if anything does
     not compile, and 0 if there are only warnings.
+
+    omnigraph lint --schema examples/social/schema.pg --query examples/social/queries.gq
+    omnigraph lint --schema schema.pg --query queries.gq --explain
+    omnigraph lint team.omni --query queries.gq --json
     """
     from omnigraph.cli.files import read_source
     from omnigraph.errors import QueryParseError

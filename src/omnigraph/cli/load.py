@@ -142,16 +142,7 @@ FromOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    DestructiveCommand,
-    """
-omnigraph load team.omni --data people.jsonl --mode merge
-omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
-omnigraph load team.omni --data - --mode merge --branch review --from main
-omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
-omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
-""",
-)
+@COMMANDS.add(DestructiveCommand)
 def load(
     ctx: typer.Context,
     *,
@@ -179,6 +170,12 @@ def load(
     Each line of the data is one node or one edge; tables hold rows of one type. Everything is
     checked first and becomes visible as one commit; a single bad record means that nothing is
     written.
+
+    omnigraph load team.omni --data people.jsonl --mode merge
+    omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
+    omnigraph load team.omni --data - --mode merge --branch review --from main
+    omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
+    omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
     """
     request = Request(
         "load",

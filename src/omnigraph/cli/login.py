@@ -33,13 +33,7 @@ TokenOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    Command,
-    """
-omnigraph login prod
-omnigraph login prod < token.txt
-""",
-)
+@COMMANDS.add(Command)
 def login(
     ctx: typer.Context, server: ServerArgument, token: TokenOption = None, json: JsonFlag = False
 ) -> None:
@@ -47,6 +41,9 @@ def login(
 
     It is read from stdin, without an echo on a terminal, and kept in a file that only you can read.
     It goes to this server and to no other.
+
+    omnigraph login prod
+    omnigraph login prod < token.txt
     """
     from omnigraph.cli.addressing import config_of
 
@@ -61,9 +58,12 @@ def login(
     output.done(document, f"the token of {server} is kept in {kept.path}", json=json)
 
 
-@COMMANDS.add(Command, "omnigraph logout prod")
+@COMMANDS.add(Command)
 def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -> None:
-    """Forget the token of a server, if one is kept."""
+    """Forget the token of a server, if one is kept.
+
+    omnigraph logout prod
+    """
     from omnigraph.cli.addressing import config_of
 
     _require_name(server)

@@ -210,17 +210,14 @@ def root(
 VERSION = Commands()
 
 
-@VERSION.add(
-    Command,
-    """
-omnigraph version
-omnigraph version --json
-""",
-)
+@VERSION.add(Command)
 def version(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Print the version.
 
     The second line is the newest storage layout this version reads and writes.
+
+    omnigraph version
+    omnigraph version --json
     """
     document = {"version": __version__, "internal_schema": INTERNAL_SCHEMA_VERSION}
     lines = [[f"omnigraph {__version__}"], [f"internal-schema {INTERNAL_SCHEMA_VERSION}"]]

@@ -28,14 +28,7 @@ AdhocFlag = Annotated[bool, flag("--adhoc", "also run queries that the model mak
 RowsOption = Annotated[int, option("--max-rows", "N", "rows of an answer; 200 by default", min=1)]
 
 
-@COMMANDS.add(
-    PayloadCommand,
-    """
-omnigraph mcp --store team.omni --queries queries/
-omnigraph mcp --server https://graph.example.com --graph team
-omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
-""",
-)
+@COMMANDS.add(PayloadCommand)
 def mcp(
     ctx: typer.Context,
     *,
@@ -51,6 +44,10 @@ def mcp(
     with typed parameters, and others show the schema, branches and commits. Nothing is written
     unless `--allow-write` names branches; a server's policy decides on top of that. `--json` shapes
     the errors on stderr.
+
+    omnigraph mcp --store team.omni --queries queries/
+    omnigraph mcp --server https://graph.example.com --graph team
+    omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
     """
     require_library("omnigraph.mcp.stdio", "mcp", extra="mcp")
     from omnigraph.cli.addressing import config_of

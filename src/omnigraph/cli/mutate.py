@@ -51,16 +51,7 @@ IfCommitOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    WriteCommand,
-    """
-omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
-omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
-omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
-omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
-""",
-    former="change",
-)
+@COMMANDS.add(WriteCommand, former="change")
 def mutate(
     ctx: typer.Context,
     *,
@@ -78,6 +69,11 @@ def mutate(
 
     All of it becomes visible as one commit, or nothing does. With `--if-commit`, a branch that has
     moved on ends the command with exit code 4, and nothing is written.
+
+    omnigraph mutate sign_up --store team.omni --query people.gq --params '{"handle": "ada"}'
+    omnigraph mutate --store team.omni -e 'query q() { delete Person where handle = "ada" }'
+    omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
+    omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
     """
     from omnigraph.cli.opening import graph_to_write
     from omnigraph.client import RemoteGraph

@@ -50,13 +50,7 @@ TargetOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    ControlCommand,
-    """
-omnigraph policy validate --file examples/policy/team.yaml
-omnigraph policy validate --file examples/policy/operators.yaml --json
-""",
-)
+@COMMANDS.add(ControlCommand)
 def validate(
     ctx: typer.Context,
     file: BundleOption = None,
@@ -67,6 +61,9 @@ def validate(
 
     It is read strictly and compiled: an unknown or misspelt word is an error, so that a rule cannot
     silently allow more than it says. The exit code is 1 if anything is wrong.
+
+    omnigraph policy validate --file examples/policy/team.yaml
+    omnigraph policy validate --file examples/policy/operators.yaml --json
     """
     output = output_of(ctx)
     path = _bundle_file(ctx, file, cluster)
@@ -97,13 +94,7 @@ def validate(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-@COMMANDS.add(
-    ControlCommand,
-    """
-omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
-omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
-""",
-)
+@COMMANDS.add(ControlCommand)
 def test(
     ctx: typer.Context,
     tests: CasesOption,
@@ -114,6 +105,9 @@ def test(
     """Ask a bundle a list of questions and compare the answers with the expected ones.
 
     Every mismatch is listed, and the exit code is then 1.
+
+    omnigraph policy test --file examples/policy/team.yaml --tests examples/policy/team_tests.yaml
+    omnigraph policy test --file policy.yaml --tests policy_tests.yaml --json
     """
     from omnigraph.policy import parse_cases, run_cases
 
@@ -138,13 +132,7 @@ def test(
         raise typer.Exit(ExitCode.FAILURE)
 
 
-@COMMANDS.add(
-    ControlCommand,
-    """
-omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
-omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
-""",
-)
+@COMMANDS.add(ControlCommand)
 def explain(
     ctx: typer.Context,
     *,
@@ -160,6 +148,9 @@ def explain(
 
     Shows the decision and, if it is to allow, the rule behind it. The exit code is 0 for both
     answers.
+
+    omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --action read
+    omnigraph policy explain --file policy.yaml --actor act-bo --action change --branch main --json
     """
     asked = _action(action)
     if not actor.strip():

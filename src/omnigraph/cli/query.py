@@ -80,17 +80,7 @@ def _only_flags_of(command: Any, args: list[str]) -> bool:
     return all(word.partition("=")[0] in known for word in args if word.startswith("-"))
 
 
-@COMMANDS.add(
-    QueryCommand,
-    """
-omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
-omnigraph query --store team.omni -e 'query q() { match { $p: Person } return { $p.name } }'
-omnigraph query --store team.omni --query q.gq --branch review --format csv > people.csv
-omnigraph query --store team.omni --query q.gq --explain
-omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
-""",
-    former="read",
-)
+@COMMANDS.add(QueryCommand, former="read")
 def query(
     ctx: typer.Context,
     *,
@@ -111,6 +101,12 @@ def query(
     All rows come from one commit: the head of a branch, or the one that `--snapshot` names. Nothing
     is written. With `--server` and no text, the stored query of that name is run. `csv`, `jsonl`
     and `json` are for programs; `--json` means the last, and errors as JSON too.
+
+    omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
+    omnigraph query --store team.omni -e 'query q() { match { $p: Person } return { $p.name } }'
+    omnigraph query --store team.omni --query q.gq --branch review --format csv > people.csv
+    omnigraph query --store team.omni --query q.gq --explain
+    omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
     """
     from omnigraph.cli.opening import graph_to_read
     from omnigraph.client import RemoteGraph

@@ -46,19 +46,16 @@ DataLossFlag = Annotated[
 ]
 
 
-@COMMANDS.add(
-    FileCommand,
-    """
-omnigraph schema check examples/library/schema.pg
-omnigraph schema check schema.pg --json
-""",
-)
+@COMMANDS.add(FileCommand)
 def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None:
     """Compile a schema and summarise it.
 
     Shows every type with its properties and constraints, and the hash of what the schema means,
     which comments and order do not change. A schema that does not compile is shown with all its
     problems, and the exit code is 1.
+
+    omnigraph schema check examples/library/schema.pg
+    omnigraph schema check schema.pg --json
     """
     from omnigraph.cli.files import compile_schema_file
     from omnigraph.cli.schema_output import summary_document, summary_lines
@@ -69,14 +66,7 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
     output.show(document, summary_lines(compiled, file), json=json)
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph schema plan team.omni --schema schema.pg
-omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
-omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
-""",
-)
+@COMMANDS.add(GraphCommand)
 def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     ctx: typer.Context,
     new: NewFile,
@@ -89,6 +79,10 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
 
     Nothing is changed. Names are followed through `@rename_from`. A plan with unsupported changes
     is still a plan, so the exit code is 0 whenever both schemas compile.
+
+    omnigraph schema plan team.omni --schema schema.pg
+    omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
+    omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
     """
     from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
     from omnigraph.cli.schema_output import plan_document, plan_lines
@@ -117,13 +111,7 @@ def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[Sc
     return compile_schema_file(old, output_of(ctx)).ir, str(old)
 
 
-@COMMANDS.add(
-    DestructiveCommand,
-    """
-omnigraph schema apply team.omni --schema schema.pg
-omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
-""",
-)
+@COMMANDS.add(DestructiveCommand)
 def apply(
     ctx: typer.Context,
     new: NewFile,
@@ -137,6 +125,9 @@ def apply(
     is a plan with unsupported changes; the graph is then as it was. What is dropped stays readable
     at older commits, unless `--allow-data-loss` says otherwise: then, on storage that others may
     share, `--yes` or an answer at the terminal is needed.
+
+    omnigraph schema apply team.omni --schema schema.pg
+    omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
     """
     from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
     from omnigraph.cli.opening import graph_to_write
@@ -156,18 +147,14 @@ def apply(
     output.show(receipt, applied_lines(receipt, new), json=json)
 
 
-@COMMANDS.add(
-    ReadCommand,
-    """
-omnigraph schema show team.omni
-omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
-""",
-    alias="get",
-)
+@COMMANDS.add(ReadCommand, alias="get")
 def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """Print the schema of a graph, as it was written.
 
     `schema get` is another name for it.
+
+    omnigraph schema show team.omni
+    omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
     """
     from omnigraph.cli.opening import graph_to_read
 

@@ -124,13 +124,7 @@ class ServeCommand(ControlCommand):
     takes = frozenset({GlobalFlag.STORE})
 
 
-@COMMANDS.add(
-    ServeCommand,
-    """
-omnigraph serve --store team.omni --unauthenticated
-omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
-""",
-)
+@COMMANDS.add(ServeCommand)
 def serve(
     ctx: typer.Context,
     *,
@@ -161,6 +155,9 @@ def serve(
     `OMNIGRAPH_SERVER_BEARER_TOKENS_FILE` names: a JSON object of actors and tokens. Once it
     listens, stdout has one line with the address; logs go to stderr. SIGTERM lets requests end and
     exits with 0. `--json` shapes the error of a server that does not start.
+
+    omnigraph serve --store team.omni --unauthenticated
+    omnigraph serve --store team.omni --queries queries/ --policy policy.yaml --bind 0.0.0.0:8080
     """
     require_library("omnigraph.server.run", "serve", extra="server")
     from omnigraph.server.config import (

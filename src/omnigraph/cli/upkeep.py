@@ -51,13 +51,7 @@ OlderThanOption = Annotated[
 ]
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph index team.omni
-omnigraph index team.omni --branch review --json
-""",
-)
+@COMMANDS.add(GraphCommand)
 def index(
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -69,6 +63,9 @@ def index(
     Loads and other writes build none. An index speeds queries up and never changes what they
     return, so this can run at any time; if nothing is missing, nothing is written. An index that
     cannot be built yet is listed with the reason, and built by a later run.
+
+    omnigraph index team.omni
+    omnigraph index team.omni --branch review --json
     """
     from omnigraph.cli.opening import open_to_write
 
@@ -102,19 +99,16 @@ def _columns(done: IndexedTable, kind: str) -> str:
     return ", ".join(spec.column for spec in done.built if spec.kind == kind) or "-"
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph optimize team.omni
-omnigraph optimize team.omni --json
-""",
-)
+@COMMANDS.add(GraphCommand)
 def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
     """Compact the tables of main and complete their indexes.
 
     Small fragments become large ones, rows written since are brought into the indexes, and missing
     indexes are built, in one commit. What queries return stays the same, and old versions stay
     readable. A table that an external writer changed (drift) is skipped.
+
+    omnigraph optimize team.omni
+    omnigraph optimize team.omni --json
     """
     from omnigraph.cli.opening import open_to_write
     from omnigraph.cli.progress import tables_of
@@ -164,14 +158,7 @@ def _commit_lines(receipt: OptimizeReceipt | IndexReceipt | RepairReceipt) -> It
         yield (f"commit {receipt.graph_commit_id}",)
 
 
-@COMMANDS.add(
-    GraphCommand,
-    """
-omnigraph repair team.omni
-omnigraph repair team.omni --confirm
-omnigraph repair team.omni --branch review --force --confirm
-""",
-)
+@COMMANDS.add(GraphCommand)
 def repair(  # noqa: PLR0917
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -185,6 +172,10 @@ def repair(  # noqa: PLR0917
     A table whose newest version is not the published one cannot be written. With `--confirm`,
     versions that only rearranged rows are published; with `--force --confirm` also those that may
     have changed some, as they are. The exit code is 1 if a table was refused.
+
+    omnigraph repair team.omni
+    omnigraph repair team.omni --confirm
+    omnigraph repair team.omni --branch review --force --confirm
     """
     from omnigraph.cli.opening import open_to_write
 
@@ -230,14 +221,7 @@ def _repair_row(done: RepairedTable) -> tuple[str | int, ...]:
     )
 
 
-@COMMANDS.add(
-    DestructiveUpkeep,
-    """
-omnigraph cleanup team.omni --keep 10
-omnigraph cleanup team.omni --keep 10 --confirm
-omnigraph cleanup s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
-""",
-)
+@COMMANDS.add(DestructiveUpkeep)
 def cleanup(  # noqa: PLR0917
     ctx: typer.Context,
     uri: UriArgument = None,
@@ -252,6 +236,10 @@ def cleanup(  # noqa: PLR0917
     stays. Commits stay listed, but those whose versions are gone cannot be read any more. Nothing
     is removed without `--confirm`; on storage that others may share, `--yes` or an answer at the
     terminal is needed as well. The exit code is 1 if something could not be removed.
+
+    omnigraph cleanup team.omni --keep 10
+    omnigraph cleanup team.omni --keep 10 --confirm
+    omnigraph cleanup s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
     """
     from omnigraph.cli.opening import open_to_write
     from omnigraph.cli.progress import tables_of

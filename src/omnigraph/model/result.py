@@ -18,7 +18,7 @@ from omnigraph.model.governor import current
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import OPTIONAL, PLAIN, Json, JsonObject
 from omnigraph.model.result_json import ResultColumns, rows_to_python
-from omnigraph.model.text_table import TextTable, cell_text
+from omnigraph.model.text_table import TextTable, cell_text, html_line, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,6 @@ class SnapshotSummary(JsonObject):
 ROWS_SHOWN_MAX = 20
 """Rows that a result shows of itself; asking for them gives all."""
 _CELL_WIDTH_MAX = 40
-_HTML_CELL_MAX = 200
 _ROWS_AT_ONCE = 1024
 _NO_ROWS = b'"rows":[]'
 """Where the rows stand in the JSON form; inside of a string the quotes would be escaped."""
@@ -307,16 +306,9 @@ class Result:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        names = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{_html_cell(cell)}</td>' for cell in row)}</tr>"
-            for row in self.text_rows(ROWS_SHOWN_MAX)
-        )
-        rest = f"<p>{escape(self._rest())}</p>" if self._rows_left else ""
-        return (
-            f"<p>{escape(self._caption())}</p>"
-            f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{rest}"
-        )
+        table = html_table(self.columns, self.text_rows(ROWS_SHOWN_MAX))
+        rest = html_line(self._rest()) if self._rows_left else ""
+        return html_line(self._caption()) + table + rest
 
     def _caption(self) -> str:
         return f"{self.row_count} rows from {self.target} via {self.query_name}"
@@ -327,10 +319,6 @@ class Result:
 
     def _rest(self) -> str:
         return f"… and {self._rows_left} more rows"
-
-
-def _html_cell(text: str) -> str:
-    return escape(text if len(text) <= _HTML_CELL_MAX else text[:_HTML_CELL_MAX] + "…")
 
 
 def _not_installed(method: str, library: str) -> InputError:

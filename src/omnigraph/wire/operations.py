@@ -7,7 +7,7 @@ them, and by `openapi`, which writes the description.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -277,24 +277,19 @@ MUTATE = Operation(
     is_gated=True,
     refusals=(424,),
 )
-CHANGE = Operation(
-    "cluster_change",
-    f"POST {GRAPH}/change",
-    "Run a query that writes, for older clients",
-    MutationReceipt,
-    requests.ChangeRequest,
+CHANGE = replace(
+    MUTATE,
+    id="cluster_change",
+    route=f"POST {GRAPH}/change",
+    summary="Run a query that writes, for older clients",
     successor="mutate",
-    is_gated=True,
-    refusals=(424,),
 )
-MUTATE_IF = Operation(
-    "cluster_mutate_if_graph_commit",
-    f"POST {GRAPH}/mutate/if-graph-commit",
-    "Run a query that writes, if the branch has not moved",
-    MutationReceipt,
-    requests.ChangeRequest,
+MUTATE_IF = replace(
+    MUTATE,
+    id="cluster_mutate_if_graph_commit",
+    route=f"POST {GRAPH}/mutate/if-graph-commit",
+    summary="Run a query that writes, if the branch has not moved",
     parameters=(CONDITION,),
-    is_gated=True,
     refusals=(412, 424),
 )
 
@@ -358,16 +353,12 @@ LOAD = Operation(
     is_gated=True,
     refusals=(424,),
 )
-INGEST = Operation(
-    "cluster_ingest",
-    f"POST {GRAPH}/ingest",
-    "Load graph records, for older clients",
-    answers.LoadReceiptAt,
-    requests.LoadRequest,
+INGEST = replace(
+    LOAD,
+    id="cluster_ingest",
+    route=f"POST {GRAPH}/ingest",
+    summary="Load graph records, for older clients",
     successor="load",
-    body_bytes_max=LOAD_BYTES_MAX,
-    is_gated=True,
-    refusals=(424,),
 )
 _LOAD_OPTIONS = (
     _query(
@@ -515,26 +506,17 @@ PLAN_REVERT = Operation(
     parameters=_ONE_COMMIT,
     refusals=(409, 410),
 )
-CHERRY_PICK = Operation(
-    "cluster_cherryPickCommit",
-    f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick",
-    "Do what one commit changed once more on another branch, as a new commit",
-    ReplayReceipt,
-    requests.ReplayRequest,
-    body_required=False,
-    parameters=_ONE_COMMIT,
-    is_gated=True,
-    refusals=(410,),
+CHERRY_PICK = replace(
+    REVERT,
+    id="cluster_cherryPickCommit",
+    route=f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick",
+    summary="Do what one commit changed once more on another branch, as a new commit",
 )
-PLAN_CHERRY_PICK = Operation(
-    "cluster_planCherryPick",
-    f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick/plan",
-    "What doing a commit once more would do; changes nothing",
-    MergePlan,
-    requests.ReplayRequest,
-    body_required=False,
-    parameters=_ONE_COMMIT,
-    refusals=(409, 410),
+PLAN_CHERRY_PICK = replace(
+    PLAN_REVERT,
+    id="cluster_planCherryPick",
+    route=f"POST {GRAPH}/commits/{{commit_id}}/cherry-pick/plan",
+    summary="What doing a commit once more would do; changes nothing",
 )
 ENTITY_HISTORY = Operation(
     "cluster_getEntityHistory",

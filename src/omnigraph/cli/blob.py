@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.failures import UsageError
+from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Commands, PayloadCommand, ReadCommand
+from omnigraph.cli.opening import graph_to_read
 from omnigraph.cli.options import (
     JsonFlag,
     OutOption,
@@ -71,7 +73,6 @@ def get(
     omnigraph blob get node Person ada photo --store team.omni --offset 0 --length 16 | xxd
     omnigraph blob get edge Signed 01K3Z7M0Q8W4R6T2Y5V9B1N3XC scan --store team.omni --out scan.pdf
     """
-    from omnigraph.cli.files import replaced_file
     from omnigraph.model.blobs import check_range
 
     output = output_of(ctx)
@@ -131,8 +132,6 @@ def _find(
     branch: str | None,
     snapshot: str | None,
 ) -> Blob | RemoteBlob:
-    from omnigraph.cli.opening import graph_to_read
-
     place = read_place(branch, snapshot)
     return graph_to_read(ctx).blob(*selector, **place)
 

@@ -22,6 +22,7 @@ from omnigraph.cli.changes_output import (
     show_replay,
 )
 from omnigraph.cli.help import Commands, DestructiveCommand, ReadCommand, WriteCommand
+from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     JsonFlag,
@@ -105,8 +106,6 @@ def create(
     omnigraph branch create review --uri team.omni
     omnigraph branch create fixes/may --from review --uri team.omni
     """
-    from omnigraph.cli.opening import graph_to_write
-
     created = graph_to_write(ctx, "branch create", uri).create_branch(name, from_)
     sentence = f"created branch {created.name} from {created.source}"
     output_of(ctx).done(created, sentence, json=json)
@@ -119,8 +118,6 @@ def list_(ctx: typer.Context, uri: UriOption = None, json: JsonFlag = False) -> 
     omnigraph branch list --uri team.omni
     omnigraph branch list --uri team.omni --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     branches = graph_to_read(ctx, uri).list_branches()
     output_of(ctx).show({"branches": branches}, ([name] for name in branches), json=json)
 
@@ -138,8 +135,6 @@ def delete(
     omnigraph branch delete review --uri team.omni
     omnigraph branch delete review --uri s3://lake/graphs/team.omni --yes
     """
-    from omnigraph.cli.opening import graph_to_write
-
     output = output_of(ctx)
     graph = graph_to_write(ctx, "branch delete", uri, destructive=f"branch delete {name}")
     lost = _unmerged(graph, name)
@@ -170,8 +165,6 @@ def diff(
     omnigraph branch diff main review --uri team.omni
     omnigraph branch diff main review --uri team.omni --type Person --op update --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     found = graph_to_read(ctx, uri).diff(before, after, **change_filter(kinds, types, ops))
     output = output_of(ctx)
     if json:
@@ -203,8 +196,6 @@ def merge(
     omnigraph branch merge review --uri team.omni --delete-branch
     omnigraph branch merge fixes --into review --uri team.omni --on-conflict source
     """
-    from omnigraph.cli.opening import graph_to_read, graph_to_write
-
     options: Any = {**_rules(on_conflict or []), "granularity": granularity}
     output = output_of(ctx)
     if dry_run:
@@ -237,8 +228,6 @@ def cherry_pick(
     omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
     omnigraph branch cherry-pick 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --into review --uri team.omni
     """
-    from omnigraph.cli.opening import graph_to_read, graph_to_write
-
     output = output_of(ctx)
     if dry_run:
         show_plan(output, graph_to_read(ctx, uri).plan_cherry_pick(commit, into), json=json)

@@ -23,6 +23,7 @@ from omnigraph.cli.changes_output import (
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file, sync_directory, unusable
 from omnigraph.cli.help import Commands, ReadCommand
+from omnigraph.cli.opening import graph_to_read
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriOption, option
 from omnigraph.cli.output import Styled, counted, output_of
 from omnigraph.errors import Busy, Conflict, InputError, StorageError
@@ -72,8 +73,6 @@ def poll(
     omnigraph changes poll --uri team.omni --cursor "$CURSOR" --json
     omnigraph changes poll --uri team.omni --start after:01K3Z7M0Q8W4R6T2Y5V9B1N3XC --type Person
     """
-    from omnigraph.cli.opening import graph_to_read
-
     if cursor is not None and start is not None:
         raise UsageError(
             "`--cursor` and `--start` exclude each other", hint="a cursor knows its place itself"
@@ -109,8 +108,6 @@ def baseline(
     omnigraph changes baseline --uri team.omni --out team.jsonl
     omnigraph changes baseline --uri team.omni --type Person --out people.jsonl --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     require_posix()
     output = output_of(ctx)
     graph = graph_to_read(ctx, uri)

@@ -25,6 +25,7 @@ from omnigraph.cli.changes_output import (
 )
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.help import Commands, ReadCommand, WriteCommand
+from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -120,8 +121,6 @@ def list_(
     omnigraph commit list team.omni --filter actor=act-ana --json
     omnigraph commit list team.omni --entity Person:ada
     """
-    from omnigraph.cli.opening import graph_to_read
-
     actor = filter_.partition("=")[2] if filter_ is not None else None
     graph = graph_to_read(ctx, uri)
     output = output_of(ctx)
@@ -143,8 +142,6 @@ def show(
     omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
     omnigraph commit show 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     found = graph_to_read(ctx, uri).show_commit(commit)
     output_of(ctx).show(found, _show_lines(found), json=json)
 
@@ -167,8 +164,6 @@ def revert(
     omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --dry-run
     omnigraph commit revert 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
     """
-    from omnigraph.cli.opening import graph_to_read, graph_to_write
-
     output = output_of(ctx)
     if dry_run:
         plan = graph_to_read(ctx, uri).plan_revert(commit, branch=branch)
@@ -201,8 +196,6 @@ def changes(
     omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni
     omnigraph commit changes 01K3Z7M0Q8W4R6T2Y5V9B1N3XC --uri team.omni --type Person --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     graph = graph_to_read(ctx, uri)
     output = output_of(ctx)
     page = partial(

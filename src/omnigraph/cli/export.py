@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Commands, PayloadCommand
+from omnigraph.cli.opening import graph_to_read
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -50,9 +52,6 @@ def export(
     omnigraph export team.omni > team.jsonl
     omnigraph export team.omni --type Person --type Knows --out people.jsonl
     """
-    from omnigraph.cli.files import replaced_file
-    from omnigraph.cli.opening import graph_to_read
-
     output = output_of(ctx)
     output.stdout_is_payload = out is None
     if jsonl:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.addressing import resolve_server, storage_target
+from omnigraph.cli.files import compile_schema_file
 from omnigraph.cli.help import Commands, FileCommand, ReadCommand, ServerCommand
+from omnigraph.cli.opening import graph_to_read, token_of
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -44,8 +47,6 @@ def graphs_list(ctx: typer.Context, json: JsonFlag = False) -> None:
     omnigraph graphs list --server https://graph.example.com
     omnigraph graphs list --profile staging --json
     """
-    from omnigraph.cli.addressing import resolve_server
-    from omnigraph.cli.opening import token_of
     from omnigraph.client import list_graphs
     from omnigraph.client.exchange import Address
 
@@ -72,8 +73,6 @@ def init(
     omnigraph init --schema schema.pg s3://lake/graphs/team.omni
     """
     from omnigraph import graph
-    from omnigraph.cli.addressing import storage_target
-    from omnigraph.cli.files import compile_schema_file
 
     output = output_of(ctx)
     target = storage_target(uri)
@@ -97,8 +96,6 @@ def snapshot(
     omnigraph snapshot team.omni
     omnigraph snapshot team.omni --branch review --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     summary = graph_to_read(ctx, uri).snapshot(branch)
     output_of(ctx).show(summary, _snapshot_lines(summary), json=json)
 

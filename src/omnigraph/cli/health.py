@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from omnigraph.cli.addressing import resolve
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.help import Commands, GraphCommand, ReadCommand
+from omnigraph.cli.opening import graph_to_read, open_to_read, open_to_write
 from omnigraph.cli.options import DEFAULT_BRANCH, BranchOption, JsonFlag, UriArgument, flag
 from omnigraph.cli.output import Line, Styled, counted, moment, output_of, table
 from omnigraph.model.upkeep import Diagnosis, GraphStats, IndexStats, TableStats, UpkeepFinding
@@ -37,8 +39,6 @@ def stats(
     omnigraph stats team.omni
     omnigraph stats team.omni --branch review --json
     """
-    from omnigraph.cli.opening import graph_to_read
-
     graph = graph_to_read(ctx, uri)
     found = graph.stats(branch)
     output_of(ctx).show({"uri": graph.uri, **found.to_dict()}, _stats_lines(found), json=json)
@@ -111,7 +111,6 @@ def doctor(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) 
     omnigraph doctor team.omni
     omnigraph doctor team.omni --json
     """
-    from omnigraph.cli.addressing import resolve
     from omnigraph.graph import doctor as examine
 
     found = examine(resolve(ctx, uri).uri)
@@ -153,8 +152,6 @@ def recover(
     omnigraph recover team.omni
     omnigraph recover team.omni --force --confirm
     """
-    from omnigraph.cli.opening import open_to_write
-
     if force != confirm:
         given, other = ("--force", "--confirm") if force else ("--confirm", "--force")
         raise UsageError(f"`{given}` needs `{other}`", hint="give both, or neither")
@@ -181,8 +178,6 @@ def recovery_list(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = 
     omnigraph recovery list team.omni
     omnigraph recovery list team.omni --json
     """
-    from omnigraph.cli.opening import open_to_read
-
     recoveries = [row.to_dict() for row in open_to_read(ctx, uri).list_recoveries()]
     output_of(ctx).show({"recoveries": recoveries}, _recovery_lines(recoveries), json=json)
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.failures import ExitCode, UsageError, error_lines
+from omnigraph.cli.files import compile_schema_file, read_source
 from omnigraph.cli.help import Commands, GraphCommand
+from omnigraph.cli.opening import open_to_read
 from omnigraph.cli.options import Given, JsonFlag, SchemaFile, UriArgument, flag, option
 from omnigraph.cli.output import Line, Styled, counted, output_of
 
@@ -47,7 +49,6 @@ def lint(
     omnigraph lint --schema schema.pg --query queries.gq --explain
     omnigraph lint team.omni --query queries.gq --json
     """
-    from omnigraph.cli.files import read_source
     from omnigraph.errors import QueryParseError
     from omnigraph.query.lint import lint_queries
 
@@ -73,8 +74,6 @@ def _schema_of(
     ctx: typer.Context, schema: Path | None, uri: str | None
 ) -> tuple[Catalog, dict[str, str]]:
     """The types to check against, and where they came from."""
-    from omnigraph.cli.files import compile_schema_file
-    from omnigraph.cli.opening import open_to_read
     from omnigraph.schema.compile import compile_schema
 
     if schema is None:

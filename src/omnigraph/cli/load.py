@@ -16,6 +16,7 @@ import typer
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import STANDARD_INPUT, require_file, standard_input
 from omnigraph.cli.help import Commands, DestructiveCommand
+from omnigraph.cli.opening import graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -288,7 +289,6 @@ class Request:
 
 
 def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
-    from omnigraph.cli.opening import graph_to_write
     from omnigraph.graph import Graph
 
     output = output_of(ctx)

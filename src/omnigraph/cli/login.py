@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from omnigraph.cli.addressing import config_of
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Command, Commands
@@ -45,8 +46,6 @@ def login(
     omnigraph login prod
     omnigraph login prod < token.txt
     """
-    from omnigraph.cli.addressing import config_of
-
     _require_name(server)
     config, output = config_of(ctx), output_of(ctx)
     is_declared = server in config.servers()
@@ -64,8 +63,6 @@ def logout(ctx: typer.Context, server: ServerArgument, json: JsonFlag = False) -
 
     omnigraph logout prod
     """
-    from omnigraph.cli.addressing import config_of
-
     _require_name(server)
     kept = Credentials.beside(config_of(ctx))
     had = kept.forget(server)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.addressing import config_of
 from omnigraph.cli.failures import require_library
 from omnigraph.cli.help import Commands, PayloadCommand
+from omnigraph.cli.opening import graph_to_read, graph_to_write
 from omnigraph.cli.options import JsonFlag, QueriesOption, flag, option
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ def mcp(
     omnigraph mcp --store team.omni --queries queries/ --allow-write 'agent/*' --adhoc
     """
     require_library("omnigraph.mcp.stdio", "mcp", extra="mcp")
-    from omnigraph.cli.addressing import config_of
     from omnigraph.mcp.stdio import serve
     from omnigraph.mcp.toolbox import Access
 
@@ -61,7 +62,6 @@ def mcp(
 
 
 def _tools(ctx: typer.Context, queries: list[Path], access: Access) -> list[Tool]:
-    from omnigraph.cli.opening import graph_to_read, graph_to_write
     from omnigraph.client import RemoteGraph
     from omnigraph.mcp.toolbox import stored_in_files, stored_on_server, tools_of
 

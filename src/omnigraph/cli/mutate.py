@@ -18,6 +18,7 @@ from omnigraph.cli.files import (
     source_of,
 )
 from omnigraph.cli.help import Commands, WriteCommand
+from omnigraph.cli.opening import graph_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -75,7 +76,6 @@ def mutate(
     omnigraph mutate --store team.omni --query q.gq --if-commit 01K3Z7M0Q8W4R6T2Y5V9B1N3XC
     omnigraph mutate sign_up --server prod --graph team --params '{"handle": "ada"}'
     """
-    from omnigraph.cli.opening import graph_to_write
     from omnigraph.client import RemoteGraph
 
     source = source_of("mutate", name, query, text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from omnigraph.cli.addressing import config_of
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import (
     NameArgument,
@@ -18,6 +19,7 @@ from omnigraph.cli.files import (
     source_of,
 )
 from omnigraph.cli.help import Commands, ReadCommand
+from omnigraph.cli.opening import graph_to_read
 from omnigraph.cli.operator_config import OUTPUT_FORMATS
 from omnigraph.cli.options import (
     JsonFlag,
@@ -108,7 +110,6 @@ def query(
     omnigraph query --store team.omni --query q.gq --explain
     omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
     """
-    from omnigraph.cli.opening import graph_to_read
     from omnigraph.client import RemoteGraph
     from omnigraph.model.result import Result
 
@@ -139,8 +140,6 @@ def query(
 
 def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
     """What the command line says, else the configuration, else a table."""
-    from omnigraph.cli.addressing import config_of
-
     exclusive(json=json or None, format=given)
     if json:
         return "json"
@@ -148,8 +147,6 @@ def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:
 
 
 def _table_layout(ctx: typer.Context) -> TextTable:
-    from omnigraph.cli.addressing import config_of
-
     config = config_of(ctx)
     width = config.table_max_column_width or TABLE_WIDTH_MAX
     return TextTable(width, "wrap" if config.table_cell_layout == "wrap" else "truncate")

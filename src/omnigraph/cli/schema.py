@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.files import compile_schema_file, every_problem_of, read_schema, show_warnings
 from omnigraph.cli.help import (
     Commands,
     DestructiveCommand,
@@ -14,6 +15,7 @@ from omnigraph.cli.help import (
     GraphCommand,
     ReadCommand,
 )
+from omnigraph.cli.opening import graph_to_read, graph_to_write, open_to_read
 from omnigraph.cli.options import JsonFlag, UriArgument, argument, flag, option
 from omnigraph.cli.output import output_of
 from omnigraph.errors import InputError
@@ -57,7 +59,6 @@ def check(ctx: typer.Context, file: CheckedFile, json: JsonFlag = False) -> None
     omnigraph schema check examples/library/schema.pg
     omnigraph schema check schema.pg --json
     """
-    from omnigraph.cli.files import compile_schema_file
     from omnigraph.cli.schema_output import summary_document, summary_lines
 
     output = output_of(ctx)
@@ -84,7 +85,6 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
     omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
     omnigraph schema plan --from old.pg --schema new.pg --allow-data-loss --json
     """
-    from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
     from omnigraph.cli.schema_output import plan_document, plan_lines
     from omnigraph.schema.migration import plan_change
 
@@ -100,9 +100,6 @@ def plan(  # noqa: PLR0917 - what a command takes, typer takes by position
 
 def _accepted(ctx: typer.Context, uri: str | None, old: Path | None) -> tuple[SchemaIR, str]:
     """The schema to start from, and where it is."""
-    from omnigraph.cli.files import compile_schema_file
-    from omnigraph.cli.opening import open_to_read
-
     if old is None:
         graph = open_to_read(ctx, uri)
         return graph.accepted_ir, graph.uri
@@ -129,8 +126,6 @@ def apply(
     omnigraph schema apply team.omni --schema schema.pg
     omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
     """
-    from omnigraph.cli.files import every_problem_of, read_schema, show_warnings
-    from omnigraph.cli.opening import graph_to_write
     from omnigraph.cli.schema_output import applied_lines
     from omnigraph.graph import Graph
     from omnigraph.schema.compile import compile_schema
@@ -156,8 +151,6 @@ def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) ->
     omnigraph schema show team.omni
     omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
     """
-    from omnigraph.cli.opening import graph_to_read
-
     source = graph_to_read(ctx, uri).schema_source
     output = output_of(ctx)
     if json:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.addressing import storage_target
 from omnigraph.cli.failures import UsageError, require_library
 from omnigraph.cli.help import Commands, ControlCommand
 from omnigraph.cli.options import (
@@ -220,8 +221,6 @@ def serve(
 
 
 def _store(ctx: typer.Context, cluster: str | None) -> str:
-    from omnigraph.cli.addressing import storage_target
-
     store = Given.of(ctx).store
     exclusive(cluster=cluster, store=store)
     if cluster is not None:

@@ -12,6 +12,7 @@ import typer
 from omnigraph.cli.failures import ExitCode, UsageError
 from omnigraph.cli.health import type_name
 from omnigraph.cli.help import Commands, DestructiveUpkeep, GraphCommand
+from omnigraph.cli.opening import open_to_write
 from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
@@ -67,8 +68,6 @@ def index(
     omnigraph index team.omni
     omnigraph index team.omni --branch review --json
     """
-    from omnigraph.cli.opening import open_to_write
-
     graph = open_to_write(ctx, "index", uri, settle=True)
     receipt = graph.ensure_indices(branch)
     document = {"uri": graph.uri, **receipt.to_dict()}
@@ -110,7 +109,6 @@ def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False
     omnigraph optimize team.omni
     omnigraph optimize team.omni --json
     """
-    from omnigraph.cli.opening import open_to_write
     from omnigraph.cli.progress import tables_of
 
     output = output_of(ctx)
@@ -177,8 +175,6 @@ def repair(  # noqa: PLR0917
     omnigraph repair team.omni --confirm
     omnigraph repair team.omni --branch review --force --confirm
     """
-    from omnigraph.cli.opening import open_to_write
-
     if force and not confirm:
         raise UsageError("`--force` needs `--confirm`", hint="give both, or neither")
     graph = open_to_write(ctx, "repair", uri)
@@ -241,7 +237,6 @@ def cleanup(  # noqa: PLR0917
     omnigraph cleanup team.omni --keep 10 --confirm
     omnigraph cleanup s3://lake/team.omni --keep 10 --older-than 7d --confirm --yes
     """
-    from omnigraph.cli.opening import open_to_write
     from omnigraph.cli.progress import tables_of
 
     if keep is None and older_than is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,8 +28,7 @@ omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --actio
 """,
 )
 
-BundleOption = Annotated[Path | None, option("--file", "BUNDLE.yaml", "the bundle (required)")]
-ClusterOption = Annotated[str | None, typer.Option("--cluster", metavar="DIR", hidden=True)]
+BundleOption = Annotated[Path, option("--file", "BUNDLE.yaml", "the bundle")]
 CasesOption = Annotated[Path, option("--tests", "TESTS.yaml", "questions and expected answers")]
 ActorOption = Annotated[str, option("--actor", "ID", "who would act")]
 ActionOption = Annotated[str, option("--action", "ACTION", "what they would do, such as `change`")]
@@ -51,12 +50,7 @@ TargetOption = Annotated[
 
 
 @COMMANDS.add(ControlCommand)
-def validate(
-    ctx: typer.Context,
-    file: BundleOption = None,
-    cluster: ClusterOption = None,
-    json: JsonFlag = False,
-) -> None:
+def validate(ctx: typer.Context, file: BundleOption, json: JsonFlag = False) -> None:
     """Check a policy bundle.
 
     It is read strictly and compiled: an unknown or misspelt word is an error, so that a rule cannot
@@ -66,40 +60,29 @@ def validate(
     omnigraph policy validate --file examples/policy/operators.yaml --json
     """
     output = output_of(ctx)
-    path = _bundle_file(ctx, file, cluster)
-    if not json:
-        bundle = _load(path).bundle
-        actors, rules = counted(len(bundle.actors), "actor"), counted(len(bundle.rules), "rule")
-        words = f"{path}: a valid {bundle.kind} bundle with {actors} and {rules}"
-        output.line(Styled(words, "bold green"))
-        return
-    bundles: list[dict[str, Any]] = []
-    errors: list[dict[str, str]] = []
     try:
-        bundle = _load(path).bundle
+        bundle = _load(file).bundle
     except PolicyInvalid as problem:
-        errors.append({"bundle": str(path), "message": problem.message})
-    else:
-        bundles.append(
-            {
-                "name": str(path),
-                "kind": bundle.kind,
-                "applies_to": [],
-                "actors": len(bundle.actors),
-                "rules": len(bundle.rules),
-            }
-        )
-    output.json({"ok": not errors, "bundles": bundles, "errors": errors})
-    if errors:
-        raise typer.Exit(ExitCode.FAILURE)
+        if not json:
+            raise
+        wrong = {"bundle": str(file), "message": problem.message}
+        output.json({"ok": False, "bundles": [], "errors": [wrong]})
+        raise typer.Exit(ExitCode.FAILURE) from None
+    actors, rules = len(bundle.actors), len(bundle.rules)
+    about = {"name": str(file), "kind": bundle.kind, "applies_to": []}
+    held = f"{counted(actors, 'actor')} and {counted(rules, 'rule')}"
+    output.done(
+        {"ok": True, "bundles": [{**about, "actors": actors, "rules": rules}], "errors": []},
+        f"{file}: a valid {bundle.kind} bundle with {held}",
+        json=json,
+    )
 
 
 @COMMANDS.add(ControlCommand)
 def test(
     ctx: typer.Context,
     tests: CasesOption,
-    file: BundleOption = None,
-    cluster: ClusterOption = None,
+    file: BundleOption,
     json: JsonFlag = False,
 ) -> None:
     """Ask a bundle a list of questions and compare the answers with the expected ones.
@@ -112,7 +95,7 @@ def test(
     from omnigraph.policy import parse_cases, run_cases
 
     output = output_of(ctx)
-    loaded = _load(_bundle_file(ctx, file, cluster))
+    loaded = _load(file)
     require_file(tests)
     cases = parse_cases(tests)
     for case in cases:
@@ -140,8 +123,7 @@ def explain(
     action: ActionOption,
     branch: BranchOption = None,
     target_branch: TargetOption = None,
-    file: BundleOption = None,
-    cluster: ClusterOption = None,
+    file: BundleOption,
     json: JsonFlag = False,
 ) -> None:
     """Ask a bundle one question: may this actor do this?
@@ -155,8 +137,7 @@ def explain(
     asked = _action(action)
     if not actor.strip():
         raise UsageError("`--actor` is empty", hint="give the id of who would act")
-    path = _bundle_file(ctx, file, cluster)
-    loaded = _load(path)
+    loaded = _load(file)
     _require_answerable(loaded, asked)
     decision = loaded.decide(actor, asked, branch=branch, target_branch=target_branch)
     facts = {
@@ -170,21 +151,7 @@ def explain(
     }
     known = {name: fact for name, fact in facts.items() if fact is not None}
     lines = ((Styled(f"{name}: ", "bold"), fact) for name, fact in known.items())
-    output_of(ctx).show({**known, "bundle": str(path)}, lines, json=json)
-
-
-def _bundle_file(ctx: typer.Context, file: Path | None, cluster: str | None) -> Path:
-    if cluster is not None:
-        raise UsageError(
-            "`--cluster` selects the applied bundles of a cluster, which this version cannot read",
-            hint="check the file itself: `--file BUNDLE.yaml`",
-        )
-    if file is None:
-        raise UsageError(
-            f"`{ctx.command_path}` needs `--file BUNDLE.yaml`",
-            hint=f"`{ctx.command_path} --help` shows what it takes",
-        )
-    return file
+    output_of(ctx).show({**known, "bundle": str(file)}, lines, json=json)
 
 
 def _load(path: Path) -> Policy:

@@ -250,7 +250,7 @@ def test_plans_and_diffs_are_coloured_without_changing_a_word(run: Run, uri: str
 def test_words_that_mean_nothing_are_usage_errors(run: Run, uri: str) -> None:
     wrong = run("branch", "merge", "review", "--uri", uri, "--on-conflict", "sorce")
     assert wrong.code == 2
-    assert "`--on-conflict` takes fail, source or target, not `sorce`" in wrong.err
+    assert "`--on-conflict` takes fail, source, target, not `sorce`" in wrong.err
     assert run("branch", "merge", "review", "--uri", uri, "--granularity", "row").code == 2
     assert (
         run("branch", "merge", "review", "--uri", uri, "--on-conflict", "Nobody=source").code == 1

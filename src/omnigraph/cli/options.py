@@ -188,8 +188,7 @@ ReadBranchOption = Annotated[
     option("--branch", "NAME", "read the head of this branch; main by default", check=branch_name),
 ]
 SnapshotOption = Annotated[
-    str | None,
-    option("--snapshot", "ID", "read the graph as of this commit instead", check=commit_id),
+    str | None, option("--snapshot", "ID", "read the graph as of this commit instead")
 ]
 OutOption = Annotated[
     Path | None, option("--out", "FILE", "write here; replaced once all of it is there")
@@ -213,4 +212,4 @@ QueriesOption = Annotated[
 def read_place(branch: str | None, snapshot: str | None) -> dict[str, Any]:
     """The arguments ``branch`` and ``snapshot`` of a verb that reads one of them."""
     exclusive("a snapshot is a commit, whichever branch it is on", branch=branch, snapshot=snapshot)
-    return {"branch": branch, "snapshot": snapshot}
+    return {"branch": branch, "snapshot": commit_id(snapshot)}

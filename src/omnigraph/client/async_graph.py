@@ -451,17 +451,8 @@ class AsyncRemoteGraph:
 
         `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
         """
-        query = {
-            "before": before,
-            "after": after,
-            "page_token": page_token,
-            "limit": limit,
-            "limit_bytes": limit_bytes,
-            "kind": kinds,
-            "type": types,
-            "op": ops,
-            "images": images or None,
-        }
+        ends = {"before": before, "after": after, "images": images or None}
+        query = ends | _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
         return await self._ask(operations.DIFF, DiffPage, query=query)
 
     async def plan_merge(
@@ -606,14 +597,7 @@ class AsyncRemoteGraph:
         ops: Iterable[str] = (),
     ) -> CommitPage:
         """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest."""
-        query = {
-            "page_token": page_token,
-            "limit": limit,
-            "limit_bytes": limit_bytes,
-            "kind": kinds,
-            "type": types,
-            "op": ops,
-        }
+        query = _page(page_token, limit, limit_bytes) | _filters(kinds, types, ops)
         values = {"commit_id": segment(commit_id, "commit")}
         return await self._ask(operations.COMMIT_CHANGES, CommitPage, values=values, query=query)
 
@@ -632,18 +616,9 @@ class AsyncRemoteGraph:
         ops: Iterable[str] = (),
     ) -> FeedPage:
         """What the commits of a branch changed since ``cursor``, one block a commit."""
-        query = {
-            "branch": self._branch_of(branch),
-            "cursor": cursor,
-            "start": start,
-            "page_token": page_token,
-            "limit": limit,
-            "limit_bytes": limit_bytes,
-            "limit_commits": limit_commits,
-            "kind": kinds,
-            "type": types,
-            "op": ops,
-        }
+        place = {"branch": self._branch_of(branch), "cursor": cursor, "start": start}
+        page = _page(page_token, limit, limit_bytes) | {"limit_commits": limit_commits}
+        query = place | page | _filters(kinds, types, ops)
         return await self._ask(operations.POLL_CHANGES, FeedPage, query=query)
 
     async def change_baseline(
@@ -655,8 +630,7 @@ class AsyncRemoteGraph:
         ops: Iterable[str] = (),
     ) -> AsyncRemoteBaseline:
         """Every entity at the present head of a branch, and then the cursor to go on with."""
-        filters = {"kind": list(kinds), "type": list(types), "op": list(ops)}
-        given = {name: words for name, words in filters.items() if words}
+        given = {name: words for name, words in _filters(kinds, types, ops).items() if words}
         content = checked_body(
             requests.BaselineRequest, {"branch": self._branch_of(branch), **given}
         )
@@ -703,6 +677,14 @@ class AsyncRemoteGraph:
 def _stream(operation: Operation, content: bytes) -> Exchange[None]:
     """A request whose answer is read as it comes; reading it changes nothing."""
     return Exchange(operation, lambda _: None, content=content, is_read=True)
+
+
+def _page(page_token: str | None, limit: int | None, limit_bytes: int | None) -> dict[str, Any]:
+    return {"page_token": page_token, "limit": limit, "limit_bytes": limit_bytes}
+
+
+def _filters(kinds: Iterable[str], types: Iterable[str], ops: Iterable[str]) -> dict[str, Any]:
+    return {"kind": list(kinds), "type": list(types), "op": list(ops)}
 
 
 def _merge_fields(

@@ -259,9 +259,7 @@ SECTIONS = (
         "[Serving a graph](../guide/server.md) shows them at work.",
         (
             Setting("OMNIGRAPH_BIND", "where to listen", code(entrypoint.DEFAULT_BIND)),
-            Setting(
-                "OMNIGRAPH_UNAUTHENTICATED", "`1`: no tokens, every client may do everything"
-            ),
+            Setting("OMNIGRAPH_UNAUTHENTICATED", "`1`: no tokens, every client may do everything"),
             Setting(auth.ONE_TOKEN, f"one token, whose actor is `{auth.DEFAULT_ACTOR}`"),
             Setting(auth.TOKENS_FILE, "a file with a JSON object of actors and tokens"),
             Setting(auth.TOKENS_JSON, "the same object itself, if no file is named"),

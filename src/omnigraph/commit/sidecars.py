@@ -16,11 +16,11 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.storage.layout import RECOVERY, REFUSED_SIDECARS
-from omnigraph.storage.manifest_rows import TableIdentity, TableRow
+from omnigraph.storage.manifest_rows import TableRow, identity_columns
 
 
 def encode_sidecar(plan: CommitPlan) -> bytes:
-    """The content of the object that holds a sidecar."""
+    """The content of the object that holds a sidecar; parts of a plan go in field by field."""
     lineage = plan.lineage
     return orjson.dumps(
         {
@@ -31,16 +31,8 @@ def encode_sidecar(plan: CommitPlan) -> bytes:
             "actor_id": plan.actor_id,
             "branch": plan.branch,
             "ref_identity": plan.ref,
-            "lease": {
-                "scope": plan.lease.scope,
-                "owner_id": plan.lease.owner_id,
-                "epoch": plan.lease.epoch,
-            },
-            "authority": {
-                "head_commit_id": plan.authority.head_commit_id,
-                "manifest_version": plan.authority.manifest_version,
-                "schema_hash": plan.authority.schema_hash,
-            },
+            "lease": plan.lease,
+            "authority": plan.authority,
             "lineage": {
                 "commit_id": lineage.commit_id,
                 "parent_commit_id": lineage.parent_commit_id,
@@ -62,15 +54,13 @@ def encode_sidecar(plan: CommitPlan) -> bytes:
 def _table_json(table: TableEffects) -> dict[str, Any]:
     touch = table.first_touch
     return {
-        **_identity_json(table.identity),
+        **identity_columns(table.identity),
         "table_key": table.table_key,
         "location": table.location,
         "table_branch": table.ref,
         "expected_version": table.expected_version,
         "post_commit_pin": table.post_commit_pin,
-        "transactions": [
-            {"uuid": tx.uuid, "read_version": tx.read_version} for tx in table.transactions
-        ],
+        "transactions": table.transactions,
         "restore_uuid": table.restore_uuid,
         "first_touch": None
         if touch is None
@@ -88,7 +78,7 @@ def _delta_json(delta: SchemaDelta | None) -> dict[str, Any]:
         "renames": [_named_table_json(renamed) for renamed in delta.renames],
         "tombstones": [
             {
-                **_identity_json(pin.identity),
+                **identity_columns(pin.identity),
                 "version": pin.version,
                 "table_branch": pin.ref,
                 "row_count": pin.row_count,
@@ -99,16 +89,9 @@ def _delta_json(delta: SchemaDelta | None) -> dict[str, Any]:
     }
 
 
-def _identity_json(identity: TableIdentity) -> dict[str, int]:
-    return {
-        "stable_table_id": identity.type_id,
-        "table_incarnation_id": identity.incarnation_id,
-    }
-
-
 def _named_table_json(table: NewTable | TableRow) -> dict[str, Any]:
     return {
-        **_identity_json(table.identity),
+        **identity_columns(table.identity),
         "table_key": table.table_key,
         "location": table.location,
     }

@@ -183,14 +183,14 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
                 "object_type": "table",
                 "location": row.location,
                 "table_key": row.table_key,
-                **_identity_columns(row.identity),
+                **identity_columns(row.identity),
                 "commit_seq": row.commit_seq,
             }
         case VersionRow():
             return {
                 "object_id": f"{_identity_key('table_version', row.identity)}:{row.version:020d}",
                 "object_type": "table_version",
-                **_identity_columns(row.identity),
+                **identity_columns(row.identity),
                 "table_version": row.version,
                 "table_branch": row.ref,
                 "row_count": row.row_count,
@@ -200,7 +200,7 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
             return {
                 "object_id": f"{_identity_key('table_tombstone', row.identity)}:{row.version}",
                 "object_type": "table_tombstone",
-                **_identity_columns(row.identity),
+                **identity_columns(row.identity),
                 "table_version": row.version,
                 "commit_seq": row.commit_seq,
             }
@@ -301,7 +301,8 @@ def _identity_key(prefix: str, identity: TableIdentity) -> str:
     return f"{prefix}:{identity.type_id}:{identity.incarnation_id}"
 
 
-def _identity_columns(identity: TableIdentity) -> dict[str, int]:
+def identity_columns(identity: TableIdentity) -> dict[str, int]:
+    """The identity of a table, as rows of the manifest and sidecars hold it."""
     return {
         "stable_table_id": identity.type_id,
         "table_incarnation_id": identity.incarnation_id,

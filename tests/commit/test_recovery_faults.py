@@ -11,9 +11,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.branching.branches import create_branch
-from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange
+from omnigraph.commit.plan import ChangeSet, CommitPlan, TableChange, sidecar_name
 from omnigraph.commit.recovery.audit import RecoveryAudit
-from omnigraph.commit.sidecar_decoding import sidecar_name
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import EffectFreeConflict, RecoveryRequired, StorageError, UncoveredDrift
 from omnigraph.storage import tables

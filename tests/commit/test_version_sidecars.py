@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from omnigraph.commit.plan import sidecar_name
 from omnigraph.commit.recovery.audit import RecoveryAudit
 from omnigraph.commit.recovery.settling import RECOVERY_ACTOR
-from omnigraph.commit.sidecar_decoding import sidecar_name
 from omnigraph.effects.failpoints import armed
 from omnigraph.errors import OmnigraphError, RecoveryRequired, StorageError
 from omnigraph.storage import tables

@@ -21,6 +21,7 @@ from omnigraph.effects.environment import positive_number
 from omnigraph.errors import LimitExceeded
 from omnigraph.model.receipts import CommitKind
 from omnigraph.storage.fragments import Positions
+from omnigraph.storage.layout import RECOVERY
 from omnigraph.storage.manifest import Snapshot, TableEntry
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
 from omnigraph.storage.publisher import PublishRequest
@@ -345,3 +346,8 @@ class CommitPlan:
         assert commit.parent_commit_id is not None
         authority = replace(self.authority, head_commit_id=commit.parent_commit_id)
         return replace(self, lineage=commit, authority=authority, tables=tables, schema=None)
+
+
+def sidecar_name(operation_id: str) -> str:
+    """The object of one operation's recovery sidecar."""
+    return f"{RECOVERY}/{operation_id}.json"

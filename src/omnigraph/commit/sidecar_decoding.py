@@ -24,11 +24,12 @@ from omnigraph.commit.plan import (
     SchemaDelta,
     SidecarKind,
     TableEffects,
+    sidecar_name,
 )
 from omnigraph.errors import InputError, UnreadableSidecar
 from omnigraph.model.ids import TableKey, check_branch_name, is_ulid
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.layout import MAIN, RECOVERY
+from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, TableRow, VersionRow
 
 SIDECAR_VERSION = 2
@@ -47,11 +48,6 @@ COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Recovery": ("recovery",),
 }
 """The commits an operation of a kind makes; a revert or a cherry-pick runs as a merge."""
-
-
-def sidecar_name(operation_id: str) -> str:
-    """The object of one operation's recovery sidecar."""
-    return f"{RECOVERY}/{operation_id}.json"
 
 
 def read_sidecar(name: str, content: bytes) -> CommitPlan:

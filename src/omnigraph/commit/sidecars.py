@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects
-from omnigraph.commit.sidecar_decoding import SIDECAR_VERSION, read_sidecar, sidecar_name
+from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
+from omnigraph.commit.sidecar_decoding import SIDECAR_VERSION, read_sidecar
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import UnreadableSidecar

@@ -8,9 +8,8 @@ it describes. `UnreadableSidecar` names the first contradiction.
 
 from __future__ import annotations
 
-from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects
+from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
 from omnigraph.commit.schema.change import SchemaChange, identity_of
-from omnigraph.commit.sidecar_decoding import sidecar_name
 from omnigraph.errors import UnreadableSidecar
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import table_location

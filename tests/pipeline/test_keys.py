@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pyarrow as pa
@@ -43,8 +44,9 @@ PLAN = CheckPlan(
 
 
 def part(key: str, rows: int, **columns: list[str]) -> WrittenPart:
+    fragment = json.dumps({"physical_rows": rows})
     return WrittenPart(
-        key, TablePlace(""), "", rows, buffered=pa.table(columns) if columns else None
+        key, TablePlace(""), fragment, buffered=pa.table(columns) if columns else None
     )
 
 

@@ -20,10 +20,10 @@ from pyarrow import orc
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.graph import Graph, SparkOptions
-from omnigraph.loading.inputs import Frame, choose_engine, file_sources
+from omnigraph.loading.inputs import choose_engine, file_sources
 from omnigraph.loading.pieces import Piece, plan_sources
 from omnigraph.loading.reading import PieceReader, Reading
-from omnigraph.loading.sources import FileSource, find_files
+from omnigraph.loading.sources import FileSource, Frame, find_files
 from tests.commit.loading import catalog, edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 

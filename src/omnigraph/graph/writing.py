@@ -25,7 +25,8 @@ from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 
 if TYPE_CHECKING:
-    from omnigraph.loading.inputs import Frame, LoadEngine, Paths
+    from omnigraph.loading.inputs import LoadEngine, Paths
+    from omnigraph.loading.sources import Frame
 
 Data = bytes | str | Iterable[bytes]
 Written = TypeVar("Written")

@@ -31,6 +31,7 @@ from omnigraph.storage.written import (
     Deletions,
     TablePlace,
     committed_batches,
+    fragment_rows,
     read_stretches,
     read_written,
 )
@@ -237,11 +238,15 @@ class WrittenPart:
     table_key: str
     place: TablePlace
     fragment: str
-    rows: int
     holds_records: bool = False
     """Whether these are scratch rows: records as read, with their places."""
     buffered: pa.Table | None = field(default=None, repr=False, compare=False)
     """The rows, if they are in memory."""
+
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", fragment_rows(self.fragment))
 
     def batches(
         self, columns: Sequence[str], storage_options: dict[str, str] | None

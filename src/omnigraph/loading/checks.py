@@ -31,7 +31,13 @@ from omnigraph.loading.check_plan import (
     keys_max,
     rule_keys,
 )
-from omnigraph.loading.executors import ArrowFunction, TaskRunner, task_numbers
+from omnigraph.loading.executors import (
+    ArrowFunction,
+    TaskRunner,
+    mapped,
+    mapped_tasks,
+    task_numbers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +51,10 @@ PROCESS_KEYS_MAX = 64_000_000
 ENDS_AT_ONCE = 8_000_000
 """Ends of edges that are looked up together, at about 30 bytes each."""
 
-COUNTS = "rule int, key string, " + ", ".join(f"{role} long" for role in ROLES)
-"""The Spark schema of keys with their number of rows by role."""
+COUNTS = pa.schema(
+    [("rule", pa.int32()), ("key", pa.string()), *((role, pa.int64()) for role in ROLES)]
+)
+"""Keys with their number of rows by role."""
 
 _START = 300_000
 _PER_KEY_HELD = 1.0
@@ -86,12 +94,10 @@ def broken_by_workers(spark: SparkSession, job: CheckJob) -> DataFrame:
 
     if keys_max(job) <= KEYS_MAX:
         shares = shares_of(job, spark.sparkContext.defaultParallelism)
-        numbers = spark.range(0, len(shares), 1, len(shares))
-        return numbers.mapInArrow(check_shares(job, shares), COUNTS)
-    parts = len(job.parts) + 1
-    counts = spark.range(0, parts, 1, parts).mapInArrow(count_keys(job), COUNTS)
+        return mapped_tasks(spark, len(shares), check_shares(job, shares), COUNTS)
+    counts = mapped_tasks(spark, len(job.parts) + 1, count_keys(job), COUNTS)
     sums = counts.groupBy("rule", "key").agg(*(F.sum(role).alias(role) for role in ROLES))
-    return sums.mapInArrow(keep_broken(job.plan), COUNTS)
+    return mapped(sums, keep_broken(job.plan), COUNTS)
 
 
 def keep_broken(plan: CheckPlan) -> ArrowFunction:

@@ -19,12 +19,12 @@ from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.pipeline.spark.gateway import interrupts_first
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
-RESULTS_SCHEMA = "result binary"
-"""The Spark schema of `pickled` results."""
+RESULTS = pa.schema({"result": pa.binary()})
+"""The schema of `pickled` results."""
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`: task numbers in, rows out."""
@@ -41,8 +41,22 @@ def task_batch(number: int) -> Iterator[pa.RecordBatch]:
     return iter([pa.record_batch([pa.array([number], pa.int64())], names=["id"])])
 
 
+def mapped(frame: DataFrame, function: ArrowFunction, schema: pa.Schema) -> DataFrame:
+    """The rows of a function over those of a frame, which Spark evaluates when they are used."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return frame.mapInArrow(function, from_arrow_schema(schema))
+
+
+def mapped_tasks(
+    spark: SparkSession, count: int, function: ArrowFunction, schema: pa.Schema
+) -> DataFrame:
+    """The same over the numbers below ``count``, each in a task of its own."""
+    return mapped(spark.range(0, count, 1, count), function, schema)
+
+
 def pickled(result: object) -> pa.RecordBatch:
-    """The result of a task as a row of `RESULTS_SCHEMA`, for functions over frames."""
+    """The result of a task as a row of `RESULTS`, for functions over frames."""
     return pa.RecordBatch.from_pylist([{"result": pickle.dumps(result)}])
 
 

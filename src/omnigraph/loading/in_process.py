@@ -60,7 +60,6 @@ from omnigraph.loading.records.rows import (
 from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
 from omnigraph.model.arrow import ID
-from omnigraph.model.ids import TableKey
 from omnigraph.model.receipts import LoadedType, LoadMode
 from omnigraph.schema.catalog import Catalog, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
@@ -141,7 +140,7 @@ class InProcessLoad(LoadExecutor):
         started, findings = perf_counter(), self._findings()
         plan = checked_plan(self._input, capture.reader, self.request.replace_types, findings)
         self.note("check", perf_counter() - started)
-        return LoadChanges(plan.changes, plan.nodes, plan.edges)
+        return plan
 
     def _findings(self) -> Findings:
         """The problems of single records."""
@@ -331,14 +330,11 @@ def _last_of_each(raw: pa.Table) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a load will write, and the counts for its receipt."""
+class LoadPlan(LoadChanges):
+    """What a load writes, and what the validator needs to know of its input."""
 
-    changes: ChangeSet
-    given: Mapping[str, InputRows]
-    """By type key, the input rows for the validator."""
-    nodes: tuple[LoadedType, ...]
-    edges: tuple[LoadedType, ...]
+    given: Mapping[str, InputRows] = field(default_factory=dict)
+    """By type key."""
 
 
 def plan_load(
@@ -359,20 +355,16 @@ def plan_load(
             )
         if key not in plans:
             plans[key] = _emptied(key, loaded.catalog)
-    counts = {key: count for key, (_, count) in sorted(plans.items())}
-    return LoadPlan(
-        ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change}),
-        given={
-            key: InputRows(
-                table.raw_rows if table.rows is not table.raw_rows else None,
-                table.given_ids if loaded.mode == "append" else NO_IDS,
-                loaded.refused_ids[key],
-            )
-            for key, table in loaded.tables.items()
-        },
-        nodes=tuple(count for key, count in counts.items() if TableKey(key).kind == "node"),
-        edges=tuple(count for key, count in counts.items() if TableKey(key).kind == "edge"),
-    )
+    changes = ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change})
+    given = {
+        key: InputRows(
+            table.raw_rows if table.rows is not table.raw_rows else None,
+            table.given_ids if loaded.mode == "append" else NO_IDS,
+            loaded.refused_ids[key],
+        )
+        for key, table in loaded.tables.items()
+    }
+    return LoadPlan(changes, {key: count for key, (_, count) in plans.items()}, given)
 
 
 _Planned = tuple[TableChange | None, LoadedType]

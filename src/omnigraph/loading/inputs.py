@@ -21,7 +21,7 @@ from omnigraph.loading.sources import (
     FileSource,
     Format,
     FoundFile,
-    FrameSource,
+    Frame,
     Source,
     find_files,
     type_of,
@@ -35,25 +35,6 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Rows of one type from the caller's process."""
-
-    table_key: str
-    rows: Any
-    """An Arrow table, or a Spark DataFrame."""
-
-    @property
-    def is_of_spark(self) -> bool:
-        """Whether only Spark can read it."""
-        return not isinstance(self.rows, pa.Table)
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"<frame {self.table_key.partition(':')[2]}>"
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -181,14 +162,14 @@ def frame_sources(
         for number, frame in enumerate(frames):
             key, rows = frame.table_key, frame.rows
             if frame.is_of_spark:
-                sources.append(FrameSource(key, rows))
+                sources.append(frame)
             elif session is None or session.is_local:
                 path = Path(directory) / f"{number}.arrow"
                 with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
                     out.write_table(rows, max_chunksize=65_536)
                 sources.append(FileSource(str(path), key, "arrow", frame.name))
             else:
-                sources.append(FrameSource(key, session.get().createDataFrame(_signed(rows))))
+                sources.append(Frame(key, session.get().createDataFrame(_signed(rows))))
         yield sources
 
 

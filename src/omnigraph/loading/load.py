@@ -32,15 +32,15 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.write_path import AlreadyWritten, Prepared, WriteOutcome, WritePath
 from omnigraph.errors import ReadSetChanged
 from omnigraph.loading.request import LoadBranch, LoadSpec
-from omnigraph.model.ids import TableKey
+from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.receipts import LoadedType, LoadReceipt, LoadStage
 from omnigraph.schema.catalog import Catalog
 
 if TYPE_CHECKING:
     from omnigraph.loading.executors import Watch
-    from omnigraph.loading.inputs import Engine, EngineChoice, Frame
-    from omnigraph.loading.sources import FileSource
+    from omnigraph.loading.inputs import Engine, EngineChoice
+    from omnigraph.loading.sources import FileSource, Frame
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
 
 
@@ -49,17 +49,22 @@ class LoadChanges:
     """What a load writes, and the counts for its receipt."""
 
     changes: ChangeSet
-    nodes: tuple[LoadedType, ...]
-    edges: tuple[LoadedType, ...]
+    counts: Mapping[str, LoadedType]
+    """By type key."""
 
-    @classmethod
-    def of(cls, changes: ChangeSet, counts: Mapping[str, LoadedType]) -> LoadChanges:
-        """The counts are by type key."""
-        return cls(
-            changes,
-            tuple(counts[key] for key in sorted(counts) if TableKey(key).kind == "node"),
-            tuple(counts[key] for key in sorted(counts) if TableKey(key).kind == "edge"),
-        )
+    @property
+    def nodes(self) -> tuple[LoadedType, ...]:
+        """The counts of node types, by name."""
+        return self._counts_of("node")
+
+    @property
+    def edges(self) -> tuple[LoadedType, ...]:
+        """The counts of edge types, by name."""
+        return self._counts_of("edge")
+
+    def _counts_of(self, kind: EntityKind) -> tuple[LoadedType, ...]:
+        keys = sorted(key for key in self.counts if TableKey(key).kind == kind)
+        return tuple(self.counts[key] for key in keys)
 
 
 class LoadExecutor(ABC):

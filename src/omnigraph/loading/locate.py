@@ -27,9 +27,11 @@ from omnigraph.loading.check_plan import (
 )
 from omnigraph.loading.checks import broken_by_threads, broken_by_workers
 from omnigraph.loading.executors import (
-    RESULTS_SCHEMA,
+    RESULTS,
     ArrowFunction,
     TaskRunner,
+    mapped,
+    mapped_tasks,
     task_batch,
     task_numbers,
     unpickled,
@@ -78,7 +80,7 @@ class RecordPlaces:
         }
         first = self.plan.first_frame
         for source in self.plan.frames:
-            partitions = source.frame.rdd.getNumPartitions()
+            partitions = source.rows.rdd.getNumPartitions()
             for number in range(partitions):
                 pieces[first + number] = (f"{source.name}[{number}]", "record")
             first += partitions
@@ -135,8 +137,7 @@ class LoadProblems:
                     self._list(batch.to_pylist())
             return
         with self.runner.named("check", "list every problem"):
-            numbers = self.runner.spark.range(0, count, 1, count)
-            self._list(numbers.mapInArrow(work, RESULTS_SCHEMA).toLocalIterator())
+            self._list(mapped_tasks(self.runner.spark, count, work, RESULTS).toLocalIterator())
 
     def _list(self, rows: Iterable[Any]) -> None:
         for problems in unpickled(rows):
@@ -190,11 +191,7 @@ def _holder(row: HolderRow) -> Holder:
 HolderRow = Mapping[str, Any]
 """A row of `HOLDERS`, with the place of the first record of its entity."""
 
-HOLDERS = (
-    "rule int, key string, role string, piece int, number long, id string, member string,"
-    " table string"
-)
-HOLDERS_SCHEMA = pa.schema(
+HOLDERS = pa.schema(
     {
         "rule": pa.int32(),
         "key": pa.string(),
@@ -206,8 +203,7 @@ HOLDERS_SCHEMA = pa.schema(
         "table": pa.string(),
     }
 )
-PLACES = "table string, id string, piece int, number long"
-PLACES_SCHEMA = pa.schema(
+PLACES = pa.schema(
     {"table": pa.string(), "id": pa.string(), "piece": pa.int32(), "number": pa.int64()}
 )
 NO_PIECE = -1
@@ -262,7 +258,7 @@ def locate_by_threads(
 def _first_places(runner: TaskRunner, job: CheckJob, ids: pa.Array) -> pa.Table:
     """The place of the first record of each entity of an upsert, by type key and id."""
     numbers = range(len(job.records))
-    found = _chosen(runner, numbers, record_places(job), ids, column="id", schema=PLACES_SCHEMA)
+    found = _chosen(runner, numbers, record_places(job), ids, column="id", schema=PLACES)
     in_order = found.sort_by([("piece", "ascending"), ("number", "ascending")])
     first = in_order.group_by(["table", "id"], use_threads=False).aggregate(
         [("piece", "first"), ("number", "first")]
@@ -277,7 +273,7 @@ def _chosen(
     values: pa.Array,
     *,
     column: str = "key",
-    schema: pa.Schema = HOLDERS_SCHEMA,
+    schema: pa.Schema = HOLDERS,
 ) -> pa.Table:
     """The rows of a function with one of ``values`` in ``column``."""
 
@@ -297,18 +293,18 @@ def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPl
 
     sources: list[DataFrame] = []
     if plan.tasks:
-        numbers = spark.range(0, len(plan.tasks), 1, len(plan.tasks))
-        sources.append(numbers.mapInArrow(locate_records(reading, job.plan, plan.tasks), HOLDERS))
+        located = locate_records(reading, job.plan, plan.tasks)
+        sources.append(mapped_tasks(spark, len(plan.tasks), located, HOLDERS))
     first = plan.first_frame
     for source in plan.frames:
         located = locate_frame(reading, job.plan, source.table_key, source.name, first)
-        sources.append(source.frame.mapInArrow(located, HOLDERS))
-        first += source.frame.rdd.getNumPartitions()
+        sources.append(mapped(source.rows, located, HOLDERS))
+        first += source.rows.rdd.getNumPartitions()
     committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
     if committed:
         numbers = spark.range(0, len(job.parts), 1, len(job.parts))
         wanted = numbers.filter(F.col("id").isin(committed))
-        sources.append(wanted.mapInArrow(locate_parts(job), HOLDERS))
+        sources.append(mapped(wanted, locate_parts(job), HOLDERS))
     found = sources[0]
     for more in sources[1:]:
         found = found.union(more)
@@ -319,11 +315,9 @@ def _upsert_holders(spark: SparkSession, job: CheckJob) -> DataFrame:
     """All keys of the rows that an upsert read and wrote, and of committed rows that stay."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    parts, records = len(job.parts), len(job.records)
-    rows = spark.range(0, parts, 1, parts).mapInArrow(locate_parts(job), HOLDERS)
+    rows = mapped_tasks(spark, len(job.parts), locate_parts(job), HOLDERS)
     places = (
-        spark.range(0, records, 1, records)
-        .mapInArrow(record_places(job), PLACES)
+        mapped_tasks(spark, len(job.records), record_places(job), PLACES)
         .groupBy("table", "id")
         .agg(F.min(F.struct("piece", "number")).alias("at"))
         .select(
@@ -423,7 +417,7 @@ def record_places(job: CheckJob) -> ArrowFunction:
             for some in PartRows(job, part, (), ID, PIECE, NUMBER).all.to_batches():
                 columns = [_all(part.table_key, some, pa.string()), some[ID]]
                 yield pa.RecordBatch.from_arrays(
-                    [*columns, some[PIECE], some[NUMBER]], schema=PLACES_SCHEMA
+                    [*columns, some[PIECE], some[NUMBER]], schema=PLACES
                 )
 
     return run
@@ -458,5 +452,5 @@ def located(
                 pa.array([fed.of.member] * count, pa.string()),
                 pa.array([table_key] * count, pa.string()),
             ],
-            schema=HOLDERS_SCHEMA,
+            schema=HOLDERS,
         )

@@ -26,7 +26,7 @@ from omnigraph.loading.sources import (
     FolderValues,
     Format,
     FoundFile,
-    FrameSource,
+    Frame,
     Source,
     corrupt,
     find_all,
@@ -95,7 +95,7 @@ class InputPlan:
 
     files: tuple[FoundFile, ...]
     tasks: tuple[Task, ...]
-    frames: tuple[FrameSource, ...] = ()
+    frames: tuple[Frame, ...] = ()
     first_frame: int = 0
     """The number of the first frame's piece; its partitions follow."""
 
@@ -118,7 +118,7 @@ def plan_sources(
     ``lines_only``: graph records are one per line, as in the strict grammar. Raises `NotFound` and
     `InputError` naming the missing path or type.
     """
-    frames = tuple(each for each in sources if isinstance(each, FrameSource))
+    frames = tuple(each for each in sources if isinstance(each, Frame))
     for source in sources:
         if source.table_key is not None:
             type_of(source.table_key, catalog)

@@ -258,7 +258,7 @@ def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unk
         from pyspark.sql.pandas.types import to_arrow_schema
 
         mapped_columns(
-            to_arrow_schema(source.frame.schema, timezone="UTC"),
+            to_arrow_schema(source.rows.schema, timezone="UTC"),
             type_of(source.table_key, catalog),
             catalog,
             source.name,

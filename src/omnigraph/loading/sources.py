@@ -11,8 +11,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
@@ -21,10 +23,6 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.storage.datasets import sentence_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""
@@ -64,11 +62,17 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameSource:
-    """A Spark DataFrame with rows of one type."""
+class Frame:
+    """Rows of one type from the caller's process."""
 
     table_key: str
-    frame: DataFrame
+    rows: Any
+    """An Arrow table, or a Spark DataFrame."""
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether only Spark can read it."""
+        return not isinstance(self.rows, pa.Table)
 
     @property
     def name(self) -> str:
@@ -76,7 +80,7 @@ class FrameSource:
         return f"<frame {self.table_key.partition(':')[2]}>"
 
 
-Source = FileSource | FrameSource
+Source = FileSource | Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
 from omnigraph.loading.checks import count_broken
-from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, Watch, unpickled
+from omnigraph.loading.executors import RESULTS, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import LoadProblems, RecordPlaces
@@ -39,7 +39,7 @@ from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import NodeType, table_schema
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import load_scratch_name
-from omnigraph.storage.written import TablePlace, data_files, fragment_rows
+from omnigraph.storage.written import TablePlace, data_files
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.spark.session import SparkWhenNeeded
@@ -144,7 +144,7 @@ class TaskLoad(LoadExecutor):
             nothing = table_schema(type).empty_table()
             changes[key] = TableChange(key, kind, nothing, written=WrittenRows(fragments))
             counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
-        return LoadChanges.of(ChangeSet(changes), counts)
+        return LoadChanges(ChangeSet(changes), counts)
 
     def _upserted(self, capture: Capture, staged: Staged) -> LoadChanges:
         """Matched with committed rows before the check, which then covers changed rows only."""
@@ -165,7 +165,7 @@ class TaskLoad(LoadExecutor):
         self.note("match", perf_counter() - started)
         self._check(upsert.check_job(capture), staged)
         changes = ChangeSet() if self.request.dry_run else upsert.changes()
-        return LoadChanges.of(changes, upsert.counts())
+        return LoadChanges(changes, upsert.counts())
 
     # --- read ---
 
@@ -295,15 +295,10 @@ class TaskLoad(LoadExecutor):
         job = self._stage_job(())
         for source in self._plan.frames:
             function = stage_frame(job, source.table_key, source.name, first)
-            frame = source.frame
-
-            def collect(frame: Any = frame, function: Any = function) -> list[Any]:
-                rows: list[Any] = frame.mapInArrow(function, RESULTS_SCHEMA).collect()
-                return rows
-
+            collect = mapped(source.rows, function, RESULTS).collect
             for result in unpickled(self._runner.run("read", source.name, collect)):
                 staged.add(result)
-            first += frame.rdd.getNumPartitions()
+            first += source.rows.rdd.getNumPartitions()
         return staged
 
     @property
@@ -360,16 +355,10 @@ class TaskLoad(LoadExecutor):
         if not plan.rules:
             return None
         parts: list[Part] = [
-            WrittenPart(
-                key,
-                self._places[key],
-                fragment,
-                fragment_rows(fragment),
-                buffered=self._buffered.get(fragment),
-            )
+            WrittenPart(key, self._places[key], each, buffered=self._buffered.get(each))
             for key, fragments in sorted(staged.fragments.items())
             if plan.written.get(key)
-            for fragment in fragments
+            for each in fragments
         ]
         for key in sorted(plan.committed):
             parts.extend(committed_parts(capture, key))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.commit.kernel import Capture
 from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
-from omnigraph.loading.executors import RESULTS_SCHEMA, TaskRunner, unpickled
+from omnigraph.loading.executors import RESULTS, TaskRunner, mapped, mapped_tasks, unpickled
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import BufferedRows, Staged
@@ -37,7 +37,7 @@ from omnigraph.loading.upsert_tasks import (
 )
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
-from omnigraph.storage.written import TablePlace, fragment_groups, fragment_rows
+from omnigraph.storage.written import TablePlace, fragment_groups
 
 BROADCAST_IDS_MAX = 1_000_000
 """Up to this many records, every worker holds all their ids and matches a part of the committed
@@ -154,16 +154,9 @@ class Upsert:
 
     def _records(self, keys: Iterable[str]) -> list[WrittenPart]:
         return [
-            WrittenPart(
-                key,
-                self.sources[key],
-                fragment,
-                fragment_rows(fragment),
-                holds_records=True,
-                buffered=self.buffered.get(fragment),
-            )
+            WrittenPart(key, self.sources[key], each, True, self.buffered.get(each))
             for key in keys
-            for fragment in self.staged.fragments[key]
+            for each in self.staged.fragments[key]
         ]
 
     def _match(self, job: UpsertJob) -> Stretches:
@@ -200,14 +193,9 @@ class Upsert:
         shares = max(self.jobs.slots, -(-ids // SHARE_IDS))
 
         def collect() -> list[Any]:
-            numbers = self.jobs.spark.range(0, len(parts), 1, len(parts))
-            listed = numbers.mapInArrow(list_ids(job), IDS)
-            rows: list[Any] = (
-                listed.repartition(shares, "table", "key")
-                .mapInArrow(match_ids(job), RESULTS_SCHEMA)
-                .collect()
-            )
-            return rows
+            listed = mapped_tasks(self.jobs.spark, len(parts), list_ids(job), IDS)
+            shared = listed.repartition(shares, "table", "key")
+            return mapped(shared, match_ids(job), RESULTS).collect()
 
         return unpickled(self.jobs.run("match", label, collect))
 
@@ -233,21 +221,14 @@ class Upsert:
         for key in sorted(self._replaced):
             known = self._replaced[key]
             if plan.written.get(key):
-                parts += [
-                    WrittenPart(key, known.place, fragment, fragment_rows(fragment))
-                    for fragment in known.fragments
-                ]
+                parts += [WrittenPart(key, known.place, each) for each in known.fragments]
             if plan.records.get(key):
                 parts += self._records([key])
         for key in sorted(plan.committed):
             gone = self._replaced[key].deletions if key in self._replaced else {}
             for part in committed_parts(capture, key):
                 own = {number: gone[number] for number in part.fragment_ids if number in gone}
-                parts.append(
-                    CommittedPart(
-                        key, part.address, part.version, part.fragment_ids, part.rows, own
-                    )
-                )
+                parts.append(replace(part, gone=own))
         return CheckJob(
             plan,
             tuple(parts),

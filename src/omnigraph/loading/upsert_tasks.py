@@ -52,9 +52,6 @@ from omnigraph.storage.written import (
     write_stretches,
 )
 
-IDS = "table int, key string, part int, row int, piece int, number long, row_id long, address long"
-"""Ids of records (with part, row, piece and number) and of committed rows (row_id and address)."""
-
 NEW = -1
 """The address of a record whose id no committed row has."""
 FOLDED = -2
@@ -207,8 +204,7 @@ def _committed_batches(
 
 
 def _ids(columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    names = ["table", "key", "part", "row", "piece", "number", "row_id", "address"]
-    return pa.RecordBatch.from_arrays(list(columns), names=names)
+    return pa.RecordBatch.from_arrays(list(columns), schema=IDS)
 
 
 def match_ids(job: UpsertJob) -> ArrowFunction:
@@ -245,7 +241,7 @@ def _parted(batches: Iterator[pa.RecordBatch]) -> tuple[pa.Table, pa.Table]:
         else:
             records.append(batch.filter(is_record))
             committed.append(batch.filter(pc.invert(is_record)))
-    found = [pa.Table.from_batches(each, _IDS_SCHEMA) for each in (records, committed)]
+    found = [pa.Table.from_batches(each, IDS) for each in (records, committed)]
     return found[0], found[1]
 
 
@@ -259,9 +255,10 @@ _RECORDS_SCHEMA = pa.schema(
     ]
 )
 
-_IDS_SCHEMA = pa.schema(
+IDS = pa.schema(
     [("table", pa.int32()), *_RECORDS_SCHEMA, ("row_id", pa.int64()), ("address", pa.int64())]
 )
+"""Ids of records (with part, row, piece and number) and of committed rows (row_id and address)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -61,13 +61,17 @@ class FeedScope:
 
     def digests(self) -> dict[str, bytes]:
         """A digest of each part, so that a mismatch can be named."""
+        kinds, types, ops = self.wanted.kinds, self.wanted.types, self.wanted.ops
         parts = {
             "graph": self.graph,
             "branch": self.branch,
             "history of the branch": self.ref or "",
-            "filter": orjson.dumps(_canonical(self.wanted)).decode(),
+            "filter": orjson.dumps([sorted(kinds), sorted(types), sorted(ops)]).decode(),
         }
-        return {name: _digest(text) for name, text in parts.items()}
+        return {
+            name: hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
+            for name, text in parts.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +224,6 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(b"omnigraph change token" + body).digest()[:_CHECKSUM_BYTES]
 
 
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
-
-
-def _canonical(wanted: ChangeFilter) -> list[list[str]]:
-    return [sorted(wanted.kinds), sorted(wanted.types), sorted(wanted.ops)]
-
-
 def _key_fields(key: ChangeKey) -> list[str | None]:
     return [key.kind, key.type_id, key.id, key.digest]
 
@@ -353,24 +349,16 @@ def commit_page(
 
     Raises what `commit_changes` raises, and `ChangeCursorRejected`.
     """
-    commit_id, wanted = request.commit_id, request.wanted
-    # A commit is the same on every branch that has it, so tokens belong to no branch.
-    scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, wanted)
-    token: CommitToken | None = None
-    if request.page_token is not None:
-        token = CommitToken.read(request.page_token, scope, commit_id)
-    step = commit_step(kernel, commit_id)
+    step = commit_step(kernel, request.commit_id)
     with kernel.gates.stream(), gaps_told(*step):
-        found = unfinished.take(commit_id, wanted)
-        if found is None:
-            found = changes_between(kernel, schemas, *step, wanted)
-        packed = PagePacker(request.limits).pack(found, None if token is None else token.key)
-    if packed.is_complete:
-        return CommitPage(found.cause, packed.changes)
-    unfinished.keep(found, wanted)
-    return CommitPage(
-        found.cause, packed.changes, CommitToken(commit_id, packed.key).to_text(scope)
-    )
+        found, packed, rest = _next_page(
+            kernel,
+            unfinished,
+            request,
+            request.commit_id,
+            lambda: changes_between(kernel, schemas, *step, request.wanted),
+        )
+    return CommitPage(found.cause, packed, rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,25 +383,41 @@ def diff_page(
     """
     before, after = (moment_of(kernel, name) for name in (request.before, request.after))
     ends = f"{before.commit.commit_id}..{after.commit.commit_id}"
-    scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
-    token: CommitToken | None = None
-    if request.page_token is not None:
-        token = CommitToken.read(request.page_token, scope, ends)
+
+    def changes() -> CommitChanges:
+        diff = diff_of(schemas, before, after, request.wanted)
+        return CommitChanges(cause_of(after.commit), diff)
+
     with kernel.gates.stream(), reclaimed_told(before, after):
-        found = unfinished.take(ends, request.wanted)
-        if found is None:
-            diff = diff_of(schemas, before, after, request.wanted)
-            found = CommitChanges(cause_of(after.commit), diff)
-        assert found.diff is not None
-        packed = PagePacker(request.limits).pack(
-            found, None if token is None else token.key, images=request.images, payloads=False
+        found, packed, rest = _next_page(
+            kernel, unfinished, request, ends, changes, images=request.images, payloads=False
         )
-    rest = None
-    if not packed.is_complete:
-        unfinished.keep(found, request.wanted, ends)
-        rest = CommitToken(ends, packed.key).to_text(scope)
-    listed = tuple(map(DiffEntry.of, packed.changes))
-    return DiffPage(*found.diff.ends, listed, found.diff.types, rest)
+    assert found.diff is not None
+    return DiffPage(*found.diff.ends, tuple(map(DiffEntry.of, packed)), found.diff.types, rest)
+
+
+def _next_page(
+    kernel: Kernel,
+    unfinished: Unfinished,
+    request: CommitPageRequest | DiffPageRequest,
+    of: str,
+    changes: Callable[[], CommitChanges],
+    **shown: bool,
+) -> tuple[CommitChanges, tuple[EntityChange, ...], str | None]:
+    """The changes of a commit or a diff, those on the page, and the token of the next page."""
+    # A commit is the same on every branch that has it, so tokens belong to no branch.
+    scope = FeedScope(first_commit(kernel.manifest.main.state).commit_id, "", None, request.wanted)
+    after = None
+    if request.page_token is not None:
+        after = CommitToken.read(request.page_token, scope, of).key
+    found = unfinished.take(of, request.wanted)
+    if found is None:
+        found = changes()
+    packed = PagePacker(request.limits).pack(found, after, **shown)
+    if packed.is_complete:
+        return found, packed.changes, None
+    unfinished.keep(found, request.wanted, of)
+    return found, packed.changes, CommitToken(of, packed.key).to_text(scope)
 
 
 def _remaining(

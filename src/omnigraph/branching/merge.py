@@ -182,16 +182,12 @@ def _capture(
     head = ours.head_snapshot()
     accepted = kernel.accepted_at(head, accepted)
     return _Captured(
-        _snapshot_at(states, base.commit_id),
+        next(each for each in states if base.commit_id in each.commits).snapshot_at(base.commit_id),
         source,
         theirs.head_snapshot(),
         kernel.capture(target, accepted.schema_hash, head),
         accepted,
     )
-
-
-def _snapshot_at(states: list[ManifestState], commit_id: str) -> Snapshot:
-    return next(state for state in states if commit_id in state.commits).snapshot_at(commit_id)
 
 
 def _plan(kernel: Kernel, captured: _Captured, request: MergeSpec) -> tuple[MergePlan, ChangeSet]:

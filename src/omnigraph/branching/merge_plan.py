@@ -25,7 +25,6 @@ from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
 from omnigraph.schema.catalog import Catalog, table_schema
-from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.reader import SnapshotReader
 
 NO_IDS = pa.array([], pa.string())
@@ -85,18 +84,20 @@ def merge_types(
             {merge.target.key: _change(merge, spill) for merge in found if not merge.is_empty}
         )
         conflicts += validate(changes, catalog, sides.target.reader, collect=True)
-    planned = tuple(_planned(merge, conflicts) for merge in found)
-    return MergedTypes(
-        tuple(each for each in planned if _is_worth_showing(each)), tuple(conflicts), changes
+    planned = (_planned(merge, conflicts) for merge in found)
+    shown = tuple(
+        each
+        for each in planned
+        if each.inserted or each.updated or each.deleted or each.conflicts or each.resolved
     )
+    return MergedTypes(shown, tuple(conflicts), changes)
 
 
 def _require_one_schema(sides: Sides, catalog: Catalog) -> None:
     """Types pair by identity: a table of the same name may be another one."""
-    snapshots: list[Snapshot] = [reader.snapshot for reader in (sides.base, sides.source)]
-    for snapshot in (*snapshots, sides.target.snapshot):
+    known = {key: each.identity for key, each in sides.target.snapshot.tables.items()}
+    for snapshot in (sides.base.snapshot, sides.source.snapshot, sides.target.snapshot):
         same = {key: each.identity for key, each in snapshot.tables.items()}
-        known = {key: each.identity for key, each in sides.target.snapshot.tables.items()}
         if snapshot.commit.schema_hash != catalog.schema_hash or same != known:
             raise Conflict(
                 f"{sides.source_name} and {sides.target_name} went apart before the schema changed",
@@ -127,10 +128,6 @@ def _planned(merge: TypeMerge, conflicts: Sequence[MergeConflict]) -> PlannedTyp
         sum(conflict.table_key == merge.target.key for conflict in conflicts),
         merge.resolved,
     )
-
-
-def _is_worth_showing(each: PlannedType) -> bool:
-    return any((each.inserted, each.updated, each.deleted, each.conflicts, each.resolved))
 
 
 # --- conflicts ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of, tables_today
 from omnigraph.commit.schema.contract import past_catalog
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
-from omnigraph.model.ids import TableKey, is_ulid
+from omnigraph.model.ids import is_ulid
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MAIN
@@ -120,7 +120,14 @@ class Moment:
     def _snapshot(self, catalog: Catalog) -> Snapshot:
         names = {identity_of(each): each.table_key for each in catalog.types}
         entries: dict[str, TableEntry] = {
-            names[identity]: self._entry(identity, pin, names[identity])
+            names[identity]: TableEntry(
+                identity,
+                names[identity],
+                self.state.tables[identity].location,
+                pin.version,
+                pin.ref,
+                pin.row_count,
+            )
             for identity, pin in self.pins.items()
             if identity in names
         }
@@ -128,10 +135,6 @@ class Moment:
         return Snapshot(
             state.branch, state.ref, state.version, self.commit, MappingProxyType(entries)
         )
-
-    def _entry(self, identity: TableIdentity, pin: VersionRow, name: TableKey) -> TableEntry:
-        location = self.state.tables[identity].location
-        return TableEntry(identity, name, location, pin.version, pin.ref, pin.row_count)
 
 
 class LastOpened:

@@ -257,7 +257,9 @@ class _InputReader:
                 self._parts.setdefault(rows.type.table_key, []).append(rows)
                 self._charge(rows.type.table_key, rows.rows)
             # Sorted by record, so that the first problem does not depend on the chunk size.
-            self._problems += sorted(problems, key=_number)
+            self._problems += sorted(
+                problems, key=lambda each: each.place.number if each.place else 0
+            )
 
     def finish(self) -> ReadRecords:
         """Apply renames and put the records of each type together."""

@@ -116,14 +116,13 @@ class LoadSpec:
         if first["mode"] != self.mode:
             yield f"with mode {first['mode']}, not {self.mode}"
         ours = self._identity()
-        for name, shown in (
-            ("replace_types", _types_shown),
-            ("ignore_unknown", _unknown_shown),
-            ("input_digest", None),
-        ):
-            if name not in first or name not in ours or first[name] == ours[name]:
-                continue
-            yield "of another input" if shown is None else shown(first[name])
+        differs = {name for name in ours.keys() & first.keys() if first[name] != ours[name]}
+        if "replace_types" in differs:
+            yield f"that replaced {', '.join(first['replace_types']) or 'no type'} by name"
+        if "ignore_unknown" in differs:
+            yield f"that {'left out' if first['ignore_unknown'] else 'refused'} unknown columns"
+        if "input_digest" in differs:
+            yield "of another input"
 
     def _identity(self) -> dict[str, Any]:
         """What identifies a load under a key, beside its branch and its mode."""
@@ -183,14 +182,6 @@ class LoadSpec:
             tuple(stages),
             self.dry_run,
         )
-
-
-def _types_shown(types: Sequence[str]) -> str:
-    return f"that replaced {', '.join(types)} by name" if types else "that replaced no type by name"
-
-
-def _unknown_shown(is_ignored: bool) -> str:
-    return f"that {'left out' if is_ignored else 'refused'} unknown columns"
 
 
 def load_receipt(row: CommitRow) -> LoadReceipt:

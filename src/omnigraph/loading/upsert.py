@@ -98,7 +98,9 @@ class Upsert:
 
     def meet(self, capture: Capture) -> None:
         """Write the records that are new or differ from the captured head."""
-        moved = [key for key in sorted(self.staged.fragments) if self._has_moved(capture, key)]
+        known = {key: each.version for key, each in self._replaced.items()}
+        keys = sorted(self.staged.fragments)
+        moved = [key for key in keys if known.get(key) != self._version(capture, key)]
         if not moved:
             return
         for key in moved:
@@ -125,10 +127,6 @@ class Upsert:
         """Remove everything that was written."""
         for key in list(self._replaced):
             self.forget(key)
-
-    def _has_moved(self, capture: Capture, key: str) -> bool:
-        known = self._replaced.get(key)
-        return known is None or known.version != self._version(capture, key)
 
     def _version(self, capture: Capture, key: str) -> tuple[str, int]:
         entry = capture.snapshot.table(key)

@@ -23,8 +23,6 @@ from omnigraph.schema.rules import (
 from omnigraph.syntax.schema_ast import SchemaDocument
 from omnigraph.syntax.tokens import Source
 
-__all__ = ["AdmittedSchema", "admit", "find_problems"]
-
 
 @dataclass(frozen=True, slots=True)
 class AdmittedSchema:

@@ -297,6 +297,9 @@ class EffectiveEdge(NamedTuple):
     cardinality: Cardinality
 
 
+EffectiveType = EffectiveInterface | EffectiveNode | EffectiveEdge
+
+
 class EffectiveSchema(NamedTuple):
     """Every type of a schema after expansion, by name and in byte order of name."""
 

@@ -14,7 +14,8 @@ from typing import Literal, TypeVar
 
 from omnigraph.errors import IdentityError, Position
 from omnigraph.schema.admission import AdmittedSchema
-from omnigraph.schema.effective import Properties, Report
+from omnigraph.schema.catalog import TypeKind
+from omnigraph.schema.effective import EffectiveInterface, EffectiveType, Report
 from omnigraph.schema.rules import annotation_named
 from omnigraph.schema.shape import (
     IDENTITY_ID_MAX,
@@ -295,24 +296,23 @@ def _hints(
     """Every rename hint of a schema, by the declaration it is about."""
     types = admitted.types
     type_hints: dict[TypeRef, RenameHint] = {}
-    for name, node in types.nodes.items():
-        _keep_hint(type_hints, ("node", name), node.declaration.annotations)
-    for name, edge in types.edges.items():
-        _keep_hint(type_hints, ("edge", name), edge.declaration.annotations)
     property_hints: dict[PropertyRef, RenameHint] = {}
-    holders: dict[TypeRef, Properties] = {
-        **{("interface", name): entry.properties for name, entry in types.interfaces.items()},
-        **{("node", name): entry.properties for name, entry in types.nodes.items()},
-        **{("edge", name): entry.properties for name, entry in types.edges.items()},
-    }
-    for owner, properties in holders.items():
-        for prop in properties.values():
-            _keep_hint(
-                property_hints,
-                (*owner, prop.name),
-                prop.declaration.annotations,
-                is_inherited=not prop.is_direct,
-            )
+    kinds: tuple[tuple[TypeKind, Mapping[str, EffectiveType]], ...] = (
+        ("interface", types.interfaces),
+        ("node", types.nodes),
+        ("edge", types.edges),
+    )
+    for kind, holders in kinds:
+        for name, holder in holders.items():
+            if not isinstance(holder, EffectiveInterface):
+                _keep_hint(type_hints, (kind, name), holder.declaration.annotations)
+            for prop in holder.properties.values():
+                _keep_hint(
+                    property_hints,
+                    (kind, name, prop.name),
+                    prop.declaration.annotations,
+                    is_inherited=not prop.is_direct,
+                )
     return type_hints, property_hints
 
 

@@ -161,12 +161,8 @@ class _Planner:
         if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
             self._plan_edge_header(old, new)
             self._plan_metadata(kind, old, new)
-        plan_properties(
-            TypeView(self._accepted, kind, old),
-            TypeView(self._desired, kind, new),
-            self._mode,
-            self.out,
-        )
+        views = TypeView(self._accepted, kind, old), TypeView(self._desired, kind, new)
+        _PropertyPlanner(*views, self.out).plan(self._mode)
 
     def _plan_implements(self, old: NodeShape, new: NodeShape) -> None:
         before = {self._accepted.ids.types["interface", name] for name in old.implements}
@@ -284,12 +280,6 @@ class TypeView:
 # --- properties and constraints of a type ---------------------------------------------------------
 
 
-def plan_properties(old: TypeView, new: TypeView, mode: DropMode, out: StepWriter) -> None:
-    """Write the steps for the properties of a type by name, then the dropped ones, then the
-    constraints that are not about a single property."""
-    _PropertyPlanner(old, new, out).plan(mode)
-
-
 class _PropertyPlanner:
     def __init__(self, old: TypeView, new: TypeView, out: StepWriter) -> None:
         self._old = old
@@ -299,6 +289,7 @@ class _PropertyPlanner:
         self._owner = new.name
 
     def plan(self, mode: DropMode) -> None:
+        """Properties by name, then dropped ones, then constraints over more than one property."""
         old, new = self._old.properties, self._new.properties
         for property_id, prop in sorted(new.items(), key=lambda entry: entry[1].name):
             if property_id in old:

@@ -112,6 +112,17 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
+class _PropertyStep(_Step):
+    type_kind: TypeKind
+    type_name: str
+    property_name: str
+
+    @property
+    def _entity(self) -> str:
+        return f"{self.type_kind}:{self.type_name}.{self.property_name}"
+
+
+@dataclass(frozen=True, slots=True)
 class AddType(_Step):
     """A new type with an empty table; an interface has none."""
 
@@ -137,19 +148,16 @@ class RenameType(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class AddProperty(_Step):
+class AddProperty(_PropertyStep):
     """A new property; existing entities get its default, or null when it has none."""
 
     kind: ClassVar[str] = "add_property"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     property_type: ValueType
     default: LiteralValue | None = field(default=None, metadata={"optional": True})
 
     def __str__(self) -> str:
         filled = "" if self.default is None else f" with default {canonical_json(self.default)}"
-        return f"add property {_entity(self)}: {self.property_type}{filled}"
+        return f"add property {self._entity}: {self.property_type}{filled}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +176,26 @@ class RenameProperty(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendEnum(_Step):
+class ExtendEnum(_PropertyStep):
     """More values for an enum; only the catalog changes."""
 
     kind: ClassVar[str] = "extend_enum"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     added_values: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"extend enum {_entity(self)} with {', '.join(self.added_values)}"
+        return f"extend enum {self._entity} with {', '.join(self.added_values)}"
 
 
 @dataclass(frozen=True, slots=True)
-class WidenProperty(_Step):
+class WidenProperty(_PropertyStep):
     """A type that holds every value of the old one; values and entity ids are kept."""
 
     kind: ClassVar[str] = "widen_property"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     from_type: ValueType
     to_type: ValueType
 
     def __str__(self) -> str:
-        return f"widen property {_entity(self)} from {self.from_type} to {self.to_type}"
+        return f"widen property {self._entity} from {self.from_type} to {self.to_type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,32 +233,26 @@ class UpdateTypeMetadata(_Step):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatePropertyMetadata(_Step):
+class UpdatePropertyMetadata(_PropertyStep):
     """Other `@description` or `@default`; the list is the new state. No stored value changes."""
 
     kind: ClassVar[str] = "update_property_metadata"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     annotations: tuple[Annotation, ...]
 
     def __str__(self) -> str:
-        return f"update metadata of {_entity(self)}{_listed(self.annotations)}"
+        return f"update metadata of {self._entity}{_listed(self.annotations)}"
 
 
 @dataclass(frozen=True, slots=True)
-class DropProperty(_Step):
+class DropProperty(_PropertyStep):
     """A property that is absent from the new version."""
 
     kind: ClassVar[str] = "drop_property"
-    type_kind: TypeKind
-    type_name: str
-    property_name: str
     mode: DropMode
     code: str | None = field(default=None, metadata={"optional": True})
 
     def __str__(self) -> str:
-        return f"drop property {_entity(self)} ({self.mode}{_coded(self)})"
+        return f"drop property {self._entity} ({self.mode}{_coded(self)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,12 +355,6 @@ def _value(value: Any) -> Any:
         case list():
             return tuple(map(_value, value))
     return value
-
-
-def _entity(
-    step: AddProperty | ExtendEnum | WidenProperty | UpdatePropertyMetadata | DropProperty,
-) -> str:
-    return f"{step.type_kind}:{step.type_name}.{step.property_name}"
 
 
 def _listed(annotations: tuple[Annotation, ...]) -> str:

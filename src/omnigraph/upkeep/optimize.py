@@ -23,10 +23,8 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.model.upkeep import (
     IndexedTable,
     IndexReceipt,
-    IndexSpec,
     OptimizedTable,
     OptimizeReceipt,
-    PendingIndex,
 )
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
@@ -172,27 +170,18 @@ def maintenance_concurrency() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TableIndexPlan:
-    """What is to be built on one table, and what cannot be."""
-
-    type_key: str
-    build: tuple[IndexSpec, ...] = ()
-    pending: tuple[PendingIndex, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class IndexPlan:
     """Everything that is missing on a branch. Making one changes nothing."""
 
     branch: str
-    tables: tuple[TableIndexPlan, ...]
+    tables: tuple[IndexedTable, ...]
 
     def __str__(self) -> str:
         return "\n".join(self._lines()) or f"{self.branch}: no index is missing"
 
     def _lines(self) -> Iterator[str]:
         for table in self.tables:
-            for spec in table.build:
+            for spec in table.built:
                 yield f"{table.type_key}: build {spec}"
             for index in table.pending:
                 yield f"{table.type_key}: {index.property} has to wait: {index.reason}"
@@ -203,10 +192,10 @@ class IndexPlan:
         return ChangeSet(
             {
                 table.type_key: TableChange(
-                    table.type_key, "upkeep", NO_ROWS, (ChangeIndexes(build=table.build),)
+                    table.type_key, "upkeep", NO_ROWS, (ChangeIndexes(build=table.built),)
                 )
                 for table in self.tables
-                if table.build
+                if table.built
             }
         )
 
@@ -217,10 +206,10 @@ def plan_indices(kernel: Kernel, capture: Capture, catalog: Catalog) -> IndexPla
     return IndexPlan(capture.branch.branch, concurrently(*work, threads=kernel.is_remote))
 
 
-def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -> TableIndexPlan:
+def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -> IndexedTable:
     entry = capture.snapshot.table(type.table_key)
     if entry.row_count == 0:
-        return TableIndexPlan(type.table_key)
+        return IndexedTable(type.table_key, (), (), committed=False)
     handle = capture.reader.handle(type.table_key)
     if entry.ref == capture.branch.where.ref:
         # A table that is still shared stands where the branch it comes from has it.
@@ -234,7 +223,7 @@ def _plan_indexes(kernel: Kernel, capture: Capture, type: NodeType | EdgeType) -
             build.append(spec)
         else:
             pending.append(obstacle)
-    return TableIndexPlan(type.table_key, tuple(build), tuple(pending))
+    return IndexedTable(type.table_key, tuple(build), tuple(pending), committed=bool(build))
 
 
 def ensure_indices(
@@ -258,10 +247,7 @@ def ensure_indices(
     commit = written.commit
     return IndexReceipt(
         branch,
-        tuple(
-            IndexedTable(table.type_key, table.build, table.pending, committed=bool(table.build))
-            for table in written.result.tables
-        ),
+        written.result.tables,
         None if commit is None else commit.commit_id,
         monotonic_seconds() - started,
     )

@@ -28,7 +28,6 @@ from omnigraph.model.upkeep import (
     UpkeepFinding,
     command_on,
 )
-from omnigraph.model.upkeep import KEEP_RECOMMENDED as KEPT
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import Handle
@@ -233,12 +232,12 @@ def _of_versions(kernel: Kernel, capture: Capture, stats: GraphStats) -> Iterato
         place = (entry.identity, entry.ref)
         stored = version_numbers(kernel.store, capture.reader.where(entry))
         old = [number for number in stored if not retention.needs(place, number)]
-        if len(old) >= VERSIONS_MANY - KEPT:
+        if len(old) >= VERSIONS_MANY - KEEP_RECOMMENDED:
             yield _too_many(uri, type_key, len(old))
 
 
 def _too_many(uri: str, subject: str, versions: int) -> UpkeepFinding:
-    command = command_on(uri, "cleanup", "--keep", str(KEPT), "--confirm")
+    command = command_on(uri, "cleanup", "--keep", str(KEEP_RECOMMENDED), "--confirm")
     return UpkeepFinding(
         "versions", "advice", subject, f"{versions} old versions are kept", command
     )

@@ -188,7 +188,8 @@ class _CsvReader:
         bad: dict[int, _Reason] = {}
 
         def skip(row: pac.InvalidRow) -> str:
-            given, wanted = _cells(row.actual_columns), row.expected_columns
+            count, wanted = row.actual_columns, row.expected_columns
+            given = f"{count} cell{'s' * (count != 1)}"
             hint = f"a cell with {_DELIMITERS[self.delimiter]} or line breaks in it needs quotes"
             bad[row.number - 1] = f"the record has {given}, the header has {wanted}", hint
             return "skip"
@@ -211,16 +212,10 @@ class _CsvReader:
                 check_utf8=False,
             ),
         )
-        (cells,) = table.combine_chunks().to_batches() or [_no_cells(table.schema)]
+        (cells,) = table.combine_chunks().to_batches() or [
+            pa.RecordBatch.from_pylist([], table.schema)
+        ]
         return cells, bad
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
-
-
-def _no_cells(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -6,7 +6,7 @@ for two constraints: that they are unique, and that edges end at them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,59 +81,36 @@ class CheckPlan:
     """Columns of records before those with the same id were folded."""
 
 
-def plan_checks(
-    catalog: Catalog,
-    mode: LoadMode,
-    written: Sequence[str],
-    replaced: Sequence[str],
-    is_empty: Callable[[str], bool],
-    *,
-    named: Iterable[str],
-    folded: Iterable[str] = (),
-) -> CheckPlan:
-    """The rules that rows of the types ``written`` can break.
+@dataclass(slots=True)
+class ChecksPlanner:
+    """Plans the rules that rows of the types ``written`` can break."""
 
-    ``replaced``: types that lose their committed rows; ``is_empty``: whether a type has none.
-    ``named``: types with a record that has an id or a key; all other types have minted ids only.
-    ``folded``: types of an upsert with several records of the same id.
-    """
-    return _Planner(catalog, mode, written, replaced, is_empty, named=named, folded=folded).plan()
-
-
-class _Planner:
-    def __init__(
-        self,
-        catalog: Catalog,
-        mode: LoadMode,
-        written: Sequence[str],
-        replaced: Sequence[str],
-        is_empty: Callable[[str], bool],
-        *,
-        named: Iterable[str],
-        folded: Iterable[str],
-    ) -> None:
-        self._catalog = catalog
-        self._is_append = mode == "append"
-        self._is_merge = mode == "merge"
-        self._folded = set(folded)
-        self._written_keys = set(written)
-        self._named = self._written_keys & set(named)
-        self._replaced = set(replaced)
-        self._is_empty = is_empty
-        self._rules: list[KeyRule] = []
-        self._written: dict[str, list[RuleColumns]] = {}
-        self._committed: dict[str, list[RuleColumns]] = {}
-        self._records: dict[str, list[RuleColumns]] = {}
+    catalog: Catalog
+    mode: LoadMode
+    written: Set[str]
+    replaced: Set[str]
+    """Types that lose their committed rows."""
+    is_empty: Callable[[str], bool]
+    """Whether a type has no committed rows."""
+    named: Set[str]
+    """Types with a record that has an id or a key; all other types have minted ids only."""
+    folded: Set[str] = frozenset()
+    """Types of an upsert with several records of the same id."""
+    _rules: list[KeyRule] = field(default_factory=list)
+    _written: dict[str, list[RuleColumns]] = field(default_factory=dict)
+    _committed: dict[str, list[RuleColumns]] = field(default_factory=dict)
+    _records: dict[str, list[RuleColumns]] = field(default_factory=dict)
 
     def plan(self) -> CheckPlan:
-        types, edges = self._catalog.types, [*self._catalog.edges.values()]
+        """All rules."""
+        types, edges = self.catalog.types, [*self.catalog.edges.values()]
         for type in types:
             self._ids(type, edges if isinstance(type, NodeType) else [])
         for type in types:
-            if type.table_key in self._written_keys:
+            if type.table_key in self.written:
                 self._unique(type)
         for edge in edges:
-            if edge.table_key in self._written_keys:
+            if edge.table_key in self.written:
                 self._degree(edge)
         return CheckPlan(
             tuple(self._rules),
@@ -150,37 +127,38 @@ class _Planner:
             for column, node in ((SRC, edge.source), (DST, edge.target))
             if node == type.name and self._may_dangle(edge, key)
         ]
+        named = self.written & self.named
         # An upsert writes one row per id, but records with the same declared key are an error.
-        is_repeated = isinstance(type, NodeType) and bool(type.key) and key in self._folded
-        is_certain = not is_repeated and (self._is_merge or key not in self._named)
+        is_repeated = isinstance(type, NodeType) and bool(type.key) and key in self.folded
+        is_certain = not is_repeated and (self.mode == "merge" or key not in named)
         if not ends and is_certain:
             return
         rule = self._rule(
             type,
-            None if is_certain else identity(type, refuses_existing=self._is_append),
-            Endpoint(key, key in self._replaced) if ends else None,
+            None if is_certain else identity(type, refuses_existing=self.mode == "append"),
+            Endpoint(key, key in self.replaced) if ends else None,
         )
         if is_repeated:
             self._feed(type, rule, "record", (ID,), skips_minted=True)
-        if key in self._named:
+        if key in named:
             self._feed(type, rule, "written", (ID,), skips_minted=True)
         self._feed_committed(type, rule, (ID,))
         for edge, column in ends:
-            if edge.table_key in self._written_keys:
+            if edge.table_key in self.written:
                 self._feed(edge, rule, "endpoint", (column,))
-            elif not self._is_empty(edge.table_key):
+            elif not self.is_empty(edge.table_key):
                 self._feed(edge, rule, "endpoint", (column,), committed=True)
 
     def _may_dangle(self, edge: EdgeType, node_key: str) -> bool:
         """Whether edges of a type may miss a node: they are written, or their nodes replaced."""
-        if edge.table_key in self._written_keys:
+        if edge.table_key in self.written:
             return True
-        return node_key in self._replaced and edge.table_key not in self._replaced
+        return node_key in self.replaced and edge.table_key not in self.replaced
 
     def _unique(self, type: TableType) -> None:
         for constraint in unique_groups(type):
             rule = self._rule(type, constraint)
-            if type.table_key in self._folded:
+            if type.table_key in self.folded:
                 self._feed(type, rule, "record", constraint.columns)
             self._feed(type, rule, "written", constraint.columns)
             self._feed_committed(type, rule, constraint.columns)
@@ -192,7 +170,7 @@ class _Planner:
         rule = self._rule(edge, constraint)
         self._feed(edge, rule, "written", (SRC,))
         self._feed_committed(edge, rule, (SRC,))
-        if self._is_merge:
+        if self.mode == "merge":
             # The source of a replaced edge may be left with too few.
             self._feed_committed(edge, rule, (SRC,), role="replaced")
 
@@ -209,7 +187,7 @@ class _Planner:
     def _feed_committed(
         self, type: TableType, rule: KeyRule, columns: tuple[str, ...], *, role: Role = "committed"
     ) -> None:
-        if type.table_key not in self._replaced and not self._is_empty(type.table_key):
+        if type.table_key not in self.replaced and not self.is_empty(type.table_key):
             self._feed(type, rule, role, columns, committed=True)
 
     def _feed(

@@ -14,7 +14,6 @@ from glob import has_magic
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import pyarrow as pa
 from pyarrow import fs
 
 from omnigraph.effects.environment import s3_options
@@ -56,21 +55,14 @@ class Files:
 
     def stat(self, path: str) -> Stamp | None:
         """The stamp of a file; None if there is none."""
-        if not path.startswith(S3):
-            try:
-                status = Path(path).stat()
-            except FileNotFoundError:
-                return None
-            return status.st_size, status.st_mtime_ns
-        info = self._s3().get_file_info(path.removeprefix(S3))
+        files, inner = self._at(path)
+        info = files.get_file_info(inner)
         return (info.size, info.mtime_ns) if info.is_file else None
 
     def is_directory(self, path: str) -> bool:
         """Whether there are files below ``path``."""
-        if not path.startswith(S3):
-            return Path(path).is_dir()
-        kind = self._s3().get_file_info(path.removeprefix(S3)).type
-        return bool(kind == fs.FileType.Directory)
+        files, inner = self._at(path)
+        return bool(files.get_file_info(inner).type == fs.FileType.Directory)
 
     def is_dataset(self, path: str) -> bool:
         """Whether a directory is a Lance dataset."""
@@ -82,8 +74,8 @@ class Files:
             for child in sorted(map(Path, _local_files(path))):
                 yield str(child), child.relative_to(path).as_posix()
             return
-        inside = path.removeprefix(S3).rstrip("/")
-        found = self._s3().get_file_info(fs.FileSelector(inside, recursive=True))
+        files, inside = self._at(path.rstrip("/"))
+        found = files.get_file_info(fs.FileSelector(inside, recursive=True))
         for info in sorted(found, key=lambda each: each.path):
             if info.is_file:
                 yield S3 + info.path, info.path.removeprefix(f"{inside}/")
@@ -125,9 +117,8 @@ class Files:
 
     def open(self, path: str) -> Any:
         """A seekable stream of a file."""
-        if not path.startswith(S3):
-            return pa.OSFile(path, "rb")
-        return self._s3().open_input_file(path.removeprefix(S3))
+        files, inner = self._at(path)
+        return files.open_input_file(inner)
 
     def make_folder(self, path: str) -> None:
         """Make a folder for new files; on S3 there is nothing to make."""
@@ -136,23 +127,21 @@ class Files:
 
     def create(self, path: str) -> Any:
         """A new file to write to, in an existing folder."""
-        if not path.startswith(S3):
-            return pa.OSFile(path, "wb")
-        return self._s3().open_output_stream(path.removeprefix(S3))
+        files, inner = self._at(path)
+        return files.open_output_stream(inner)
 
     def stream(self, path: str) -> Any:
         """A sequential stream of a file, decompressed according to its suffix."""
-        compression = COMPRESSED.get(Path(path).suffix.lower())
-        if not path.startswith(S3):
-            return pa.input_stream(path, compression=compression)
-        stream = self._s3().open_input_stream(path.removeprefix(S3), compression=None)
-        return stream if compression is None else pa.CompressedInputStream(stream, compression)
+        files, inner = self._at(path)
+        return files.open_input_stream(inner, COMPRESSED.get(Path(path).suffix.lower()))
 
-    def _s3(self) -> Any:
+    def _at(self, path: str) -> tuple[Any, str]:
+        """The file system of a path, and the path there."""
+        if not path.startswith(S3):
+            return fs.LocalFileSystem(), path
         options = self.s3
-        endpoint = options.get("aws_endpoint", "")
-        scheme, _, host = endpoint.rpartition("://")
-        return fs.S3FileSystem(
+        scheme, _, host = options.get("aws_endpoint", "").rpartition("://")
+        remote = fs.S3FileSystem(
             access_key=options.get("aws_access_key_id"),
             secret_key=options.get("aws_secret_access_key"),
             session_token=options.get("aws_session_token"),
@@ -160,6 +149,7 @@ class Files:
             endpoint_override=host or None,
             scheme=scheme or "https",
         )
+        return remote, path.removeprefix(S3)
 
 
 def pattern_base(pattern: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRows
 from omnigraph.errors import InputError
-from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
 from omnigraph.loading.executors import RESULTS, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
@@ -342,16 +342,10 @@ class TaskLoad(LoadExecutor):
 
     def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
         mode = self.request.mode
-        written = sorted({*staged.fragments, *staged.refused})
-        replaced = sorted({*written, *self._replaced_by_name}) if mode == "overwrite" else []
-        plan = plan_checks(
-            self.catalog,
-            mode,
-            written,
-            replaced,
-            capture.reader.is_empty,
-            named=staged.named,
-        )
+        written = {*staged.fragments, *staged.refused}
+        replaced = written | self._replaced_by_name if mode == "overwrite" else set()
+        is_empty = capture.reader.is_empty
+        plan = ChecksPlanner(self.catalog, mode, written, replaced, is_empty, staged.named).plan()
         if not plan.rules:
             return None
         parts: list[Part] = [

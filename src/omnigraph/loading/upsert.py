@@ -14,7 +14,7 @@ from typing import Any
 
 from omnigraph.commit.kernel import Capture
 from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
-from omnigraph.loading.check_plan import CheckJob, CommittedPart, Part, WrittenPart, plan_checks
+from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.executors import RESULTS, TaskRunner, mapped, mapped_tasks, unpickled
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
@@ -203,16 +203,9 @@ class Upsert:
         """The keys to count to check every rule; None if no rule can be broken."""
         catalog = self.reading.catalog
         keys = {*self._replaced, *self.staged.refused}
-        written = sorted(key for key in keys if key not in self._replaced or self._touches(key))
-        plan = plan_checks(
-            catalog,
-            "merge",
-            written,
-            (),
-            capture.reader.is_empty,
-            named=self.staged.named,
-            folded=self._folded,
-        )
+        written = {key for key in keys if key not in self._replaced or self._touches(key)}
+        is_empty, named = capture.reader.is_empty, self.staged.named
+        plan = ChecksPlanner(catalog, "merge", written, set(), is_empty, named, self._folded).plan()
         if not plan.rules:
             return None
         parts: list[Part] = []

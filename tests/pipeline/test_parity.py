@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,14 @@ BAD = {
 }
 
 
+REPEATED: dict[str, list[list[str]]] = {
+    "append": [["14", "15"]],
+    "merge": [["3", "4"]],
+    "overwrite": [],
+}
+"""The lines of both records of each key that an input of `BAD` has twice."""
+
+
 def problems(error: Any) -> set[tuple[Any, ...]]:
     assert isinstance(error, OmnigraphError), error
     return {
@@ -221,6 +230,8 @@ def test_c_pip_002_both_engines_find_the_same_problems(
     monkeypatch.setattr("omnigraph.loading.checks.KEYS_MAX", keys_max)
     (local, here), (distributed, there) = both(tmp_path, BAD[mode], mode, spark)
     assert problems(here) == problems(there)
+    repeated = [each["message"] for each in there.details["problems"] if "key" in each["kind"]]
+    assert [re.findall(r":(\d+)\b", each) for each in repeated] == REPEATED[mode]
     assert here.details["counts"] == there.details["counts"]
     assert len(distributed.list_commits()) == 2
     assert exported(distributed) == exported(local)

@@ -6,6 +6,7 @@ The corpora are those of the tests on workers, and so is what has to come out.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,20 +72,29 @@ def test_c_pip_002_threads_find_the_same_problems(mode, tmp_path):
     assert exported(bulk) == exported(local)
 
 
-def told(error: Any, kind: str) -> list[tuple[int | None, str]]:
-    """The line and the way out of each problem of a kind."""
-    found = [each for each in error.details["problems"] if each["kind"] == kind]
-    return [(each.get("line"), each["hint"]) for each in found]
+def told(error: Any, kind: str) -> list[dict[str, Any]]:
+    """The problems of a kind."""
+    return [each for each in error.details["problems"] if each["kind"] == kind]
 
 
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 def test_c_pip_002_a_key_that_repeats_is_told_at_its_second_record(mode, tmp_path):
     data = lines(*(node("Person", slug=slug) for slug in ("a", "x", "x", "b", "x", "x", "b")))
     for _, error in both(tmp_path, data, mode, None):
-        (first, hint), (second, other) = told(error, "repeated_key")
-        assert (first, second) == (3, 7)
-        assert hint.endswith(f"{mode}.jsonl:2; 4 records have it")
-        assert other.endswith(f"{mode}.jsonl:4")
+        first, second = told(error, "repeated_key")
+        assert (first["line"], second["line"]) == (3, 7)
+        assert re.search(rf"in .*{mode}\.jsonl:2 and .*{mode}\.jsonl:3$", first["message"])
+        assert re.search(rf"in .*{mode}\.jsonl:4 and .*{mode}\.jsonl:7$", second["message"])
+        assert (first["hint"], second["hint"]) == ("4 records have it", None)
+
+
+def test_c_pip_002_a_frame_with_a_key_twice_names_both_rows(tmp_path):
+    graph = omnigraph.init(tmp_path / "g.omni", schema=SCHEMA)
+    frame = pa.table({"slug": ["a", "Ben-Hur", "b", "Ben-Hur"]})
+    with pytest.raises(OmnigraphError) as caught:
+        graph.load(frames={"Person": frame}, mode="append", engine="local")
+    both_rows = "held by 'Ben-Hur' and 'Ben-Hur', in <frame Person>:2 and <frame Person>:4"
+    assert both_rows in caught.value.message
 
 
 @pytest.mark.parametrize("mode", ["append", "merge"])
@@ -94,7 +104,8 @@ def test_c_pip_002_too_many_edges_are_told_at_the_first_of_them(mode, room, tmp_
     data = lines(n2, *(edge("About", *each) for each in ends))
     for _, error in both(tmp_path, data, mode, None):
         hint = "leave out edges, or allow more of them with @card in the schema"
-        assert told(error, "cardinality") == [(3, hint)]
+        (problem,) = told(error, "cardinality")
+        assert (problem["line"], problem["hint"]) == (3, hint)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import orjson
 
@@ -24,6 +25,7 @@ from omnigraph.commit.schema.contract import (
     write_contract,
 )
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.requests import concurrently
 from omnigraph.errors import (
     AlreadyInitialized,
     InitializationClaimed,
@@ -290,14 +292,21 @@ def _has_graph(kernel: Kernel) -> bool:
 
 
 def _create_tables(kernel: Kernel, catalog: Catalog) -> list[ManifestRow]:
+    """Create the empty tables of all types at once: each one mostly waits for storage.
+
+    None is part of a graph before the manifest names it. All calls have ended when this returns or
+    raises, so that a failed `init` gives up its claim only when nothing is written any more.
+    """
     rows: list[ManifestRow] = []
+    creations = []
     for entity_type in catalog.types:
         identity = TableIdentity(entity_type.type_id, entity_type.incarnation_id)
         location = entity_type.table_path
-        where = DatasetRef(kernel.table_uri(location))
-        kernel.lance.create(where, table_schema(entity_type), None, kernel.ids.ulid())
+        where, schema = DatasetRef(kernel.table_uri(location)), table_schema(entity_type)
+        creations.append(partial(kernel.lance.create, where, schema, None, kernel.ids.ulid()))
         rows.append(TableRow(identity, entity_type.table_key, location, 0))
         rows.append(VersionRow(identity, FIRST_VERSION, None, 0, 0))
+    concurrently(*creations, threads=True)
     return rows
 
 

@@ -361,17 +361,18 @@ def problems_of(violations: Iterable[Violation], place_of: PlaceOf) -> Iterator[
 
 
 def _problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
-    key, hint, place = violation.table_key, violation.hint, None
+    key, message, hint, place = violation.table_key, violation.sentence, violation.hint, None
     if violation.holder is not None:
-        own = violation.first is not None
-        place = place_of(key, violation.holder, own=own)
+        place = place_of(key, violation.holder, own=violation.first is not None)
     if violation.first is not None:
-        also = f"; {violation.repeats:,} records have it" if violation.repeats > 2 else ""
-        first = f"the first record with it is {place_of(key, violation.first, own=True)}{also}"
-        hint = first if hint is None else f"{first}; {hint}"
+        # Both records have the same id: their places tell them apart.
+        message = f"{message}, in {place_of(key, violation.first, own=True)} and {place}"
+        if violation.repeats > 2:
+            also = f"{violation.repeats:,} records have it"
+            hint = also if hint is None else f"{also}; {hint}"
     return Problem(
         violation.report,
-        violation.sentence,
+        message,
         place,
         violation.type_name,
         violation.property_name,

@@ -96,9 +96,9 @@ class EmbeddingConfig:
 
 def config_from_environment(environment: Mapping[str, str]) -> EmbeddingConfig:
     """The configuration in the environment; raises `InputError` for an invalid one."""
-    named = _value_of(environment, PROVIDER_VARIABLE)
+    named = _trimmed(environment.get(PROVIDER_VARIABLE))
     provider = _provider_name(named or "openai-compatible")
-    if (_value_of(environment, MOCK_VARIABLE) or "").lower() in _YES:
+    if (_trimmed(environment.get(MOCK_VARIABLE)) or "").lower() in _YES:
         if named is not None and provider != "mock":
             _log.warning(
                 "%s is set: texts get mock vectors instead of vectors of %s",
@@ -106,17 +106,13 @@ def config_from_environment(environment: Mapping[str, str]) -> EmbeddingConfig:
                 provider,
             )
         provider = "mock"
-    keys = (_value_of(environment, name) for name in _DEFAULTS[provider].key_variables)
+    keys = (_trimmed(environment.get(name)) for name in _DEFAULTS[provider].key_variables)
     return EmbeddingConfig.of(
         provider,
-        model=_value_of(environment, MODEL_VARIABLE),
-        base_url=_value_of(environment, BASE_URL_VARIABLE),
+        model=_trimmed(environment.get(MODEL_VARIABLE)),
+        base_url=_trimmed(environment.get(BASE_URL_VARIABLE)),
         api_key=next((key for key in keys if key is not None), None),
     )
-
-
-def _value_of(environment: Mapping[str, str], name: str) -> str | None:
-    return _trimmed(environment.get(name))
 
 
 def _trimmed(value: str | None) -> str | None:

@@ -66,26 +66,6 @@ def unpickled(rows: Iterable[Any]) -> Iterator[Any]:
         yield pickle.loads(row["result"])  # noqa: S301 - from workers of this operation
 
 
-class RowCounter:
-    """A lock-free counter: many threads add, one reads."""
-
-    def __init__(self) -> None:
-        self._counts: list[int] = []
-
-    def add(self, rows: int) -> None:
-        """Count rows."""
-        self._counts.append(rows)  # atomic, unlike `+=`
-
-    def clear(self) -> None:
-        """Reset to zero."""
-        self._counts.clear()
-
-    @property
-    def rows(self) -> int:
-        """The sum so far."""
-        return sum(self._counts)
-
-
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -144,8 +124,8 @@ class TaskRunner:
         self._watch = watch
         self._tasks: dict[str, int] = {}
         """Number of tasks by stage."""
-        self.tally = RowCounter()
-        """Rows processed by threads in the current stage."""
+        self.tally: list[int] = []
+        """Rows processed by threads in the current stage; to append is atomic, unlike `+=`."""
         self.stopped = threading.Event()
         """Set after a failure in a thread or Ctrl-C."""
 
@@ -283,7 +263,7 @@ class TaskRunner:
         self._tasks[stage] = tasks = before + len(futures)
         while waiting:
             done, waiting = wait(waiting, POLL_SECONDS, FIRST_EXCEPTION)
-            rows = self.tally.rows if stage == "read" else None
+            rows = sum(self.tally) if stage == "read" else None
             seconds = perf_counter() - started
             self._watch(StageProgress(stage, tasks - len(waiting), tasks, seconds, rows))
             for future in done:

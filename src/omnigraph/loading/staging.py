@@ -12,15 +12,15 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError, NotFound, StorageError
-from omnigraph.loading.executors import ArrowFunction, RowCounter, pickled, task_numbers
+from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.framing import NotOnLines
@@ -33,7 +33,8 @@ PART_ROWS_MAX = 1 << 19
 """Rows per scratch fragment, which a worker of an upsert holds in memory."""
 
 _QUEUE_BATCHES = 4
-_END = object()
+_POLL_SECONDS = 0.5
+_ABANDON_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class StageJob:
     """Whether rows are written with the piece and number of their record."""
     buffer: BufferedRows | None = None
     """Keeps rows in memory while there is room; only within one process."""
-    tally: RowCounter | None = None
+    tally: list[int] | None = None
     """Counts the rows that were read; only within one process."""
     stopped: threading.Event | None = None
     """Set when the load was cancelled; only within one process."""
@@ -152,7 +153,7 @@ class Staging:
     def _write(self, piece: Piece, rows: TypedRows) -> None:
         key = rows.type.table_key
         if self._job.tally is not None:
-            self._job.tally.add(rows.rows.num_rows)
+            self._job.tally.append(rows.rows.num_rows)
         if rows.rows.num_rows:
             placed = with_place(rows, piece) if self._job.with_places else rows.rows
             self._writer(key, placed.schema).put(placed)
@@ -167,9 +168,14 @@ class Staging:
     def _writer(self, key: str, schema: pa.Schema) -> TableWriter | BufferedWriter:
         writer = self._writers.get(key)
         if writer is None:
-            place, options = self._job.places[key], self._job.storage_options
-            rows_max = PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX
-            start = partial(TableWriter, place, schema, options, rows_max)
+            write = partial(
+                write_rows,
+                self._job.places[key],
+                schema,
+                storage_options=self._job.storage_options or None,
+                rows_max=PART_ROWS_MAX if self._job.with_places else FRAGMENT_ROWS_MAX,
+            )
+            start = partial(TableWriter, write)
             buffer = self._job.buffer
             writer = start() if buffer is None else BufferedWriter(buffer, start)
             self._writers[key] = writer
@@ -197,68 +203,44 @@ def scratch_schema(schema: pa.Schema) -> pa.Schema:
 class TableWriter:
     """Writes the rows of one type on a thread of its own while the task reads."""
 
-    def __init__(
-        self, place: TablePlace, schema: pa.Schema, options: dict[str, str], rows_max: int
-    ) -> None:
-        self._rows_max = rows_max
-        self._queue: queue.Queue[Any] = queue.Queue(_QUEUE_BATCHES)
-        self._fragments: list[str] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=self._run, args=(place, schema, options), daemon=True
-        )
-        self._thread.start()
+    def __init__(self, write: Callable[[Iterator[pa.RecordBatch]], list[str]]) -> None:
+        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(_QUEUE_BATCHES)
+        self._is_abandoned = False
+        thread = ThreadPoolExecutor(1)
+        self._fragments = thread.submit(write, self._batches())
+        thread.shutdown(wait=False)
 
-    def put(self, rows: pa.RecordBatch) -> None:
-        """Queue rows; blocks while the queue is full."""
-        while self._error is None:
+    def put(self, rows: pa.RecordBatch | None) -> None:
+        """Queue rows, or None at their end; blocks while the queue is full."""
+        while not self._fragments.done():
             try:
-                self._queue.put(rows, timeout=0.5)
+                self._queue.put(rows, timeout=_POLL_SECONDS)
                 return
             except queue.Full:
                 continue
-        self._raise()
+        self._fragments.result()
 
     def finish(self) -> list[str]:
         """Wait for the writer; returns the fragments of all rows."""
-        self.put(_END)
-        self._thread.join()
-        self._raise()
-        return self._fragments
+        self.put(None)
+        return self._fragments.result()
 
     def abandon(self) -> None:
         """Stop; files written so far stay, and no commit refers to them."""
-        if self._error is None:
-            self._error = RuntimeError("the task failed")
-        self._thread.join(5)
-
-    def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _run(self, place: TablePlace, schema: pa.Schema, options: dict[str, str]) -> None:
-        try:
-            self._fragments = write_rows(
-                place,
-                schema,
-                self._batches(),
-                storage_options=options or None,
-                rows_max=self._rows_max,
-            )
-        except BaseException as error:
-            self._error = self._error or error
+        self._is_abandoned = True
+        wait([self._fragments], _ABANDON_SECONDS)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while True:
             try:
-                each = self._queue.get(timeout=0.5)
+                rows = self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                if self._error is not None:
-                    raise self._error from None
+                if self._is_abandoned:
+                    raise RuntimeError("the task failed") from None
                 continue
-            if each is _END:
+            if rows is None:
                 return
-            yield each
+            yield rows
 
 
 class BufferedWriter:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Literal, TypeVar
 
 from omnigraph.errors import IdentityError, Position
@@ -103,17 +104,6 @@ def resolve(admitted: AdmittedSchema, accepted: SchemaIR) -> Resolution:
 def entity_name(ref: TypeRef | PropertyRef) -> str:
     """`node:Person` or `node:Person.name`."""
     return f"{ref[0]}:{'.'.join(ref[1:])}"
-
-
-@dataclass
-class _Counter:
-    next: int
-
-    def take(self) -> int:
-        if self.next >= IDENTITY_ID_MAX:
-            raise IdentityError("the identity counter of this graph is exhausted")
-        self.next += 1
-        return self.next - 1
 
 
 @dataclass
@@ -271,23 +261,26 @@ class _Resolver:
     ) -> tuple[SchemaIds, int]:
         """Hand out new ids: to types by kind and name, then to properties by owner and name, then
         to tables by type. `desired` is already in the first of these orders."""
-        counter = _Counter(self.accepted.next_identity_id)
+        new = count(self.accepted.next_identity_id)
         old = self.accepted.ids
         types = {
-            ref: old.types[origin[ref]] if ref in origin else counter.take() for ref in self.desired
+            ref: old.types[origin[ref]] if ref in origin else next(new) for ref in self.desired
         }
         by_id = sorted(self.desired, key=types.__getitem__)
         properties: dict[PropertyRef, int] = {}
         for owner in by_id:
             for prop in self.desired[owner].properties:
                 ref = (*owner, prop.name)
-                properties[ref] = known[ref] if ref in known else counter.take()
+                properties[ref] = known[ref] if ref in known else next(new)
         incarnations = {
-            ref: old.incarnations[origin[ref]] if ref in origin else counter.take()
+            ref: old.incarnations[origin[ref]] if ref in origin else next(new)
             for ref in by_id
             if ref[0] != "interface"
         }
-        return SchemaIds(types, properties, incarnations), counter.next
+        following = next(new)
+        if following > IDENTITY_ID_MAX:
+            raise IdentityError("the identity counter of this graph is exhausted")
+        return SchemaIds(types, properties, incarnations), following
 
 
 def _hints(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import get_args
 
 from omnigraph.errors import InputError
@@ -15,11 +15,6 @@ from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
-KNOWN = (
-    *("path", "type", "branch"),
-    *("snapshot", "columns", "filter"),
-    *("mode", "actor", "idempotency_key"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +35,12 @@ class SourceOptions:
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
         given = {name.lower(): value for name, value in options.items()}
+        known = [option.name for option in fields(cls)]
         for name in given:
-            if name not in KNOWN:
+            if name not in known:
                 raise InputError(
                     f"the data source omnigraph has no option '{name}'",
-                    hint=name_hint(name, KNOWN, "options"),
+                    hint=name_hint(name, known, "options"),
                 )
         for name in ("path", "type"):
             if not given.get(name):

@@ -248,6 +248,11 @@ def reading(**options: Any) -> Reading:
     return Reading(contract, "strict", "append", Minting(MINT.ulid()), **options)
 
 
+def piece_of(path: Path, table_key: str, **options: Any) -> Piece:
+    (found,) = find_files(FileSource(str(path), table_key))
+    return Piece(0, found, **options)
+
+
 def read(piece: Piece, **options: Any) -> int:
     chunks = PieceReader(reading(**options)).read(piece)
     return sum(each.rows.num_rows for rows, _ in chunks for each in rows)
@@ -265,12 +270,12 @@ def read(piece: Piece, **options: Any) -> int:
 def test_c_pip_017_a_wrong_column_is_refused_by_name(tmp_path, table, message):
     pq.write_table(pa.table(table), tmp_path / "p.parquet")
     with pytest.raises(InputError, match=message):
-        read(Piece(0, str(tmp_path / "p.parquet"), "parquet", "node:Person", parts=(0,)))
+        read(piece_of(tmp_path / "p.parquet", "node:Person", parts=(0,)))
 
 
 def test_unknown_columns_are_left_out_if_asked_for(tmp_path):
     pq.write_table(pa.table({"slug": ["a"], "x": [1]}), tmp_path / "p.parquet")
-    piece = Piece(0, str(tmp_path / "p.parquet"), "parquet", "node:Person", parts=(0,))
+    piece = piece_of(tmp_path / "p.parquet", "node:Person", parts=(0,))
     assert read(piece, ignore_unknown=True) == 1
 
 
@@ -278,7 +283,7 @@ def test_a_file_that_changes_or_vanishes_is_named(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(node("Person", slug="a")))
     (found,) = find_files(FileSource(str(path)))
-    piece = Piece(0, found.path, "records", None, stamp=found.stamp)
+    piece = Piece(0, found)
     assert read(piece) == 1
     path.write_bytes(lines(node("Person", slug="a"), node("Person", slug="b")))
     with pytest.raises(SourceChanged, match=r"a\.jsonl changed while it was loaded"):

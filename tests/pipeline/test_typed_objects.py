@@ -79,7 +79,9 @@ BAD: list[dict[str, Any]] = [
 
 
 def test_c_pip_002_objects_have_the_problems_that_records_have(graph, path):
-    objects = told(load(graph, path, lines(*BAD)))
+    found = told(load(graph, path, lines(*BAD)))
+    # Records from memory have no file: messages name their lines alone.
+    objects = [(line, kind, text.replace(f"{path}:", "line ")) for line, kind, text in found]
     with pytest.raises(InputError) as caught:
         records = lines(*(node("Person", **each) for each in BAD))
         graph.load(data=records, mode="append", grammar="strict", errors=ErrorOptions(99))

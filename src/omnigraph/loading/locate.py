@@ -67,15 +67,19 @@ class RecordPlaces:
         so_far: dict[str, int] = {}
         for task in plan.tasks:
             for piece in task:
-                firsts[piece.index] = so_far.get(piece.path, 0) if piece.is_range else piece.first
-                so_far[piece.path] = so_far.get(piece.path, 0) + records.get(piece.index, 0)
+                firsts[piece.index] = (
+                    so_far.get(piece.file.path, 0) if piece.is_range else piece.first
+                )
+                so_far[piece.file.path] = so_far.get(piece.file.path, 0) + records.get(
+                    piece.index, 0
+                )
         return cls(plan, grammar, firsts)
 
     @cached_property
     def _pieces(self) -> dict[int, tuple[str, Unit]]:
         """The name and the unit of every piece, partitions of frames included, in input order."""
         pieces: dict[int, tuple[str, Unit]] = {
-            number: (piece.shown, piece.unit(self.grammar))
+            number: (piece.file.shown, piece.unit(self.grammar))
             for number, piece in sorted(self.plan.pieces.items())
         }
         first = self.plan.first_frame
@@ -353,12 +357,7 @@ def locate_frame(
     """The same for the rows of a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
+        piece = Piece.of_partition(name, table_key, first_piece)
         reader = PieceReader(reading)
         type = type_of(table_key, reading.catalog)
         for batch in batches:

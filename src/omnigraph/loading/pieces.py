@@ -16,15 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
-from omnigraph.loading.files import Files, Stamp
+from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
 from omnigraph.loading.records.framing import CHUNK_BYTES
 from omnigraph.loading.records.ids import PIECES_MAX
 from omnigraph.loading.records.problems import Grammar, Unit, unit_of
 from omnigraph.loading.sources import (
     FileSource,
-    FolderValues,
-    Format,
     FoundFile,
     Frame,
     Source,
@@ -51,33 +49,31 @@ class Piece:
 
     index: int
     """Number within the load; part of the ids minted for its records."""
-    path: str
-    format: Format
-    table_key: str | None
+    file: FoundFile
     start: int = 0
-    """First byte of a text; a line belongs to the piece it starts in."""
+    """First byte of a text; a line belongs to the piece it starts in. Of Lance: the version."""
     end: int | None = None
     """None: the whole file, which may be compressed."""
     parts: tuple[int, ...] = ()
     """Row groups of Parquet, fragments of Lance; none for all."""
     first: int = 0
     """Records of the file before this piece, if the plan knows (Parquet, Lance)."""
-    stamp: Stamp | None = None
-    """Size and mtime of the file when the load began."""
-    name: str | None = None
-    folder_values: FolderValues = ()
-    """Columns from partition folders."""
 
-    @property
-    def shown(self) -> str:
-        """What messages call it."""
-        return self.name or self.path
+    @classmethod
+    def of_partition(cls, frame: str, table_key: str, first: int) -> Piece:
+        """The partition of a frame that this task of Spark reads; ``first`` is that of number 0."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        return cls(first + number, FoundFile(f"{frame}[{number}]", "arrow", table_key, 0, (0, 0)))
 
     def unit(self, grammar: Grammar) -> Unit:
         """What the numbers of its records count; ``grammar`` is that of graph records."""
-        if self.format == "records":
+        if self.file.format == "records":
             return unit_of(grammar)
-        return "line" if self.format == "json" else "record"
+        return "line" if self.file.format == "json" else "record"
 
     @property
     def is_range(self) -> bool:
@@ -144,23 +140,15 @@ def plan_sources(
 
 
 def _pieces(found: FoundFile, aim: int, *, lines_only: bool) -> Iterator[Piece]:
-    stamp = None if found.format == "lance" else found.stamp
-    whole = Piece(
-        0,
-        found.path,
-        found.format,
-        found.table_key,
-        stamp=stamp,
-        name=found.name,
-        folder_values=found.folder_values,
-    )
+    whole = Piece(0, found)
     try:
-        yield from _cut(whole, found, aim, lines_only=lines_only)
+        yield from _cut(whole, aim, lines_only=lines_only)
     except (OSError, pa.ArrowInvalid) as error:
-        raise corrupt(whole.shown, error) from error
+        raise corrupt(whole.file.shown, error) from error
 
 
-def _cut(whole: Piece, found: FoundFile, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+def _cut(whole: Piece, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+    found = whole.file
     if found.is_compressed:
         yield whole
     elif found.format == "parquet":
@@ -186,12 +174,12 @@ def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
     start = end = 0
     step = min(aim, 1 << 20)
     with (
-        Files.of_environment([whole.path]).open(whole.path) as stream,
+        Files.of_environment([whole.file.path]).open(whole.file.path) as stream,
         # The reader of the last range reports the row, with its number.
         suppress(RowTooLong),
     ):
         blocks = iter(lambda: stream.read(step), b"")
-        for block in row_blocks(blocks, delimiter_of(whole.path), step):
+        for block in row_blocks(blocks, delimiter_of(whole.file.path), step):
             if end - start >= aim:
                 yield replace(whole, start=start, end=end)
                 start = end
@@ -200,7 +188,7 @@ def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
 
 
 def _row_groups(whole: Piece, aim: int) -> Iterator[Piece]:
-    with Files.of_environment([whole.path]).open(whole.path) as stream:
+    with Files.of_environment([whole.file.path]).open(whole.file.path) as stream:
         footer = pq.read_metadata(stream)
     parts: list[int] = []
     group_bytes = first = rows = 0
@@ -220,10 +208,10 @@ def _fragments(whole: Piece, aim: int) -> Iterator[Piece]:
     import lance
 
     try:
-        options = dict(Files.of_environment([whole.path]).s3) or None
-        dataset = lance.dataset(whole.path, storage_options=options)
+        options = dict(Files.of_environment([whole.file.path]).s3) or None
+        dataset = lance.dataset(whole.file.path, storage_options=options)
     except (OSError, ValueError) as error:
-        raise corrupt(whole.shown, error) from error
+        raise corrupt(whole.file.shown, error) from error
     # Pinned to the current version: fragment ids are valid only within it.
     pinned = replace(whole, start=dataset.version)
     first = 0
@@ -263,16 +251,18 @@ def _tasks(cut: Iterable[tuple[FoundFile, list[Piece]]], aim: int) -> Iterator[T
 
 def require_unchanged(piece: Piece, files: Files) -> None:
     """Raise `SourceChanged` or `NotFound` if the file differs from the planned one."""
-    if piece.stamp is None:
-        return
-    found = files.stat(piece.path)
+    if piece.file.format == "lance":
+        return  # its version is pinned
+    found = files.stat(piece.file.path)
     if found is None:
-        raise NotFound(f"{piece.shown} vanished while it was loaded", details={"file": piece.path})
-    if found != piece.stamp:
+        raise NotFound(
+            f"{piece.file.shown} vanished while it was loaded", details={"file": piece.file.path}
+        )
+    if found != piece.file.stamp:
         raise SourceChanged(
-            f"{piece.shown} changed while it was loaded",
+            f"{piece.file.shown} changed while it was loaded",
             hint="load a file once its writer is done with it",
-            details={"file": piece.path},
+            details={"file": piece.file.path},
         )
 
 
@@ -280,14 +270,14 @@ def blocks_of(piece: Piece, files: Files) -> Iterator[bytes]:
     """The bytes of a text piece; of a range, the lines that start in it."""
     try:
         if piece.end is None:
-            with files.stream(piece.path) as stream:
+            with files.stream(piece.file.path) as stream:
                 while block := stream.read(CHUNK_BYTES):
                     yield block
             return
-        with files.open(piece.path) as stream:
+        with files.open(piece.file.path) as stream:
             yield from _range(stream, piece.start, piece.end)
     except OSError as error:
-        raise corrupt(piece.shown, error) from error
+        raise corrupt(piece.file.shown, error) from error
 
 
 def _range(stream: Any, start: int, end: int) -> Iterator[bytes]:

@@ -88,17 +88,19 @@ class PieceReader:
         """
         self.records = 0
         require_unchanged(piece, self.reading.files)
-        if piece.format == "records":
+        if piece.file.format == "records":
             yield from self._records(piece)
         else:
             try:
-                yield from self._rows(piece, type_of(piece.table_key or "", self.reading.catalog))
+                yield from self._rows(
+                    piece, type_of(piece.file.table_key or "", self.reading.catalog)
+                )
             except (OSError, pa.ArrowException) as error:
-                raise corrupt(piece.shown, error) from error
+                raise corrupt(piece.file.shown, error) from error
         require_unchanged(piece, self.reading.files)
 
     def _rows(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
-        match piece.format:
+        match piece.file.format:
             case "json":
                 return self._json(piece, type)
             case "avro":
@@ -115,7 +117,11 @@ class PieceReader:
         reading, unit = self.reading, piece.unit(self.reading.grammar)
         chunks = self._chunks(piece, reading.grammar)
         for rows, problems in typed_chunks(
-            chunks, piece.shown, reading.catalog, reading.grammar, partial(self._builder, piece)
+            chunks,
+            piece.file.shown,
+            reading.catalog,
+            reading.grammar,
+            partial(self._builder, piece),
         ):
             if reading.renames:
                 renamed = [with_renames(each, reading.renames, unit) for each in rows]
@@ -124,9 +130,9 @@ class PieceReader:
             yield rows, problems
 
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
-        source = RecordSource(piece.shown, lambda: blocks_of(piece, self.reading.files))
+        source = RecordSource(piece.file.shown, lambda: blocks_of(piece, self.reading.files))
         if grammar == "strict":
-            source = RecordSource(piece.shown, lambda: self._counting_lines(piece))
+            source = RecordSource(piece.file.shown, lambda: self._counting_lines(piece))
         is_part = grammar == "compatible" and piece.is_range
         for chunk in read_line_chunks(source) if is_part else read_chunks(source, grammar):
             self.records = max(self.records, chunk.numbers[-1] if len(chunk.numbers) else 0)
@@ -163,11 +169,11 @@ class PieceReader:
             numbers,
             type,
             self.reading.catalog,
-            source=piece.shown,
+            source=piece.file.shown,
             unit=unit,
             ignore_unknown=self.reading.ignore_unknown,
         )
-        rows, found = self._builder(piece, type).build(records, piece.shown)
+        rows, found = self._builder(piece, type).build(records, piece.file.shown)
         return _checked(rows, [*problems, *map(with_way_out, found)], unit)
 
     # --- rows of one type ---
@@ -192,21 +198,21 @@ class PieceReader:
     def _cells(
         self, batch: pa.RecordBatch, numbers: Sequence[int], type: TableType, piece: Piece
     ) -> _Rows:
-        are_texts = piece.format == "csv"
+        are_texts = piece.file.format == "csv"
         columns = mapped_columns(
             batch.schema,
             type,
             self.reading.catalog,
-            piece.shown,
+            piece.file.shown,
             are_texts=are_texts,
             ignore_unknown=self.reading.ignore_unknown,
-            folder_values=dict(piece.folder_values),
+            folder_values=dict(piece.file.folder_values),
         )
         is_edge = isinstance(type, EdgeType)
         rows, problems = self._builder(piece, type).build_from_columns(
             {name: batch.column(index) for name, index in columns.items()},
             numbers,
-            piece.shown,
+            piece.file.shown,
             are_texts=are_texts,
             ends={name: end_type(type, name, self.reading.catalog) for name in (SRC, DST)}
             if is_edge
@@ -217,7 +223,7 @@ class PieceReader:
     def _builder(self, piece: Piece, type: TableType) -> RowBuilder:
         known = self._builders.get((type.table_key, piece.index))
         if known is None:
-            reading, is_typed = self.reading, piece.format != "records"
+            reading, is_typed = self.reading, piece.file.format != "records"
             known = self._builders[type.table_key, piece.index] = RowBuilder(
                 type,
                 # The compatible grammar is for graph records only.
@@ -226,7 +232,7 @@ class PieceReader:
                 reading.external,
                 copy_external=reading.mode != "overwrite",
                 unit=piece.unit(reading.grammar),
-                folder_values=dict(piece.folder_values),
+                folder_values=dict(piece.file.folder_values),
             )
         return known
 

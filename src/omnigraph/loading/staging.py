@@ -62,12 +62,7 @@ def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> A
     """The function Spark runs over the rows of a frame: each partition is a piece."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        partition = context.partitionId()
-        piece = Piece(first_piece + partition, f"{name}[{partition}]", "arrow", table_key)
+        piece = Piece.of_partition(name, table_key, first_piece)
         reader = PieceReader(job.reading)
         type = type_of(table_key, job.reading.catalog)
         with Staging(job) as staging:
@@ -107,7 +102,7 @@ def stage_files(job: StageJob) -> Callable[[int], Staged]:
                     for rows, problems in reader.read(piece):
                         staging.take(piece, rows, problems)
                 except NotOnLines:
-                    staging.result.not_on_lines = piece.path
+                    staging.result.not_on_lines = piece.file.path
                     break
                 except (InputError, NotFound) as error:
                     staging.result.failure = error

@@ -277,9 +277,9 @@ class TaskLoad(LoadExecutor):
         staged = Staged()
         for task, result in zip(job.tasks, results, strict=True):
             piece = task[0]
-            if any(each.path in not_on_lines for each in task):
+            if any(each.file.path in not_on_lines for each in task):
                 uncut = replace(piece, start=0, end=None, first=0)
-                whole.setdefault(piece.path, (uncut,))
+                whole.setdefault(piece.file.path, (uncut,))
             else:
                 kept.append(task)
                 staged.add(result)

@@ -108,8 +108,10 @@ def _no_header(shown: str, message: str, hint: str) -> InputError:
 
 def csv_rows(piece: Piece, files: Files) -> Iterator[CsvRows]:
     """The rows of a piece of a file."""
-    names = csv_header(piece.path, files, shown=piece.shown)
-    reader = _CsvReader(piece.shown, names, delimiter_of(piece.path), has_header=piece.start == 0)
+    names = csv_header(piece.file.path, files, shown=piece.file.shown)
+    reader = _CsvReader(
+        piece.file.shown, names, delimiter_of(piece.file.path), has_header=piece.start == 0
+    )
     try:
         blocks = _without_bom(blocks_of(piece, files))
         for block in row_blocks(blocks, reader.delimiter, BLOCK_BYTES):

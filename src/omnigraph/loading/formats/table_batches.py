@@ -22,7 +22,7 @@ _STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 def table_batches(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of a table."""
-    match piece.format:
+    match piece.file.format:
         case "parquet":
             return _parquet(piece, files)
         case "orc":
@@ -32,7 +32,7 @@ def table_batches(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
         case "arrow":
             return _arrow(piece, files)
         case _:
-            raise AssertionError(piece.format)
+            raise AssertionError(piece.file.format)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -51,20 +51,20 @@ def arrow_reader(stream: Any) -> Any:
 def _parquet(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with files.open(piece.path) as stream, pq.ParquetFile(stream) as file:
+    with files.open(piece.file.path) as stream, pq.ParquetFile(stream) as file:
         yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=list(piece.parts))
 
 
 def _orc(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     from pyarrow import orc
 
-    file = orc.ORCFile(files.open(piece.path))
+    file = orc.ORCFile(files.open(piece.file.path))
     for stripe in range(file.nstripes):
         yield from sliced(file.read_stripe(stripe))
 
 
 def _arrow(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
-    with files.open(piece.path) as stream:
+    with files.open(piece.file.path) as stream:
         reader = arrow_reader(stream)
         if isinstance(reader, pa.ipc.RecordBatchStreamReader):
             _require_end(stream)
@@ -88,7 +88,7 @@ def _lance(piece: Piece, files: Files) -> Iterator[pa.RecordBatch]:
     import lance
 
     options = dict(files.s3) or None
-    dataset = lance.dataset(piece.path, version=piece.start, storage_options=options)
+    dataset = lance.dataset(piece.file.path, version=piece.start, storage_options=options)
     wanted = set(piece.parts)
     chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
     yield from dataset.scanner(fragments=chosen, blob_handling="all_binary").to_batches()
@@ -106,7 +106,7 @@ def avro_schema(stream: Any) -> pa.Schema:
 
 def avro_objects(piece: Piece, files: Files) -> Iterator[list[dict[str, Any]]]:
     """The records of a file as JSON-like objects."""
-    with files.open(piece.path) as stream:
+    with files.open(piece.file.path) as stream:
         records: Iterator[Any] = iter(_fastavro().reader(stream))
         objects: list[dict[str, Any]] = []
         number = 0
@@ -140,9 +140,9 @@ def _fastavro() -> Any:
 
 def _broken(piece: Piece, number: int, error: Exception) -> InputError:
     return InputError(
-        f"{piece.shown}:{number}: the record cannot be read: {sentence_of(error)}",
+        f"{piece.file.shown}:{number}: the record cannot be read: {sentence_of(error)}",
         hint="check that the file is complete; all records before this one can be read",
-        details={"file": piece.shown, "record": number},
+        details={"file": piece.file.shown, "record": number},
     )
 
 

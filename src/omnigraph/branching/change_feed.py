@@ -38,12 +38,7 @@ from omnigraph.branching.moments import (
 )
 from omnigraph.branching.table_rows import TableRows, chunked
 from omnigraph.commit.kernel import Kernel
-from omnigraph.errors import (
-    ChangeCursorRejected,
-    ChangeDiffRefused,
-    ChangeFeedGap,
-    InputError,
-)
+from omnigraph.errors import ChangeCursorRejected, ChangeDiffRefused, ChangeFeedGap, InputError
 from omnigraph.model.changes import (
     ChangeBlock,
     ChangeFilter,

@@ -10,13 +10,7 @@ from typing import Any
 
 from omnigraph.branching.delta import DELETE, INSERT, TableDelta, lifetime_delta, table_delta
 from omnigraph.branching.diff import GraphDiff, ListedChanges, WantedTypes, public_type_id
-from omnigraph.branching.moments import (
-    Moment,
-    SchemaHistory,
-    moments,
-    reclaimed_told,
-    state_with,
-)
+from omnigraph.branching.moments import Moment, SchemaHistory, moments, reclaimed_told, state_with
 from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel

@@ -40,8 +40,7 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
         return found[0]
     if found:
         raise InputError(
-            f"'{name}' is a node type and an edge type",
-            hint=f"write node:{name} or edge:{name}",
+            f"'{name}' is a node type and an edge type", hint=f"write node:{name} or edge:{name}"
         )
     known = sorted({*catalog.nodes, *catalog.edges})
     raise no_type(name, known)

@@ -303,11 +303,7 @@ class _Chosen:
 
 
 def merge_properties(
-    base: RowsAt,
-    source: RowsAt,
-    target: RowsAt,
-    policy: ConflictPolicy,
-    rows: CollectedRows,
+    base: RowsAt, source: RowsAt, target: RowsAt, policy: ConflictPolicy, rows: CollectedRows
 ) -> MixedRows:
     """Entities that both sides updated: the target's, with what only the source changed.
 

@@ -175,10 +175,7 @@ class ChecksPlanner:
             self._feed_committed(edge, rule, (SRC,), role="replaced")
 
     def _rule(
-        self,
-        type: TableType,
-        constraint: KeyConstraint | None,
-        endpoint: Endpoint | None = None,
+        self, type: TableType, constraint: KeyConstraint | None, endpoint: Endpoint | None = None
     ) -> KeyRule:
         rule = KeyRule(len(self._rules), type.table_key, constraint, endpoint)
         self._rules.append(rule)

@@ -340,10 +340,7 @@ class LoadPlan(LoadChanges):
 
 
 def plan_load(
-    loaded: ReadRecords,
-    view: SnapshotReader,
-    *,
-    replace_types: Iterable[str] = (),
+    loaded: ReadRecords, view: SnapshotReader, *, replace_types: Iterable[str] = ()
 ) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
@@ -420,10 +417,7 @@ def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int
 
 
 def checked_plan(
-    loaded: ReadRecords,
-    view: SnapshotReader,
-    replace_types: Iterable[str],
-    findings: Findings,
+    loaded: ReadRecords, view: SnapshotReader, replace_types: Iterable[str], findings: Findings
 ) -> LoadPlan:
     """`plan_load`; raises `InputError` with every problem and those in ``findings``."""
     plan = plan_load(loaded, view, replace_types=replace_types)

@@ -107,8 +107,7 @@ def type_key(name: str, catalog: Catalog) -> str:
     edge = catalog.edge_named(name)
     if name in catalog.nodes and edge is not None:
         raise InputError(
-            f"'{name}' is a node type and an edge type",
-            hint=f"say node:{name} or edge:{edge.name}",
+            f"'{name}' is a node type and an edge type", hint=f"say node:{name} or edge:{edge.name}"
         )
     if name in catalog.nodes:
         return TableKey.node(name)

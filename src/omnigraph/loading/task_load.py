@@ -27,13 +27,7 @@ from omnigraph.loading.records.problems import unit_of
 from omnigraph.loading.records.rows import renames_of
 from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
-from omnigraph.loading.staging import (
-    BufferedRows,
-    Staged,
-    StageJob,
-    stage_files,
-    stage_frame,
-)
+from omnigraph.loading.staging import BufferedRows, Staged, StageJob, stage_files, stage_frame
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import NodeType, table_schema
@@ -89,10 +83,7 @@ class TaskLoad(LoadExecutor):
             lines_only=request.grammar == "strict",
         )
         check_headers(
-            self._plan,
-            self.catalog,
-            self._reading.files,
-            ignore_unknown=request.ignore_unknown,
+            self._plan, self.catalog, self._reading.files, ignore_unknown=request.ignore_unknown
         )
         if request.operation_id is not None:
             if self._plan.frames:

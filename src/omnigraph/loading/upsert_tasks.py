@@ -479,12 +479,7 @@ class _Replacing:
             yield from _rows_at(self._rows, at).to_batches()
 
     def _same(
-        self,
-        dataset: LanceDataset,
-        at: Numbers,
-        maybe: npt.NDArray[np.bool_],
-        *,
-        are_numbers: bool,
+        self, dataset: LanceDataset, at: Numbers, maybe: npt.NDArray[np.bool_], *, are_numbers: bool
     ) -> npt.NDArray[np.bool_]:
         """``maybe``, without rows that differ in primitive columns or in the other columns."""
         names = [

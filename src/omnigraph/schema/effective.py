@@ -208,8 +208,7 @@ def resolve_type(expr: ast.TypeExpr, report: Report) -> ValueType:
         for value in expr.enum_values:
             if value.text in seen:
                 report.reject(
-                    f"enum type cannot include duplicate values: '{value.text}'",
-                    value.span,
+                    f"enum type cannot include duplicate values: '{value.text}'", value.span
                 )
             seen.add(value.text)
         return ValueType(Scalar.STRING, nullable=expr.nullable, enum_values=tuple(sorted(seen)))

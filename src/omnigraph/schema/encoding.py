@@ -416,11 +416,7 @@ def _read_field(entry: Json) -> str:
 
 def _check_ids(ir: SchemaIR) -> None:
     """Check that every id is used once and is below the next one to assign."""
-    ids = [
-        *ir.ids.types.values(),
-        *ir.ids.properties.values(),
-        *ir.ids.incarnations.values(),
-    ]
+    ids = [*ir.ids.types.values(), *ir.ids.properties.values(), *ir.ids.incarnations.values()]
     if not 1 <= ir.next_identity_id <= IDENTITY_ID_MAX:
         raise SchemaContractError(f"next_identity_id {ir.next_identity_id} is out of range")
     if len(set(ids)) != len(ids):

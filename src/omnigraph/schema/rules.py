@@ -280,9 +280,7 @@ def range_of(rule: ast.RangeDecl, properties: Properties) -> Range:
     """An admitted `@range`, its bounds in the kind of number the property holds."""
     value_type = properties[rule.property.text].type
     return Range(
-        rule.property.text,
-        _bound(rule.minimum, value_type),
-        _bound(rule.maximum, value_type),
+        rule.property.text, _bound(rule.minimum, value_type), _bound(rule.maximum, value_type)
     )
 
 

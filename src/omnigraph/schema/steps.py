@@ -13,12 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import (
-    Annotation,
-    TypeKind,
-    annotation_json,
-    canonical_json,
-)
+from omnigraph.schema.catalog import Annotation, TypeKind, annotation_json, canonical_json
 from omnigraph.schema.encoding import type_json
 from omnigraph.syntax.schema_ast import LiteralValue
 

@@ -20,12 +20,7 @@ from omnigraph.commit.writer import UPKEEP_ACTOR, WriteAttempt
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.requests import concurrently
-from omnigraph.model.upkeep import (
-    IndexedTable,
-    IndexReceipt,
-    OptimizedTable,
-    OptimizeReceipt,
-)
+from omnigraph.model.upkeep import IndexedTable, IndexReceipt, OptimizedTable, OptimizeReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import fragment_count, latest_version
@@ -138,9 +133,7 @@ def optimize(
     version = branch.state.version
     rows.append(OptimizedTable(MANIFEST, version, version, removed, added, bool(removed)))
     return OptimizeReceipt(
-        tuple(rows),
-        None if commit is None else commit.commit_id,
-        monotonic_seconds() - started,
+        tuple(rows), None if commit is None else commit.commit_id, monotonic_seconds() - started
     )
 
 

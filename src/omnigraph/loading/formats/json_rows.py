@@ -109,11 +109,7 @@ class _Taking:
         return {}
 
     def ends(
-        self,
-        objects: Sequence[dict[str, Any]],
-        type: EdgeType,
-        name: str,
-        wanted: ValueType,
+        self, objects: Sequence[dict[str, Any]], type: EdgeType, name: str, wanted: ValueType
     ) -> list[str]:
         """One end of every edge, taken out of its object, as the id of a node."""
         member = "from" if name == SRC else "to"

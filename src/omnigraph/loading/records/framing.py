@@ -241,10 +241,7 @@ def _value_end(raw: bytes, start: int) -> int | None:
 
 
 def _chunk(
-    source: RecordSource,
-    grammar: Grammar,
-    numbers: Sequence[int],
-    decoded: list[object | Refusal],
+    source: RecordSource, grammar: Grammar, numbers: Sequence[int], decoded: list[object | Refusal]
 ) -> Chunk:
     if Refusal not in set(map(type, decoded)):
         return Chunk(numbers, decoded, [])

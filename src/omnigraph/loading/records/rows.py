@@ -254,24 +254,13 @@ class RowBuilder:
 
     def _admitted_blobs(self, prop: Property, column: pa.Array, batch: _Batch) -> pa.Array:
         for i, uri in self._external.refused(column):
-            batch.add(
-                i,
-                "denied_blob",
-                denial(uri),
-                prop.name,
-                self._external.hint,
-            )
+            batch.add(i, "denied_blob", denial(uri), prop.name, self._external.hint)
         if self._copy_external and not batch.bad:
             column = self._external.copied(column)
         return column
 
     def _fitting(
-        self,
-        name: str,
-        type: ValueType,
-        values: Sequence[object],
-        kind: ProblemKind,
-        batch: _Batch,
+        self, name: str, type: ValueType, values: Sequence[object], kind: ProblemKind, batch: _Batch
     ) -> pa.Array:
         """Convert value by value: null and a problem for each that does not fit."""
         fitting: list[Value | None] = []

@@ -256,8 +256,7 @@ def require_pyspark() -> None:
     """Raise `InputError` if PySpark is not installed; does not import it."""
     if find_spec("pyspark") is None:
         raise InputError(
-            "bulk jobs need PySpark, which is not installed",
-            hint="pip install 'omnigraph[spark]'",
+            "bulk jobs need PySpark, which is not installed", hint="pip install 'omnigraph[spark]'"
         )
 
 

@@ -66,12 +66,14 @@ def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _lines(rows: TableRows) -> Iterator[bytes]:
     type = rows.type
-    order = pc.sort_indices(rows.reader.ids(rows.key)).to_numpy()
-    for row in rows.records(order, blob_text, partial(_with_epoch_numbers, type=type)):
+    order = [ID, *type.properties]
+    positions = pc.sort_indices(rows.reader.ids(rows.key)).to_numpy()
+    for row in rows.records(positions, blob_text, partial(_with_epoch_numbers, type=type)):
         record: dict[str, Any] = {"type": type.name}
         if isinstance(type, EdgeType):
-            record = {"edge": type.name, "from": row[SRC], "to": row[DST]}
-        record["data"] = {name: row[name] for name in (ID, *type.properties)}
+            record = {"edge": type.name, "from": row.pop(SRC), "to": row.pop(DST)}
+        # Blobs come last in a row.
+        record["data"] = {name: row[name] for name in order} if rows.blob_columns else row
         yield orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -124,6 +124,9 @@ class TableRows:
         """
         for chunk in chunked(positions, self.rows_per_read):
             rows = rows_to_python(convert(self.plain(chunk)))
+            if not self.blob_columns:
+                yield from rows
+                continue
             blobs = [
                 self.reader.blobs_at(self.key, name, pa.array(chunk)) for name in self.blob_columns
             ]
@@ -143,8 +146,10 @@ class TableRows:
         found = rows_to_python(self.reader.rows_where_in(self.key, ID, ids, self.plain_columns))
         for row in found:
             for name in self.blob_columns:
-                blob = self.reader.blobs(self.key, name, ids)[0].as_py()
-                row[name] = blob_text(None if blob is None else _blob_value(blob))
+                if (blob := self.reader.blobs(self.key, name, ids)[0].as_py()) is not None:
+                    stored = blob["data"] if blob["uri"] is None else BlobUri(blob["uri"])
+                    blob = blob_text(stored)
+                row[name] = blob
             return self._image(row)
         return None
 
@@ -237,7 +242,3 @@ def blob_text(value: bytes | BlobUri | None) -> str | None:
     if isinstance(value, BlobUri):
         return value.uri
     return BLOB_PREFIX + base64.b64encode(value).decode()
-
-
-def _blob_value(stored: Mapping[str, Any]) -> bytes | BlobUri:
-    return BlobUri(stored["uri"]) if stored["uri"] is not None else bytes(stored["data"])

@@ -157,16 +157,14 @@ def _cut(whole: Piece, aim: int, *, lines_only: bool) -> Iterator[Piece]:
         yield from _fragments(whole, aim)
     elif found.format in ("records", "json"):
         is_cut = found.size > (aim if lines_only or found.format == "json" else WHOLE_BYTES_MAX)
-        yield from _ranges(whole, found.size, aim) if is_cut else [whole]
+        for start in range(0, found.size, aim) if is_cut else ():
+            yield replace(whole, start=start, end=min(start + aim, found.size))
+        if not is_cut:
+            yield whole
     elif found.format == "csv" and found.size > WHOLE_BYTES_MAX:
         yield from _csv_ranges(whole, found.size, aim)
     else:
         yield whole
-
-
-def _ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
-    for start in range(0, size, aim):
-        yield replace(whole, start=start, end=min(start + aim, size))
 
 
 def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:

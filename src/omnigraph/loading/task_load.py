@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -164,7 +165,8 @@ class TaskLoad(LoadExecutor):
         if self._staged is not None:
             return self._staged
         started = perf_counter()
-        self._places = {key: self._place(capture, key) for key in self._type_keys()}
+        place_of = partial(self._scratch_place, "read") if self._uses_scratch else self._final_place
+        self._places = {key: place_of(capture, key) for key in self._type_keys()}
         if self.request.mode == "merge" and self._runner.uses_threads:
             self._id_prefetch.start(self._sought_parts(capture))
         staged = self._read()
@@ -211,22 +213,17 @@ class TaskLoad(LoadExecutor):
         named = self._named_types if self.request.mode == "overwrite" else set()
         return {*self.request.replace_types, *named}
 
-    def _place(self, capture: Capture, key: str) -> TablePlace:
-        if self._uses_scratch:
-            return self._scratch_place(capture, key, "read")
-        return self._final_place(capture, key)
-
     def _final_place(self, capture: Capture, key: str) -> TablePlace:
         """Where rows to commit are written; of a dry run, a scratch place."""
         if self.request.dry_run:
-            return self._scratch_place(capture, key, "written")
+            return self._scratch_place("written", capture, key)
         entry = capture.snapshot.table(key)
         ref = capture.branch.where.ref
         address = DatasetRef(self.kernel.table_uri(entry.location), ref).address
         replaces = self.request.mode == "overwrite"
         return TablePlace.of(capture.reader.handle(key), address, replaces=replaces)
 
-    def _scratch_place(self, capture: Capture, key: str, folder: str) -> TablePlace:
+    def _scratch_place(self, folder: str, capture: Capture, key: str) -> TablePlace:
         name = capture.snapshot.table(key).location.replace("/", "-")
         return TablePlace(self.kernel.root.join(self._scratch, folder, name))
 

@@ -203,7 +203,9 @@ class Upsert:
         """The keys to count to check every rule; None if no rule can be broken."""
         catalog = self.reading.catalog
         keys = {*self._replaced, *self.staged.refused}
-        written = {key for key in keys if key not in self._replaced or self._touches(key)}
+        # A type without changed rows needs no check, unless several records have the same id.
+        same = {key for key, known in self._replaced.items() if not known.fragments}
+        written = keys - (same - self._folded)
         is_empty, named = capture.reader.is_empty, self.staged.named
         plan = ChecksPlanner(catalog, "merge", written, set(), is_empty, named, self._folded).plan()
         if not plan.rules:
@@ -228,10 +230,6 @@ class Upsert:
             {key: tuple(ids) for key, ids in self.staged.refused.items()},
             tuple(self._records(self.staged.fragments)),
         )
-
-    def _touches(self, key: str) -> bool:
-        """Whether a type needs checks: it has changed rows, or records with the same id."""
-        return bool(self._replaced[key].fragments) or key in self._folded
 
     # --- what to commit ---
 

@@ -101,33 +101,21 @@ class Problem:
     @property
     def text(self) -> str:
         """The line a person reads: `file:record: type.property: message`."""
-        parts = [str(self.place or ""), self._subject(), self.message]
-        return ": ".join(part for part in parts if part)
-
-    def _subject(self) -> str:
-        if self.type_name is None:
-            return self.property_name or ""
-        return (
-            self.type_name
-            if self.property_name is None
-            else f"{self.type_name}.{self.property_name}"
-        )
+        subject = ".".join(filter(None, (self.type_name, self.property_name)))
+        return ": ".join(filter(None, (str(self.place or ""), subject, self.message)))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: one line of an error file."""
+        place = self.place
         return {
             "kind": self.kind,
-            **self._place_dict(),
+            "file": None if place is None else place.source,
+            **({} if place is None else {place.unit: place.number}),
             "type": self.type_name,
             "property": self.property_name,
             "message": self.message,
             "hint": self.hint,
         }
-
-    def _place_dict(self) -> dict[str, Any]:
-        if self.place is None:
-            return {"file": None}
-        return {"file": self.place.source, self.place.unit: self.place.number}
 
     def to_error(self) -> InputError | KeyConflict:
         """The exception for a load that has only this problem."""
@@ -296,7 +284,9 @@ class Findings:
         place = problem.place
         if place is None:
             return NOWHERE
-        return self._order.setdefault(place.source, len(self._order)), place.number
+        return self._order.setdefault(
+            place.source, len(self._order) + len(self.sources)
+        ), place.number
 
     def _write(self, path: Path) -> None:
         if self._stream is None:

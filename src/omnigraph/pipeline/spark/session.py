@@ -321,7 +321,7 @@ def end_jvm(*, at_once: bool = False) -> None:
     # Py4J logs errors when objects are garbage-collected after the JVM has ended, and reports
     # interrupted calls to the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     context: Any = SparkContext
     _quieten(context._active_spark_context)
     if at_once:
@@ -336,10 +336,6 @@ def _quieten(context: Any) -> None:
     if accumulators is not None:
         # Its thread would print the closed connection when the JVM ends.
         accumulators.handle_error = lambda *_: None
-
-
-def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in Path(record.pathname).parts
 
 
 # --- masters --------------------------------------------------------------------------------------

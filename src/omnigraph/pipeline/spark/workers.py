@@ -64,7 +64,7 @@ def require_same_versions(spark: SparkSession) -> None:
     """Raise `InputError` if executors have other versions: they might write other file formats."""
     context = spark.sparkContext
     slots = max(1, min(context.defaultParallelism, _WORKERS_MAX))
-    found = context.parallelize(range(slots), slots).map(_executor_versions).collect()
+    found = context.parallelize(range(slots), slots).map(lambda _: _versions()).collect()
     compare_versions(_versions(), found)
 
 
@@ -78,10 +78,6 @@ def compare_versions(driver: Mapping[str, str], executors: Sequence[Mapping[str,
                     hint="install the same versions on both",
                     details={"program": program, "driver": version, "executor": found},
                 )
-
-
-def _executor_versions(_: int) -> dict[str, str]:
-    return _versions()
 
 
 def _versions() -> dict[str, str]:

@@ -15,6 +15,9 @@ import pytest
 from omnigraph.cli.addressing import PROFILE_VARIABLE
 from omnigraph.cli.main import main
 from omnigraph.cli.operator_config import HOME_VARIABLE
+from omnigraph.graph import Graph, init
+from tests.support.forked import Command
+from tests.support.templates import copy_of
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "omnigraph.cli"]
@@ -87,13 +90,13 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 @pytest.fixture
-def spawn(start: Callable[..., subprocess.Popen[bytes]]) -> Run:
-    """Run the command line as a program of its own, with its output in pipes."""
+def spawn() -> Run:
+    """Run a command in a process of its own, with its output in pipes."""
 
     def call(*arguments: object, **options: Any) -> Outcome:
-        process = start(*arguments, **options)
-        out, err = process.communicate(timeout=60)
-        return Outcome(process.returncode, (out or b"").decode(), (err or b"").decode())
+        command = Command(*arguments, **options)
+        out, err = command.communicate()
+        return Outcome(command.wait(), out.decode(), err.decode())
 
     return call
 
@@ -115,15 +118,22 @@ def people(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def graph(run: Run, schema_file: Path, tmp_path: Path) -> str:
-    """An empty graph."""
-    uri = str(tmp_path / "graph.omni")
-    assert run("init", "--schema", schema_file, uri).code == 0
-    return uri
+def graph(tmp_path: Path, schema_file: Path) -> str:
+    """An empty graph, beside the file of its schema."""
+    copy_of(_empty_graph, tmp_path / "graph.omni")
+    return str(tmp_path / "graph.omni")
 
 
 @pytest.fixture
-def full_graph(run: Run, graph: str, people: Path) -> str:
-    """A graph with two persons."""
-    assert run("load", graph, "--data", people, "--mode", "append").code == 0
-    return graph
+def full_graph(tmp_path: Path, schema_file: Path, people: Path) -> str:
+    """A graph with two persons, beside the files that it was made from."""
+    copy_of(_full_graph, tmp_path / "graph.omni")
+    return str(tmp_path / "graph.omni")
+
+
+def _empty_graph(root: Path) -> Graph:
+    return init(root, SCHEMA)
+
+
+def _full_graph(root: Path) -> None:
+    _empty_graph(root).load(data=PEOPLE, mode="append")

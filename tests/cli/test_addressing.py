@@ -206,7 +206,7 @@ def test_c_cli_010_the_url_of_a_server_is_refused_naming_the_flag(
 
 
 def test_c_cli_012_profile_then_variable_then_default(
-    run, graph: str, full_graph: str, schema_file: Path, tmp_path: Path, settings, monkeypatch
+    run, full_graph: str, schema_file: Path, tmp_path: Path, settings, monkeypatch
 ):
     places = {name: str(tmp_path / f"{name}.omni") for name in ("flag", "variable", "default")}
     for place in places.values():

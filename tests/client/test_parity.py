@@ -1,6 +1,6 @@
 """C-CLI-048: every command that a server offers does the same with `--store` and with `--server`.
 
-Reads run on one graph and print the same. Writes run on two graphs that were made alike; what they
+Reads run on one graph and print the same. Writes run on two copies of a graph; what they
 print differs in ids, clocks and places only.
 """
 
@@ -19,9 +19,10 @@ import typer.main
 from omnigraph.cli.help import Group, leaves
 from omnigraph.cli.main import app, main
 from omnigraph.cli.options import GlobalFlag
-from omnigraph.graph import init
+from omnigraph.graph import init, open_graph
 from omnigraph.server.config import GraphSpec
 from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA, serving
+from tests.support.templates import copy_of
 
 WITHOUT_TWIN = {"mcp": "is a server itself; tests/mcp runs it over both"}
 
@@ -197,24 +198,29 @@ class Sides:
     """The served graph by its storage."""
 
 
-def seeded(root: Path, files: dict[str, str]) -> dict[str, str]:
-    """A graph with branches; the words that stand for its commits."""
+def seed(root: Path) -> None:
+    """A graph with a few commits."""
     graph = init(str(root), SCHEMA)
-    genesis = graph.list_commits()[0].graph_commit_id
     graph.load(data=RECORDS, mode="append", engine="local")
     photo = 'query q($d: Blob) { update Person set { photo: $d } where name = "ada" }'
     graph.mutate(photo, {"d": b"0123456789"})
-    commit = graph.mutate(ADD, {"name": "cy0"}).commit
-    assert commit is not None
+    graph.mutate(ADD, {"name": "cy0"})
+
+
+def seeded(root: Path, files: dict[str, str]) -> dict[str, str]:
+    """Put that graph with branches at ``root``; the words that stand for its commits and files."""
+    copy_of(seed, root)
+    graph = open_graph(root)
     for branch in ("review", "clash"):
         graph.create_branch(branch)
     reviewed = graph.mutate(ADD, {"name": "on-review"}, branch="review").commit
     clashed = graph.mutate(AGE, {"a": 1}, branch="clash").commit
-    head = graph.mutate(AGE, {"a": 2}).commit
-    assert head is not None and reviewed is not None and clashed is not None
-    words = {"commit": commit, "head": head, "reviewed": reviewed, "clashed": clashed}
-    ids = {word: each.graph_commit_id for word, each in words.items()}
-    return ids | {"genesis": genesis} | files
+    graph.mutate(AGE, {"a": 2})
+    assert reviewed is not None and clashed is not None
+    head, commit, *_, genesis = graph.list_commits()
+    words = {"commit": commit, "head": head, "genesis": genesis}
+    words |= {"reviewed": reviewed, "clashed": clashed}
+    return {word: each.graph_commit_id for word, each in words.items()} | files
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from omnigraph.commit.kernel import Kernel
@@ -22,6 +23,7 @@ from omnigraph.graph import Graph, init, open_graph
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.upkeep import CleanupReceipt
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
+from tests.support.templates import copy_of
 
 T = TypeVar("T")
 
@@ -409,13 +411,17 @@ def passed_by(work: Callable[[], object]) -> list[str]:
     return [f"{point}@{passed[: at + 1].count(point)}" for at, point in enumerate(passed)]
 
 
+def _seed_graph(root: Path) -> None:
+    init(root, SCHEMA).load(data=seed_records(), mode="append")
+
+
 def seeded(root: str) -> Model:
     """Make the graph every operation but `init` starts from, and its model.
 
     Branch `review` shares every table with main; branch `old` has tables of its own.
     """
-    graph = init(root, SCHEMA)
-    graph.load(data=seed_records(), mode="append")
+    copy_of(_seed_graph, Path(root))
+    graph = open_graph(root)
     for branch in ("old", "review"):
         graph.create_branch(branch)
     graph.mutate(INSERT, {"person": "olga", "city": "olga"}, branch="old")

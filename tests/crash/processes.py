@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,12 +15,10 @@ from typing import Any
 
 from omnigraph.effects.failpoints import VARIABLE
 from tests.crash import child
+from tests.support.forked import FORK_SERVER
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
-
-FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["tests.crash.child"])
 
 
 @dataclass

@@ -12,7 +12,6 @@ and the parent also puts some to sleep for longer than their leases last.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import shutil
 import signal
@@ -31,6 +30,7 @@ from tests.crash import soak_worker
 from tests.crash.operations import LEASES_VARIABLE
 from tests.crash.soak_judge import Report, judge
 from tests.crash.soak_model import SCHEMA, SHARED
+from tests.support.forked import FORK_SERVER
 
 WORKERS = 3
 KILL_PAUSE_SECONDS = (0.05, 0.6)
@@ -65,8 +65,6 @@ class Soak:
         self._settings = SETTINGS | (REMOTE_SETTINGS if remote else {})
         self._journals = [directory / f"worker-{n}.jsonl" for n in range(WORKERS)]
         self._dice = Random(f"{seed}/parent")
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.crash.soak_worker"])
         self._running: dict[int, Any] = {}
         self._points = [
             point
@@ -106,7 +104,7 @@ class Soak:
             armed = f"{self._dice.choice(self._points)}=kill@{self._dice.randint(1, 4)}"
         place = (str(self.root), str(self._journals[number]))
         settings = {**self._settings, VARIABLE: armed}
-        process = self._context.Process(
+        process = FORK_SERVER.Process(
             target=soak_worker.forked, args=(*place, self.report.seed, number, settings)
         )
         process.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -22,6 +21,7 @@ from omnigraph.effects.local_objects import Folder
 from omnigraph.errors import DamagedFile, OmnigraphError, RecoveryRequired, StorageError
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.storage.local_files import version_file
+from tests.support.forked import FORK_SERVER
 
 SCHEMA = """
 node Person { name: String @key  text: String? }
@@ -30,9 +30,6 @@ node City { name: String @key }
 PERSON = "query add($n: String, $t: String?) { insert Person { name: $n, text: $t } }"
 CITY = "query add($n: String) { insert City { name: $n } }"
 NOBODY = 65534
-
-FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["tests.crash.test_storage_faults"])
 
 
 def add(graph: Graph, name: str, text: str | None = None, branch: str | None = None) -> None:

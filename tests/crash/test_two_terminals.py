@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
 import pytest
 
 from omnigraph.graph import open_graph
-from tests.crash.processes import ROOT
 from tests.support.budgets import budget
+from tests.support.forked import Command
 
 pytestmark = pytest.mark.slow
 
@@ -23,20 +21,9 @@ SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Pe
 ADD = "query add($n: String) { insert Person { name: $n } insert Knows { from: $n, to: $n } }"
 
 
-def omnigraph(*words: str) -> subprocess.Popen[str]:
-    """The command line, as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "omnigraph.cli", *words],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finished(process: subprocess.Popen[str]) -> dict[str, object]:
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+def finished(command: Command) -> dict[str, object]:
+    out, err = command.communicate(timeout=300)
+    assert command.returncode == 0, err
     answer: dict[str, object] = json.loads(out)
     return answer
 
@@ -52,13 +39,13 @@ def test_a_large_load_and_a_loop_of_mutations_both_finish_and_nothing_is_lost(
             f'{{"type":"Person","data":{{"name":"loaded {n}","age":{n % 100}}}}}\n'
             for n in range(ROWS)
         )
-    finished(omnigraph("init", "--schema", schema, root, "--json"))
+    finished(Command("init", "--schema", schema, root, "--json"))
 
-    load = omnigraph("load", root, "--data", data, "--mode", mode, "--json")
+    load = Command("load", root, "--data", data, "--mode", mode, "--json")
     made = 0
     while load.poll() is None or made < ENOUGH:
         params = json.dumps({"n": f"made {made}"})
-        finished(omnigraph("mutate", "--store", root, "-e", ADD, "--params", params, "--json"))
+        finished(Command("mutate", "--store", root, "-e", ADD, "--params", params, "--json"))
         made += 1
     finished(load)
 

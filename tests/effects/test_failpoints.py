@@ -80,8 +80,8 @@ def test_c_rec_047_every_hit_names_a_constant_of_the_catalog():
     found = [
         f"{path.relative_to(PACKAGE)}:{line}: {call}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "failpoints.py"
-        for line, call in misnamed(path.read_text(encoding="utf-8"))
+        if path.name != "failpoints.py" and "hit" in (text := path.read_text(encoding="utf-8"))
+        for line, call in misnamed(text)
     ]
     assert found == []
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 import omnigraph
 from omnigraph.graph import Graph
+from tests.support.forked import Command
 
 SCHEMA = "node A { k: String @key }\nnode B { k: String @key }"
 
@@ -60,29 +59,18 @@ def test_c_pip_033_ctrl_c_leaves_all_or_nothing_and_says_which(moment, tmp_path:
 def interrupted(directory: Path, moment: str, *arguments: str) -> tuple[int, str]:
     """The exit code and the words of a load that got SIGINT while it was held at a failpoint."""
     marker = directory / "held"
-    # A shell starts background jobs with interrupts ignored; with a handler here, it is as usual.
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "omnigraph.cli", "load", "g.omni", "--mode", "append"),
-                *("--node", "A=a.csv", "--node", "B=b.csv", *arguments),
-            ],
-            cwd=directory,
-            env={**os.environ, "OMNIGRAPH_FAILPOINTS": f"{moment}=pause:{marker}"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    finally:
-        signal.signal(signal.SIGINT, inherited)
+    command = Command(
+        *("load", "g.omni", "--mode", "append", "--node", "A=a.csv", "--node", "B=b.csv"),
+        *arguments,
+        cwd=directory,
+        env={**os.environ, "OMNIGRAPH_FAILPOINTS": f"{moment}=pause:{marker}"},
+    )
     while not marker.exists():
-        assert process.poll() is None, process.communicate()[1]
+        assert command.poll() is None, command.communicate()[1]
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    return process.returncode, err
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate()
+    return command.wait(), err.decode()
 
 
 def keys(graph: Graph) -> list[str]:

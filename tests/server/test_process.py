@@ -20,15 +20,12 @@ import pytest
 from omnigraph.server.auth import ONE_TOKEN, TOKENS_FILE
 from omnigraph.server.config import GraphSpec, flag_of
 from tests.server.live import PATIENCE_SECONDS, PEOPLE
+from tests.support.forked import Command
 
 pytestmark = pytest.mark.slow
 """Every test starts a process or two."""
 
 LISTEN = re.compile(r"OMNIGRAPH_LISTEN_ADDR=(127\.0\.0\.1:(\d+))\n")
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "omnigraph.cli", "serve", *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -38,21 +35,15 @@ def environment(**more: str) -> dict[str, str]:
 
 def refused(*arguments: str, **more: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr of a server that must not start."""
-    done = subprocess.run(
-        command(*arguments),
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    command = Command("serve", *arguments, env=environment(**more))
+    out, err = command.communicate(PATIENCE_SECONDS)
+    return command.wait(), out.decode(), err.decode()
 
 
 class Process:
     """A server that listens."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+    def __init__(self, process: Command | subprocess.Popen[bytes], url: str) -> None:
         self.process = process
         self.url = url
 
@@ -67,33 +58,45 @@ class Process:
     def wait(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)
 
+    def rest(self) -> tuple[str, str]:
+        """What it still prints on stdout and on stderr until it ends."""
+        out, err = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return out.decode(), err.decode()
+
 
 @contextmanager
-def started(*arguments: str, **more: str) -> Iterator[Process]:
-    process = subprocess.Popen(
-        command("--bind", "127.0.0.1:0", *arguments),
-        env=environment(**more),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def started(*arguments: str, fresh: bool = False, **more: str) -> Iterator[Process]:
+    """A server in a forked process, or in a ``fresh`` interpreter."""
+    words = ("serve", "--bind", "127.0.0.1:0", *arguments)
+    process: Command | subprocess.Popen[bytes]
+    if fresh:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "omnigraph.cli", *words],
+            env=environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    else:
+        process = Command(*words, env=environment(**more))
+    assert process.stdout is not None and process.stderr is not None
     try:
-        assert process.stdout is not None
-        line = LISTEN.fullmatch(process.stdout.readline())
-        assert line is not None, process.stderr.read() if process.stderr else ""
+        line = LISTEN.fullmatch(process.stdout.readline().decode())
+        assert line is not None, process.stderr.read().decode()
         yield Process(process, f"http://{line[1]}")
     finally:
         process.kill()
-        process.communicate()
+        process.wait(PATIENCE_SECONDS)
+        process.stdout.close()
+        process.stderr.close()
 
 
 def test_c_srv_001_port_0_prints_one_line_with_the_bound_port(spec: GraphSpec):
-    with started("--store", spec.uri, "--unauthenticated") as server:
+    with started("--store", spec.uri, "--unauthenticated", fresh=True) as server:
         assert server.host[1] > 0
         health = httpx.get(f"{server.url}/healthz").json()
         assert health["status"] == "ok" and {"version", "internal_schema_version"} <= health.keys()
         server.send(signal.SIGTERM)
-        rest, logged = server.process.communicate(timeout=PATIENCE_SECONDS)
+        rest, logged = server.rest()
         assert rest == ""
         assert " info listening address=127.0.0.1:" in logged
 
@@ -259,7 +262,7 @@ def test_c_srv_046_sighup_takes_up_changed_files(spec: GraphSpec, tmp_path: Path
             assert time.monotonic() < deadline
         assert status("first-token-0001") == 401
         server.send(signal.SIGTERM)
-        _, logged = server.process.communicate(timeout=PATIENCE_SECONDS)
+        _, logged = server.rest()
     events = [orjson.loads(line) for line in logged.splitlines()]
     assert {"generation ready", "listening", "request", "reloaded", "draining", "stopped"} <= {
         event["event"] for event in events
@@ -287,6 +290,6 @@ def test_tokens_never_reach_the_logs(spec: GraphSpec):
                 httpx.get(server.url + path, headers=headers)
             httpx.post(f"{server.url}/graphs/default/mutate", headers=headers, json={"x": token})
         server.send(signal.SIGTERM)
-        out, err = server.process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = server.rest()
     assert "secret-token" not in out + err
     assert "status=401" in err and "status=200" in err

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -71,7 +72,7 @@ def _run(arguments: list[str], output: Output) -> int:
     # Known before anything is parsed, because a command line that does not parse fails too.
     output.failures_as_json = "--json" in _words(arguments)
     try:
-        command = typer.main.get_command(app)
+        command = _root_command()
         with (
             library_warnings(output),
             command.make_context(
@@ -86,6 +87,12 @@ def _run(arguments: list[str], output: Output) -> int:
     except Exception as failure:  # the outermost frame: nothing may escape as a traceback
         return report(failure, output)
     return ExitCode.OK
+
+
+@cache
+def _root_command() -> Any:
+    """The commands of `app`: built from all signatures, which takes longer than most commands."""
+    return typer.main.get_command(app)
 
 
 def _finish(code: int, output: Output) -> int:

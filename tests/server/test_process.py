@@ -28,6 +28,11 @@ pytestmark = pytest.mark.slow
 LISTEN = re.compile(r"OMNIGRAPH_LISTEN_ADDR=(127\.0\.0\.1:(\d+))\n")
 
 
+def command(*arguments: str) -> list[str]:
+    """A server in an interpreter of its own."""
+    return [sys.executable, "-m", "omnigraph.cli", "serve", *arguments]
+
+
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_")}
     return kept | {"OMNIGRAPH_DURABILITY": "process"} | more
@@ -35,9 +40,9 @@ def environment(**more: str) -> dict[str, str]:
 
 def refused(*arguments: str, **more: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr of a server that must not start."""
-    command = Command("serve", *arguments, env=environment(**more))
-    out, err = command.communicate(PATIENCE_SECONDS)
-    return command.wait(), out.decode(), err.decode()
+    server = Command("serve", *arguments, env=environment(**more))
+    out, err = server.communicate(PATIENCE_SECONDS)
+    return server.wait(), out.decode(), err.decode()
 
 
 class Process:
@@ -67,17 +72,17 @@ class Process:
 @contextmanager
 def started(*arguments: str, fresh: bool = False, **more: str) -> Iterator[Process]:
     """A server in a forked process, or in a ``fresh`` interpreter."""
-    words = ("serve", "--bind", "127.0.0.1:0", *arguments)
+    words = ("--bind", "127.0.0.1:0", *arguments)
     process: Command | subprocess.Popen[bytes]
     if fresh:
         process = subprocess.Popen(
-            [sys.executable, "-m", "omnigraph.cli", *words],
+            command(*words),
             env=environment(**more),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
     else:
-        process = Command(*words, env=environment(**more))
+        process = Command("serve", *words, env=environment(**more))
     assert process.stdout is not None and process.stderr is not None
     try:
         line = LISTEN.fullmatch(process.stdout.readline().decode())

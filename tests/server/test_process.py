@@ -70,19 +70,8 @@ class Process:
 
 
 @contextmanager
-def started(*arguments: str, fresh: bool = False, **more: str) -> Iterator[Process]:
-    """A server in a forked process, or in a ``fresh`` interpreter."""
-    words = ("--bind", "127.0.0.1:0", *arguments)
-    process: Command | subprocess.Popen[bytes]
-    if fresh:
-        process = subprocess.Popen(
-            command(*words),
-            env=environment(**more),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-    else:
-        process = Command("serve", *words, env=environment(**more))
+def listening(process: Command | subprocess.Popen[bytes]) -> Iterator[Process]:
+    """The server that a process has become, once it listens."""
     assert process.stdout is not None and process.stderr is not None
     try:
         line = LISTEN.fullmatch(process.stdout.readline().decode())
@@ -95,8 +84,21 @@ def started(*arguments: str, fresh: bool = False, **more: str) -> Iterator[Proce
         process.stderr.close()
 
 
+@contextmanager
+def started(*arguments: str, **more: str) -> Iterator[Process]:
+    words = ("serve", "--bind", "127.0.0.1:0", *arguments)
+    with listening(Command(*words, env=environment(**more))) as server:
+        yield server
+
+
 def test_c_srv_001_port_0_prints_one_line_with_the_bound_port(spec: GraphSpec):
-    with started("--store", spec.uri, "--unauthenticated", fresh=True) as server:
+    fresh = subprocess.Popen(
+        command("--bind", "127.0.0.1:0", "--store", spec.uri, "--unauthenticated"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with listening(fresh) as server:
         assert server.host[1] > 0
         health = httpx.get(f"{server.url}/healthz").json()
         assert health["status"] == "ok" and {"version", "internal_schema_version"} <= health.keys()

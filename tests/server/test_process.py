@@ -135,7 +135,7 @@ def test_c_srv_003_a_server_that_nothing_protects_does_not_start(spec: GraphSpec
         (("--graph-id", "a/b"), "not a graph id"),
         (("--graph-id", "graphs"), "not a graph id"),
         (("--queries", "absent"), "no stored queries"),
-        (("--log-format", "xml"), "text or json"),
+        (("--log-format", "xml"), "takes text, json"),
         (("--shutdown-timeout", "-1"), "seconds"),
     ],
 )

@@ -59,7 +59,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── StorageError                    the store under the graph failed
     │   ├── InitializationCommitted     `init` made the graph, then failed
     │   ├── LeaseLost                   a writer's lease expired or was taken over
-    │   ├── DamagedFile                 a file is truncated
+    │   ├── DamagedFile                 a file is missing, truncated or undecodable
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
     │   ├── RootMoved                   branches remember another root
@@ -716,11 +716,10 @@ class LeaseLost(StorageError):
 
 
 class DamagedFile(StorageError):
-    """A file under the graph is truncated."""
+    """A file under the graph is missing, truncated or cannot be decoded."""
 
-    def __init__(self, file: str, hint: str) -> None:
-        message = f"{file} is damaged: its end is missing"
-        super().__init__(message, hint=hint, details={"file": file})
+    def __init__(self, file: str, hint: str, problem: str) -> None:
+        super().__init__(f"{file} is damaged: {problem}", hint=hint, details={"file": file})
 
 
 class HistoricalVersionReclaimed(StorageError):

@@ -20,7 +20,7 @@ import pytest
 from omnigraph.effects.local_objects import Folder
 from omnigraph.errors import DamagedFile, OmnigraphError, RecoveryRequired, StorageError
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage.local_files import version_file
+from omnigraph.storage.damage import version_file
 from tests.support.forked import FORK_SERVER
 
 SCHEMA = """
@@ -319,9 +319,17 @@ def test_a_truncated_manifest_is_named_and_the_advice_brings_the_graph_back(
     assert refused.value.details == {"file": str(file)}
     assert "move it away" in (refused.value.hint or "")
     file.rename(file.with_suffix(".moved"))
+    record = Path(graph.uri) / "__lease/branch/main.json"
+    with pytest.raises(DamagedFile, match=r"it is missing") as lost:
+        open_graph(graph.uri, mode=mode)
+    assert lost.value.details == {"file": str(file)}
+    assert "__lease/branch/main.json" in (lost.value.hint or "")
+    published = record.read_bytes()
+    record.unlink()
     assert people(open_graph(graph.uri, mode="read_only")) == ["ana"]
     assert people(open_graph(graph.uri, mode="read_only"), "review") == ["ana", "ben"]
     file.write_bytes(content)
+    record.write_bytes(published)
     assert people(open_graph(graph.uri)) == ["ana", "cleo"]
     add(open_graph(graph.uri), "dora")
 

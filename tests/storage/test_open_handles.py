@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.effects.uri import Root
-from omnigraph.errors import HistoricalVersionReclaimed
+from omnigraph.errors import HistoricalVersionReclaimed, StorageError
 from omnigraph.graph import Graph, init, open_graph
 from omnigraph.storage import publisher
 from omnigraph.storage.datasets import DatasetRef
@@ -72,7 +72,7 @@ def test_c_sto_012_state_and_lineage_move_together_and_stay_together_after_a_fai
 
     with monkeypatch.context() as patched:
         patched.setattr(lance.LanceDataset, "scanner", torn)
-        with pytest.raises(OSError, match="connection reset"):
+        with pytest.raises(StorageError, match="connection reset"):
             branch.refresh()
     assert (branch.handle, branch.state) == before
     assert branch.handle.version == branch.state.version

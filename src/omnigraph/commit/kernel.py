@@ -36,7 +36,7 @@ from omnigraph.errors import NotFound, ReadSetChanged, StorageError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
-from omnigraph.storage.layout import LEASES
+from omnigraph.storage.layout import LEASES, MAIN
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest import Manifest, ManifestBranch, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
@@ -240,13 +240,16 @@ class Kernel:
         durability = configured_durability()
         lance = LanceStore(root, durability)
         locks = None if root.path is None else root.path / LEASES
+        leases = Leases(store, MINT.ulid(), settings, locks)
+        manifest = Manifest(lance, root.uri, older if serve_older else None, leases.last_published)
+        lance.is_pinned = manifest.is_pinned
         return cls(
             root,
             store,
             lance,
-            Manifest(lance, root.uri, older if serve_older else None),
+            manifest,
             Sidecars(store),
-            Leases(store, MINT.ulid(), settings, locks),
+            leases,
             gates_of(root.uri),
             SYSTEM_CLOCK,
             MINT,
@@ -379,11 +382,31 @@ class Kernel:
             self.gates.write([branch.branch]),
             self.leases.hold_branch(branch.branch, attempt_id, beside, queue, catch_up) as lease,
         ):
+            self._continue_epochs(branch, lease)
             if lease.was_taken_over:
                 # Until the fence stood, the former owner may have acted on: look again.
                 fence(branch, lease.epoch)
                 beside()
-            yield lease
+            with self._noting_published(branch, lease):
+                yield lease
+
+    def _continue_epochs(self, branch: ManifestBranch, lease: Lease) -> None:
+        """Where the record of a lease was lost, go on with epochs that the head row does not know.
+
+        And before anything is written: the manifest still has what former owners published.
+        """
+        branch.require_published(lease.published)
+        if lease.is_new and lease.epoch <= branch.state.head.fence_epoch:
+            lease.raise_epoch(branch.state.head.fence_epoch + 1)
+
+    @contextmanager
+    def _noting_published(self, branch: ManifestBranch, lease: Lease) -> Iterator[None]:
+        """Leave the manifest version of a branch with its lease, when that is released."""
+        try:
+            yield
+        finally:
+            if branch.published is not None:
+                lease.note_published(branch.published)
 
     @contextmanager
     def own_graph(
@@ -403,6 +426,9 @@ class Kernel:
                 for name in sorted(branches())
             }
             for name, lease in owned.items():
+                if name == MAIN:
+                    self._continue_epochs(self.manifest.main, lease)
+                    locks.enter_context(self._noting_published(self.manifest.main, lease))
                 if lease.was_taken_over:
                     fence(self.manifest.branch(name), lease.epoch)
             yield {lease.scope: lease for lease in (whole, *owned.values())}

@@ -25,9 +25,10 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import LeaseLost, StorageError, WriterBusy
+from omnigraph.errors import DamagedFile, LeaseLost, StorageError, WriterBusy
 from omnigraph.model.upkeep import LeaseHolder
 from omnigraph.storage.layout import LEASES
+from omnigraph.storage.manifest import Published
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +65,22 @@ class LeaseRecord:
     ttl_ms: int
     state: Literal["held", "released"]
     operation_id: str | None
+    published: Published | None = None
+    """What the branch had published when the lease was last released. Written after the publish,
+    so it is never ahead of the manifest: a manifest that is behind it has lost a version."""
 
 
 def read_record(name: str, content: bytes) -> LeaseRecord:
     """Decode a lease object."""
     try:
         record: dict[str, Any] = orjson.loads(content)
-        return LeaseRecord(**record)
-    except (TypeError, ValueError) as error:
-        raise StorageError(
-            f"lease record {name} is damaged: {error}", hint="if no writer is running, delete it"
-        ) from error
+        published = record.pop("published", None)
+        known = None if published is None else Published(**published)
+        if not all(isinstance(record[number], int) for number in ("epoch", "beat", "ttl_ms")):
+            raise TypeError("a number is not a number")
+        return LeaseRecord(**record, published=known)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(name, "if no writer is running, delete it", f"{error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,8 @@ class Lease:
         self.owner_id = record.owner_id
         self.was_taken_over = False
         """Whether its former owner never released it: its sidecars are ours to settle."""
+        self.is_new = False
+        """Whether there was no record: it is the first of its scope, or the record was lost."""
         self._leases = leases
         self._record = record
         self._token: Token | None = token
@@ -165,6 +173,28 @@ class Lease:
                 f"the lease of {self.scope} has run out",
                 hint="nothing was published; repeat the write",
             )
+
+    @property
+    def published(self) -> Published | None:
+        """What former owners and this one are known to have published."""
+        return self._record.published
+
+    def note_published(self, published: Published) -> None:
+        """Remember the manifest version that the branch has reached, for the release."""
+        with self._guard:
+            known = self._record.published
+            if known is None or known.ref != published.ref or known.version < published.version:
+                self._record = replace(self._record, published=published)
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Continue with a higher epoch, where the record of former ones was lost."""
+        with self._guard:
+            assert self._token is not None
+            record = replace(self._record, epoch=epoch)
+            token = self._leases.swap(self.scope, record, self._token)
+            if token is None:
+                raise LeaseLost(f"the lease of {self.scope} was taken over", hint="try again")
+            self._record, self._token, self.epoch = record, token, epoch
 
     def release(self) -> None:
         """Give the lease back; a record that another owner took over is left alone.
@@ -334,6 +364,18 @@ class Leases:
             held.append(LeaseHolder(scope, record.owner_id, record.operation_id, is_alive))
         return held
 
+    def last_published(self, branch: str) -> Published | None:
+        """The manifest version that the last owner of a branch left; None if it is not known.
+
+        A record that cannot be read keeps only writers from their work.
+        """
+        name = _object_name(branch_scope(branch))
+        content = self._store.read_if_exists(name)
+        try:
+            return None if content is None else read_record(name, content).published
+        except DamagedFile:
+            return None
+
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
         """Replace a record; the new token, or None if it had changed."""
         return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
@@ -437,12 +479,14 @@ class Leases:
         found = self._recorded(scope)
         if found is None or found[0] != record:
             return None
-        return Lease(self, scope, record, found[1], os_lock)
+        lease = Lease(self, scope, record, found[1], os_lock)
+        lease.is_new = True
+        return lease
 
     def _take(
         self, scope: str, attempt_id: str, former: LeaseRecord, token: Token, os_lock: OsLock | None
     ) -> Lease | None:
-        record = self._held(former.epoch + 1, attempt_id)
+        record = self._held(former.epoch + 1, attempt_id, former.published)
         mine = self.swap(scope, record, token)
         if mine is None:
             return None
@@ -452,8 +496,10 @@ class Leases:
             hit(Failpoint.LEASE_AFTER_TAKEOVER)
         return lease
 
-    def _held(self, epoch: int, attempt_id: str) -> LeaseRecord:
-        return LeaseRecord(self._owner_id, epoch, 0, self._settings.ttl_ms, "held", attempt_id)
+    def _held(self, epoch: int, attempt_id: str, published: Published | None = None) -> LeaseRecord:
+        return LeaseRecord(
+            self._owner_id, epoch, 0, self._settings.ttl_ms, "held", attempt_id, published
+        )
 
     def _busy(self, scope: str) -> WriterBusy:
         found = self._recorded(scope)

@@ -114,6 +114,7 @@ def _require_source(kernel: Kernel) -> None:
         raise NotFound(
             f"the graph at {kernel.root} has lost its schema: {SCHEMA_SOURCE} is missing",
             hint=f"restore {SCHEMA_SOURCE} from a copy of this graph; the data is still there",
+            details={"file": kernel.table_uri(SCHEMA_SOURCE)},
         )
 
 
@@ -190,8 +191,9 @@ def initialize(
     kernel.store.probe_atomic_create()
     with _claim(kernel):
         _require_vacant(kernel, force)
-        for directory in TABLE_DIRECTORIES:
-            # Of an `init` that died before there was a graph: the tables are empty.
+        for directory in (*TABLE_DIRECTORIES, f"{LEASES}/branch"):
+            # Of an `init` that died before there was a graph: the tables are empty, and what leases
+            # say was published belongs to no graph.
             kernel.store.delete_prefix(directory)
         try:
             write_contract(kernel.store, contract)

@@ -113,10 +113,10 @@ def doctor(uri: str | os.PathLike[str]) -> Diagnosis:
     root = Root.parse(uri)
     try:
         found = open_graph(uri, "read_only").examine()
-    except NotFound:
-        raise
     except OmnigraphError as error:
-        found = unopened(root.uri, error)
+        if isinstance(error, NotFound) and "file" not in error.details:
+            raise
+        found = unopened(root, error)
     check, finding = _spark_check(os.environ)
     return replace(found, checks=(*found.checks, check), findings=(*found.findings, *finding))
 

@@ -22,7 +22,7 @@ from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog, TableType
-from omnigraph.storage.datasets import sentence_of
+from omnigraph.storage.failures import sentence_of
 
 Format = Literal["records", "json", "csv", "parquet", "orc", "avro", "lance", "arrow"]
 """`records` are graph records of any type; all others hold rows of one type."""

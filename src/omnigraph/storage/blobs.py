@@ -18,7 +18,8 @@ from lance.blob import BlobFile
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at
 from omnigraph.storage.tables import ID, rows_where_in, take
 
@@ -93,10 +94,8 @@ def _payloads(
         return iter(())
     count_lance("read_blobs", handle.uri)
     which: dict[str, Any] = {"ids": list(ids)} if ids else {"addresses": list(addresses)}
-    try:
+    with lance_errors(handle):
         found = handle.read_blobs(column, **which, preserve_order=True)
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     return (payload for _, payload in found)
 
 
@@ -144,10 +143,8 @@ class OpenBlob:
     def read(self, start: int, length: int) -> bytes:
         """Some of the bytes, all of which the value has; no others are fetched."""
         count_lance("read_blob_range", self._handle.uri)
-        try:
+        with lance_errors(self._handle):
             data: bytes = self._file.read_range(start, length)
-        except (OSError, ValueError) as error:
-            raise lance_failure(self._handle, error) from error
         return data
 
 
@@ -174,11 +171,9 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
 
 def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
     count_lance("read_blobs", handle.uri)
-    try:
+    with lance_errors(handle):
         # Without a buffer of its own: what is asked for is all that is read.
         (blob,) = handle.take_blobs(column, **which, buffer_size=0)
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     assert blob is not None
     return blob
 

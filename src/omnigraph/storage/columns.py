@@ -18,7 +18,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.tables import ID
 
 Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
@@ -50,12 +51,10 @@ class ColumnsChange:
     def stage(self, handle: LanceDataset, uuids: Iterator[str]) -> list[Transaction]:
         """Write what has to be computed, and return the transactions that lead there, in order."""
         count_lance("stage", handle.uri)
-        try:
+        with lance_errors(handle):
             if not handle.get_fragments():
                 return [self._emptied(handle, next(uuids))]
             return self._staged(handle, uuids)
-        except (OSError, ValueError) as error:
-            raise lance_failure(handle, error) from error
 
     def _emptied(self, handle: LanceDataset, uuid: str) -> Transaction:
         """Without rows there is nothing to keep but the place."""

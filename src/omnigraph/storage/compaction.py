@@ -21,7 +21,8 @@ from lance.optimize import Compaction, CompactionTask
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 
 _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 
@@ -59,7 +60,7 @@ def stage_rewrite(
 ) -> Transaction:
     """Rewrite each group of fragments, by their ids, into as few of that size as possible."""
     count_lance("compact", handle.uri)
-    try:
+    with lance_errors(handle):
         target: Any = {"target_rows_per_fragment": fragment_rows}
         plan: Any = Compaction.plan(handle, target)
         options = json.loads(plan.json())["options"]
@@ -73,8 +74,6 @@ def stage_rewrite(
             ]
             next_id += len(new)
             rewritten.append(LanceOperation.RewriteGroup(list(result.original_fragments), new))  # type: ignore[attr-defined]
-    except (OSError, ValueError, RuntimeError) as error:
-        raise lance_failure(handle, error) from error
     return Transaction(handle.version, LanceOperation.Rewrite(rewritten, []), uuid=uuid)
 
 

@@ -7,8 +7,8 @@ the root would write to the root.
 
 from __future__ import annotations
 
-import errno
-import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,15 +18,23 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph.effects.failures import hint_for
 from omnigraph.effects.local_disk import Durability
 from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
-from omnigraph.errors import HistoricalVersionReclaimed, NotFound, OmnigraphError, StorageError
+from omnigraph.errors import NotFound, OmnigraphError, StorageError
+from omnigraph.storage.damage import damaged_version, missing, version_file
+from omnigraph.storage.failures import (
+    LIBRARY_ERRORS,
+    hint_of,
+    is_missing,
+    is_of_a_library,
+    lance_errors,
+    lance_failure,
+    reclaimed,
+    sentence_of,
+)
 from omnigraph.storage.layout import MANIFEST
 from omnigraph.storage.local_files import (
-    damaged_data,
-    damaged_version,
     flush_commit,
     flush_ref,
     flushed_additions,
@@ -45,9 +53,6 @@ FILE_FORMAT = "2.2"
 
 _LISTINGS_MAX = 10
 """How often a listing is begun again because something in it was removed meanwhile."""
-
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
-_SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
 
 
 def count_lance(verb: str, target: str) -> None:
@@ -94,13 +99,15 @@ class LanceStore:
 
     root: Root
     durability: Durability = Durability.DISK
+    is_pinned: Callable[[DatasetRef, int], bool] = field(default=lambda where, version: False)
+    """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
     _session: Any = field(default_factory=lance.Session)  # type: ignore[attr-defined]
 
     def open(self, where: DatasetRef, version: int | None = None) -> LanceDataset:
         """The dataset at ``version``, or at its newest.
 
-        Raises `NotFound` for an absent dataset or ref, and `HistoricalVersionReclaimed` when the
-        dataset exists but the version is gone.
+        Raises `NotFound` for an absent dataset or ref, `HistoricalVersionReclaimed` when cleanup
+        removed the version, and `DamagedFile` when its file is lost or cannot be read.
         """
         count_lance("open", where.address)
         try:
@@ -110,7 +117,9 @@ class LanceStore:
                 session=self._session,
                 storage_options=self.root.storage_options() or None,
             )
-        except (OSError, ValueError) as error:
+        except BaseException as error:
+            if not is_of_a_library(error):
+                raise
             problem = self._open_error(where, version, error)
             # For a missing dataset the message of Lance adds nothing.
             raise problem from (None if isinstance(problem, NotFound) else error)
@@ -149,9 +158,9 @@ class LanceStore:
                 max_retries=0,
                 storage_options=options,
             )
-        except (OSError, ValueError) as error:
+        except LIBRARY_ERRORS as error:
             raise CommitLost(
-                f"{where.address} could not be created: {sentence_of(error)}", hint=_hint(error)
+                f"{where.address} could not be created: {sentence_of(error)}", hint=hint_of(error)
             ) from error
         flush_commit(self.root, created, transaction, self.durability)
         return created
@@ -177,7 +186,7 @@ class LanceStore:
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
-        with flushed_additions(self.root, where.address, self.durability):
+        with flushed_additions(self.root, where.address, self.durability), lance_errors(dataset):
             dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
 
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
@@ -185,12 +194,8 @@ class LanceStore:
         count_lance("create_ref", where.address)
         # Only listed versions of the very ref can be forked, so the parent is opened there first.
         parent = self.open(where, version)
-        try:
+        with lance_errors(parent):
             parent.create_branch(ref, version)
-        except (OSError, ValueError) as error:
-            raise StorageError(
-                f"{where.uri} could not be forked into {ref}: {sentence_of(error)}"
-            ) from error
         flush_ref(self.root, where.uri, ref, self.durability)
         return self.open(where.on(ref))
 
@@ -202,43 +207,54 @@ class LanceStore:
             self.open(where.on(None)).branches.delete(where.ref)
         except NotFound:
             return
-        except (OSError, ValueError) as error:
+        except LIBRARY_ERRORS as error:
             if where.ref in self.refs(where):
-                raise StorageError(
-                    f"ref {where.ref} of {where.uri} could not be removed: {sentence_of(error)}"
-                ) from error
+                raise lance_failure(where.uri, error) from error
 
     def refs(self, where: DatasetRef) -> dict[str, Any]:
         """The physical refs of a dataset, by name."""
         for _ in range(_LISTINGS_MAX):
             count_lance("list_refs", where.uri)
+            dataset = self.open(where.on(None))
             try:
-                return dict(self.open(where.on(None)).branches.list())
-            except (OSError, ValueError) as error:
+                return dict(dataset.branches.list())
+            except LIBRARY_ERRORS as error:
                 # Lance lists the names and then reads each: one that goes in between fails it all.
-                if not _is_missing(error):
-                    raise StorageError(
-                        f"the refs of {where.uri} could not be listed: {sentence_of(error)}"
-                    ) from error
+                if not is_missing(error):
+                    raise lance_failure(dataset, error) from error
         raise StorageError(
             f"the refs of {where.uri} could not be listed: they kept changing", hint="try again"
         )
 
     def _open_error(
-        self, where: DatasetRef, version: int | None, error: Exception
+        self, where: DatasetRef, version: int | None, error: BaseException
     ) -> OmnigraphError:
-        if not _is_missing(error):
-            damaged = damaged_version(where.address, version) if self.root.is_local else None
-            return damaged or StorageError(
-                f"{where.address} could not be opened: {sentence_of(error)}", hint=_hint(error)
-            )
-        if version is not None:
-            try:
-                self.open(where)
-            except OmnigraphError as nothing_there:
-                return nothing_there
-            return _reclaimed(where.address, version)
-        return self._missing(where)
+        if not is_missing(error):
+            failure = lance_failure(where.address, error)
+            # The OS or the store is to blame before a file is.
+            if hint_of(error) is not None or not self.root.is_local:
+                return failure
+            return damaged_version(where.address, version) or failure
+        if version is None:
+            return self._missing(where)
+        try:
+            self.open(where)
+        except NotFound as nothing_there:
+            lost = missing(version_file(where.address, version))
+            return lost if self._is_pinned(where, version) else nothing_there
+        except OmnigraphError as unreadable:
+            return unreadable
+        if self.root.is_local and version_file(where.address, version).exists():
+            return StorageError(f"{where.address} could not be opened: {sentence_of(error)}")
+        # Cleanup removes no version that a branch shows.
+        if self._is_pinned(where, version):
+            return missing(version_file(where.address, version))
+        return reclaimed(where.address, version)
+
+    def _is_pinned(self, where: DatasetRef, version: int) -> bool:
+        with suppress(OmnigraphError):
+            return self.is_pinned(where, version)
+        return False
 
     def _missing(self, where: DatasetRef) -> NotFound:
         """The error for a missing dataset, in terms of the graph that was opened."""
@@ -252,36 +268,6 @@ class LanceStore:
             f"the graph at {self.root} has lost a part: {place} is missing",
             hint=f"restore it from a copy; `omnigraph doctor {self.root}` shows what else is wrong",
         )
-
-
-def lance_failure(where: LanceDataset | str, error: Exception) -> StorageError:
-    """Our error for a failure of Lance that a caller cannot act on.
-
-    With the open dataset instead of its address, a damaged file is found and named, and a version
-    that was removed while it was read.
-    """
-    if isinstance(where, str):
-        return StorageError(f"{where} could not be used: {sentence_of(error)}", hint=_hint(error))
-    if _is_missing(error) and _was_removed(where):
-        return _reclaimed(where.uri, where.version)
-    damaged = damaged_data(where) if _is_local(where) else None
-    return damaged or lance_failure(where.uri, error)
-
-
-def _reclaimed(address: str, version: int) -> HistoricalVersionReclaimed:
-    return HistoricalVersionReclaimed(
-        f"version {version} of {address} no longer exists",
-        hint="it was removed by cleanup; read a newer commit",
-    )
-
-
-def _was_removed(handle: LanceDataset) -> bool:
-    """Whether the version of a handle is not there any more, though others are."""
-    try:
-        found: list[Any] = handle.versions()
-    except (OSError, ValueError):
-        return False
-    return bool(found) and all(each["version"] != handle.version for each in found)
 
 
 def _is_local(handle: LanceDataset) -> bool:
@@ -298,8 +284,8 @@ def latest_version(handle: LanceDataset) -> int:
         if _is_local(handle):
             return newest_version(handle.uri, lambda: handle.latest_version)
         version: int = handle.latest_version
-    except (OSError, ValueError) as error:
-        if _is_missing(error):
+    except LIBRARY_ERRORS as error:
+        if is_missing(error):
             raise NotFound(
                 f"{handle.uri} is not there any more",
                 hint="the graph, or this branch of it, was deleted or moved while it was open",
@@ -310,12 +296,14 @@ def latest_version(handle: LanceDataset) -> int:
 
 def fragment_count(handle: LanceDataset) -> int:
     """How many fragments a version has; known from its metadata."""
-    return len(handle.get_fragments())
+    with lance_errors(handle):
+        return len(handle.get_fragments())
 
 
 def row_count(handle: LanceDataset, version: int) -> int:
     """The number of rows of one version, from its metadata."""
-    rows: int = handle.checkout_version(version).count_rows()
+    with lance_errors(handle):
+        rows: int = handle.checkout_version(version).count_rows()
     return rows
 
 
@@ -324,8 +312,10 @@ def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
     count_lance("read_transaction", handle.uri)
     try:
         transaction = handle.read_transaction(version)
-    except (OSError, ValueError) as error:
-        if _is_missing(error):
+    except BaseException as error:
+        if not is_of_a_library(error):
+            raise
+        if is_missing(error):
             return None
         damaged = damaged_version(handle.uri, version) if _is_local(handle) else None
         raise damaged or lance_failure(handle, error) from error
@@ -351,7 +341,7 @@ def commit_strict(handle: LanceDataset, transaction: Transaction) -> LanceDatase
     expected = transaction.read_version + 1
     try:
         landed = LanceDataset.commit(handle, transaction, max_retries=0)
-    except (OSError, ValueError) as error:
+    except LIBRARY_ERRORS as error:
         return _settle_failed_commit(handle, transaction, expected, error)
     if landed.version != expected:
         raise CommitNotOwned(
@@ -373,7 +363,7 @@ def _settle_failed_commit(
     try:
         newest = latest_version(handle)
         mine = newest >= expected and transaction_uuid(handle, expected) == transaction.uuid
-    except (OmnigraphError, OSError, ValueError):
+    except OmnigraphError:
         raise CommitOutcomeUnknown(
             f"a commit to {handle.uri} was not acknowledged: {sentence_of(error)}",
             details={"uuid": transaction.uuid},
@@ -389,28 +379,10 @@ def _settle_failed_commit(
     reason = "another writer was first" if _is_conflict(error) else sentence_of(error)
     raise CommitLost(
         f"a commit to {handle.uri} was rejected: {reason}",
-        hint=_hint(error),
+        hint=hint_of(error),
         details={"conflict": _is_conflict(error)},
     ) from error
 
 
-def _is_missing(error: Exception) -> bool:
-    text = str(error).lower()
-    # The last is what a path below a file says: nothing can be there.
-    return "not found" in text or "does not exist" in text or f"(os error {errno.ENOTDIR})" in text
-
-
 def _is_conflict(error: Exception) -> bool:
     return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
-
-
-def _hint(error: Exception) -> str | None:
-    """What helps against a failure of the operating system that Lance passes on as text."""
-    number = _OS_ERROR.search(str(error))
-    return hint_for(int(number[1])) if number is not None else None
-
-
-def sentence_of(error: Exception) -> str:
-    """The part of a library's message a person can use: its first line, without source places."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return _SOURCE_PLACE.sub("", first)

@@ -26,7 +26,8 @@ from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
 
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 
 FRAGMENT_SHIFT = 32
 OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1
@@ -84,7 +85,7 @@ def stored_rows(
     any_deleted = any(fragment.deletions is not None for fragment in fragments)
     wanted = {fragment.fragment_id for fragment in fragments}
     chosen = [each for each in handle.get_fragments() if each.fragment_id in wanted]
-    try:
+    with lance_errors(handle):
         scanner = handle.scanner(
             columns=list(columns),
             fragments=chosen,
@@ -96,18 +97,14 @@ def stored_rows(
         )
         for batch in scanner.to_batches():
             yield batch.select(list(columns)) if any_deleted else batch
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
 
 
 def remaining_offsets(handle: LanceDataset, fragment: FragmentState) -> npt.NDArray[np.int64]:
     """The places within a fragment of the rows that were not deleted."""
     count_lance("scan", handle.uri)
     chosen = [each for each in handle.get_fragments() if each.fragment_id == fragment.fragment_id]
-    try:
+    with lance_errors(handle):
         found = handle.scanner(columns=[], fragments=chosen, with_row_address=True).to_table()
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
     offsets: npt.NDArray[np.int64] = (addresses & np.uint64(OFFSET_MASK)).astype(np.int64)
     return offsets

@@ -16,13 +16,11 @@ from lance.dataset import Index
 
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 
 VECTORS_PER_PARTITION = 4_096
 """A search that is exact probes all partitions; one that need not be should read few vectors."""
-
-_LANCE_FAILURES = (OSError, ValueError, RuntimeError)
-"""Training fails with the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def indexes_of(handle: LanceDataset) -> list[TableIndex]:
     count_lance("indexes", handle.uri)
     rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in handle.get_fragments()}
     found = []
-    try:
+    with lance_errors(handle):
         for described in handle.describe_indices():
             spec = _spec_of(described)
             if spec is None:
@@ -72,18 +70,17 @@ def indexes_of(handle: LanceDataset) -> list[TableIndex]:
                     ),
                 )
             )
-    except _LANCE_FAILURES as error:
-        raise lance_failure(handle, error) from error
     return sorted(found, key=lambda index: index.name)
 
 
 def index_parts(handle: LanceDataset) -> list[tuple[IndexSpec | None, frozenset[int]]]:
     """The physical parts of all indexes and the fragments they cover; None for foreign kinds."""
-    return [
-        (_spec_of(described), frozenset(part.fragment_ids))
-        for described in handle.describe_indices()
-        for part in described.segments
-    ]
+    with lance_errors(handle):
+        return [
+            (_spec_of(described), frozenset(part.fragment_ids))
+            for described in handle.describe_indices()
+            for part in described.segments
+        ]
 
 
 def missing_indexes(handle: LanceDataset, wanted: Iterable[IndexSpec]) -> list[IndexSpec]:
@@ -127,7 +124,7 @@ def stage_indexes(
         for part in index.segments
         if index.spec in specs or index.spec in drop or part.uuid in drop_parts
     ]
-    try:
+    with lance_errors(handle):
         built = [_build(handle, spec, index_name(handle, spec), everything) for spec in specs]
         by_spec = {index.spec: index for index in known}
         for spec in fold:
@@ -137,8 +134,6 @@ def stage_indexes(
             kept = (part for part in parts if part.uuid not in drop_parts)
             missing = everything.difference(fold_without, *(part.fragment_ids for part in kept))
             built.append(_build(handle, spec, index_name(handle, spec), missing, index))
-    except _LANCE_FAILURES as error:
-        raise lance_failure(handle, error) from error
     return Transaction(handle.version, LanceOperation.CreateIndex(built, gone), uuid=uuid)
 
 

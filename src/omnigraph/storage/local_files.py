@@ -1,4 +1,4 @@
-"""Lance files on local disk: truncated files, flushing of commits, the newest version.
+"""Lance files on local disk: flushing of commits, the newest version.
 
 Object stores need none of this: they show no object before it is complete, an acknowledged write is
 durable, and listing versions is one request.
@@ -16,66 +16,7 @@ from lance import LanceDataset, Transaction
 
 from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
-from omnigraph.errors import DamagedFile
-
-# --- truncated files: messages of Lance name no file, so after a failure its files are examined ---
-
-_END = b"LANC"
-"""The last four bytes of every data file and version file."""
-_ADVICE = (
-    "put it back from a copy of the graph; other tables, and commits from before it was written, "
-    "can be read and exported as they are"
-)
-_VERSION_MAX = 2**64 - 1
-"""Lance names version files so that the newest sorts first."""
-
-
-def version_file(address: str, version: int) -> Path:
-    """The file of one version of a local dataset or ref."""
-    return Path(address) / "_versions" / f"{_VERSION_MAX - version:020d}.manifest"
-
-
-def damaged_version(address: str, version: int | None) -> DamagedFile | None:
-    """The error if the file of a version, or of the newest one, is truncated."""
-    if version is not None:
-        file = version_file(address, version)
-        return DamagedFile(str(file), _ADVICE) if _is_truncated(file) else None
-    newest = min(Path(address).glob("_versions/*.manifest"), default=None)
-    if newest is None or not _is_truncated(newest):
-        return None
-    return DamagedFile(
-        str(newest),
-        "put it back from a copy of the graph; without one, move it away, which takes back the "
-        "last commit it was written for",
-    )
-
-
-def damaged_data(handle: LanceDataset) -> DamagedFile | None:
-    """The error if a data file of a version is truncated."""
-    for file in _data_files(handle):
-        if _is_truncated(file):
-            return DamagedFile(str(file), _ADVICE)
-    return damaged_version(handle.uri, handle.version)
-
-
-def _data_files(handle: LanceDataset) -> Iterator[Path]:
-    # A branch shares the files of those it was forked from, which lie in their folders.
-    root = Path(handle.uri.partition("/tree/")[0])
-    folders = [folder / "data" for folder in (root, *root.glob("tree/*"))]
-    for fragment in handle.get_fragments():
-        for file in fragment.data_files():
-            yield from (folder / file.path for folder in folders if (folder / file.path).exists())
-
-
-def _is_truncated(file: Path) -> bool:
-    try:
-        with file.open("rb") as content:
-            size = content.seek(0, os.SEEK_END)
-            content.seek(max(0, size - len(_END)))
-            return content.read() != _END
-    except OSError:
-        return False
-
+from omnigraph.storage.damage import version_file
 
 # --- flushing: Lance flushes nothing on a local file system ---------------------------------------
 

@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import HistoricalVersionReclaimed, InternalError, NotFound
+from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
+from omnigraph.storage.damage import version_file
 from omnigraph.storage.datasets import DatasetRef, LanceStore, count_lance, latest_version
-from omnigraph.storage.layout import MAIN, MANIFEST
+from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.layout import LEASES, MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
 from omnigraph.storage.manifest_rows import (
     DECODED_COLUMNS,
@@ -273,11 +275,23 @@ def _fold_pins(
     return pins
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A manifest version that was published on a branch."""
+
+    ref: str | None
+    version: int
+
+
+LastPublished = Callable[[str], Published | None]
+"""By branch, what a place outside the manifest knows to be published."""
+
+
 ROWS_OF_A_COMMIT = 16
 """More rows than most commits write: one per table, its own, and the head."""
 
-_GONE = (HistoricalVersionReclaimed, OSError, ValueError)
-"""Errors of reading a version that was removed."""
+_GONE = StorageError
+"""What reading a version that was removed meanwhile fails with, a failure of the store as well."""
 
 
 class ManifestBranch:
@@ -296,12 +310,15 @@ class ManifestBranch:
         branch: str,
         ref: str | None,
         older: AcceptedReader | None = None,
+        *,
+        last_published: LastPublished = lambda branch: None,
     ) -> None:
         self.branch = branch
         self.where = DatasetRef(f"{root_uri}/{MANIFEST}", ref)
         self.lance = lance
         self._root_uri = root_uri
         self._older = older
+        self._last_published = last_published
         self._current: tuple[LanceDataset, ManifestState] | None = None
         self._head_at: tuple[int, int] | None = None
         """A version, and the address of the branch's head row in it."""
@@ -330,6 +347,21 @@ class ManifestBranch:
         """The internal-schema version the manifest is stored in."""
         return read_stamp(self.handle)
 
+    @property
+    def published(self) -> Published | None:
+        """The version this process has seen last; None if it has not looked yet."""
+        return (
+            None if self._current is None else Published(self.where.ref, self._current[1].version)
+        )
+
+    def require_published(self, known: Published | None) -> None:
+        """Raise `DamagedFile` if the manifest has lost a version that is known from elsewhere."""
+        if known is None or known.ref != self.where.ref or self.state.version >= known.version:
+            return
+        version = self.refresh().version
+        if version < known.version:
+            raise self._lost(known.version)
+
     def refresh(self) -> ManifestState:
         """The newest state. One probe if nothing moved; otherwise only the rows that did."""
         try:
@@ -344,6 +376,9 @@ class ManifestBranch:
         newest = latest_version(handle)
         if newest == state.version:
             return state
+        if newest < state.version:
+            self._current = self._opened()
+            return self._current[1]
         moved = self.lance.open(self.where, newest)
         following = self._following(handle, state, moved)
         self._current = (moved, following)
@@ -372,8 +407,36 @@ class ManifestBranch:
         return self._current
 
     def _opened(self) -> tuple[LanceDataset, ManifestState]:
-        handle = self.lance.open(self.where)
+        """The newest version, which must not be older than the last one that was published.
+
+        Lance finds the newest by listing files, so a lost one would silently show the commit before
+        it. The record outside the manifest decides, and without one what this process has
+        seen: a graph that was restored from a copy has the record of that time.
+        """
+        known, handle = concurrently(
+            partial(self._last_published, self.branch),
+            partial(self.lance.open, self.where),
+            threads=not self.lance.root.is_local,
+        )
+        if known is None or known.ref != self.where.ref:
+            known = self.published
+        least = 0 if known is None else known.version
+        if handle.version < least:
+            # Read at once, the record may be of a publish after the listing.
+            handle = self.lance.open(self.where)
+        if handle.version < least:
+            raise self._lost(least)
         return handle, self._scan(handle)
+
+    def _lost(self, version: int) -> DamagedFile:
+        file = version_file(self.where.address, version)
+        record = f"{LEASES}/branch/{self.branch}.json"
+        return DamagedFile(
+            str(file),
+            "put it back from a copy of the graph; without one, delete "
+            f"{record} below the root, which takes back the last commit",
+            f"it is missing, though {self.branch} was published with it",
+        )
 
     def _following(
         self, handle: LanceDataset, state: ManifestState, moved: LanceDataset
@@ -391,12 +454,13 @@ class ManifestBranch:
         # A compaction puts all former rows into new fragments as well. Telling them apart while
         # reading costs more than reading what a few commits have written.
         few = rows <= ROWS_OF_A_COMMIT * (moved.version - state.version)
-        changed = moved.scanner(
-            columns=DECODED_COLUMNS,
-            filter=None if few else f"{LAST_UPDATED_AT} > {state.version}",
-            fragments=fragments,
-            with_row_address=True,
-        ).to_table()
+        with lance_errors(moved):
+            changed = moved.scanner(
+                columns=DECODED_COLUMNS,
+                filter=None if few else f"{LAST_UPDATED_AT} > {state.version}",
+                fragments=fragments,
+                with_row_address=True,
+            ).to_table()
         # Absent when only a compaction moved the rows: then the old address is wrong, too.
         head_address = _head_address_among(changed, self.branch)
         self._head_at = None if head_address is None else (moved.version, head_address)
@@ -413,7 +477,9 @@ class ManifestBranch:
         else:
             check_stamp(handle)
             count_lance("scan", self.where.address)
-            rows = decode_rows(handle.to_table())
+            with lance_errors(handle):
+                stored = handle.to_table()
+            rows = decode_rows(stored)
         return ManifestState.fold(self.branch, self.where.ref, handle.version, rows)
 
 
@@ -421,12 +487,19 @@ class Manifest:
     """The manifests of all branches of one graph; main's holds the registry of the others."""
 
     def __init__(
-        self, lance: LanceStore, root_uri: str, older: AcceptedReader | None = None
+        self,
+        lance: LanceStore,
+        root_uri: str,
+        older: AcceptedReader | None = None,
+        last_published: LastPublished = lambda branch: None,
     ) -> None:
         self.lance = lance
         self.root_uri = root_uri
-        self.main = ManifestBranch(lance, root_uri, MAIN, None, older)
+        self.main = ManifestBranch(
+            lance, root_uri, MAIN, None, older, last_published=last_published
+        )
         self._older = older
+        self._last_published = last_published
         self._branches: dict[str, ManifestBranch] = {}
 
     def branch(self, name: str) -> ManifestBranch:
@@ -437,7 +510,14 @@ class Manifest:
         known = self._branches.get(name)
         if known is None or known.where.ref != row.ref:
             # Another ref under the same name is another branch: nothing of the old one is kept.
-            known = ManifestBranch(self.lance, self.root_uri, name, row.ref, self._older)
+            known = ManifestBranch(
+                self.lance,
+                self.root_uri,
+                name,
+                row.ref,
+                self._older,
+                last_published=self._last_published,
+            )
             self._branches[name] = known
         return known
 
@@ -462,6 +542,17 @@ class Manifest:
         elif failure is not None:
             raise failure
         return branch
+
+    def is_pinned(self, where: DatasetRef, version: int) -> bool:
+        """Whether the head of a branch shows a version of a table, as of now."""
+        location = where.uri.removeprefix(f"{self.root_uri}/")
+        names = [MAIN, *self.main.refresh().branches]
+        heads = (self.refreshed(name).state.head_snapshot() for name in names)
+        return any(
+            (entry.location, entry.ref, entry.version) == (location, where.ref, version)
+            for head in heads
+            for entry in head.tables.values()
+        )
 
     def registration(self, name: str) -> BranchRow:
         """The registry entry of a branch other than main, read fresh."""
@@ -488,7 +579,8 @@ def _find_head_address(handle: LanceDataset, branch: str) -> int:
     """Look the head row of a branch up."""
     count_lance("lookup", handle.uri)
     key = head_object_id(branch).replace("'", "''")
-    found = handle.to_table(["object_id"], f"object_id = '{key}'", with_row_address=True)
+    with lance_errors(handle):
+        found = handle.to_table(["object_id"], f"object_id = '{key}'", with_row_address=True)
     if found.num_rows != 1:
         raise InternalError(f"branch {branch} has {found.num_rows} head rows")
     return int(found[ROW_ADDRESS][0].as_py())

@@ -40,6 +40,7 @@ from omnigraph.storage.datasets import (
     count_lance,
     fragment_count,
 )
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (
@@ -78,7 +79,8 @@ def stage_merge(
     if without is not None:
         key = without.replace("'", "''")
         merge = merge.when_not_matched_by_source_delete(f"{_KEY} = '{key}'")
-    transaction, _ = merge.execute_uncommitted(encode_rows(rows))
+    with lance_errors(handle):
+        transaction, _ = merge.execute_uncommitted(encode_rows(rows))
     return transaction
 
 
@@ -345,11 +347,13 @@ def stage_head_swap(handle: LanceDataset, head_address: int, rows: pa.Table) -> 
     fragment = handle.get_fragment(fragment_id)
     if fragment is None:
         raise InternalError(f"{handle.uri} has no fragment {fragment_id} to hold its head row")
-    left = fragment.delete_rows([offset])
+    with lance_errors(handle):
+        left = fragment.delete_rows([offset])
+        written = write_fragments(rows, handle)
     operation = LanceOperation.Update(
         removed_fragment_ids=[fragment_id] if left is None else [],
         updated_fragments=[] if left is None else [left],
-        new_fragments=write_fragments(rows, handle),
+        new_fragments=written,
         update_mode="rewrite_rows",
     )
     return Transaction(handle.version, operation)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from lance import LanceDataset, Transaction
 
 from omnigraph.model.types import LAST_UPDATED_AT
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import (
     PlacedFragment,
     Positions,
@@ -137,7 +138,7 @@ def _scanned(
     handle: LanceDataset, fragments: Sequence[PlacedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     count_lance("scan", handle.uri)
-    try:
+    with lance_errors(handle):
         yield from handle.scanner(
             columns=list(columns),
             fragments=[each.fragment for each in fragments],
@@ -145,8 +146,6 @@ def _scanned(
             io_buffer_size=_READ_AHEAD_BYTES,
             scan_in_order=True,
         ).to_batches()
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
 
 
 def _table(

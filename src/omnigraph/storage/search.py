@@ -24,7 +24,8 @@ from lance.query import MatchQuery
 from numpy.typing import NDArray
 
 from omnigraph.errors import StorageError
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.tables import ID
 
 Doubles = NDArray[np.float64]
@@ -45,7 +46,6 @@ _ANALYSER = {
 }
 """The parameters of an index whose tokens are those of `analysed_words`."""
 
-_LANCE_FAILURES = (OSError, ValueError, RuntimeError)
 
 _EXTRA_ROWS = 16
 _MORE_ROWS = 4
@@ -64,12 +64,13 @@ def analysed_words(text: str) -> list[str]:
 
 def has_text_index(handle: LanceDataset, column: str) -> bool:
     """Whether a column has an index that was built with the default analyser."""
-    return any(
-        index.index_type == "Inverted"
-        and index.field_names == [column]
-        and _ANALYSER.items() <= index.details.items()
-        for index in handle.describe_indices()
-    )
+    with lance_errors(handle):
+        return any(
+            index.index_type == "Inverted"
+            and index.field_names == [column]
+            and _ANALYSER.items() <= index.details.items()
+            for index in handle.describe_indices()
+        )
 
 
 def matching_rows(
@@ -91,7 +92,7 @@ def matching_rows(
             hint="build the index, or search in memory",
         )
     count_lance("text_search", handle.uri)
-    try:
+    with lance_errors(handle):
         return handle.to_table(
             columns=[*columns, SCORE],
             full_text_query=MatchQuery(text, column),
@@ -99,8 +100,6 @@ def matching_rows(
             prefilter=where is not None,
             with_row_id=with_row_id,
         )
-    except _LANCE_FAILURES as error:
-        raise lance_failure(handle, error) from error
 
 
 def nearest_rows(
@@ -126,7 +125,7 @@ def nearest_rows(
     rows_max = k + _EXTRA_ROWS
     while True:
         count_lance("vector_search", handle.uri)
-        try:
+        with lance_errors(handle):
             found = handle.to_table(
                 columns=[*columns, DISTANCE],
                 nearest={**nearest, "k": rows_max},
@@ -134,8 +133,6 @@ def nearest_rows(
                 prefilter=where is not None,
                 with_row_id=with_row_id,
             )
-        except _LANCE_FAILURES as error:
-            raise lance_failure(handle, error) from error
         if found.num_rows < rows_max or _is_enough(found[DISTANCE], k, target, single):
             return found
         rows_max *= _MORE_ROWS

@@ -20,7 +20,8 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.model.arrow import BLOB_STORAGE
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import count_lance, lance_failure
+from omnigraph.storage.datasets import count_lance
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, Positions, take_rows
 from omnigraph.storage.written import replacing_rows
 
@@ -39,10 +40,8 @@ def _translated(
 
     @wraps(work)
     def translated(handle: LanceDataset, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with lance_errors(handle):
             return work(handle, *args, **kwargs)
-        except (OSError, ValueError) as error:
-            raise lance_failure(handle, error) from error
 
     return translated
 
@@ -106,7 +105,7 @@ def stage_in_place_of(
     """Add rows and delete others, given as offsets by fragment id, in one transaction."""
     count_lance("stage", handle.uri)
     updated, removed, written = [], [], []
-    try:
+    with lance_errors(handle):
         for fragment_id, offsets in gone.items():
             fragment = handle.get_fragment(fragment_id)
             assert fragment is not None
@@ -119,8 +118,6 @@ def stage_in_place_of(
             written = write_fragments(
                 rows, handle, mode="append", allow_external_blob_outside_bases=True
             )
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     operation = replacing_rows(handle, removed, updated, list(written))
     return Transaction(handle.version, operation, uuid=uuid)
 
@@ -165,10 +162,8 @@ def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table
 def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
     count_lance("scan", handle.uri)
-    try:
+    with lance_errors(handle):
         yield from handle.to_batches(columns=list(columns))
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
 
 
 @_translated
@@ -289,10 +284,8 @@ def _holds_any(fragments: list[LanceFragment], table: LanceDataset, ids: pa.Arra
     count_lance("lookup", table.uri)
     is_selective = sum(each.physical_rows for each in fragments) > SCANNED_ROWS_MAX
     wanted = pc.field(ID).isin(ids) if is_selective and len(ids) <= LOOKUP_VALUES_MAX else None
-    try:
+    with lance_errors(table):
         found = table.scanner(
             columns=[ID], filter=wanted, fragments=fragments, use_scalar_index=False
         ).to_table()
-    except (OSError, ValueError) as error:
-        raise lance_failure(table, error) from error
     return bool(pc.any(pc.is_in(found[ID], value_set=ids)).as_py())

@@ -19,7 +19,8 @@ from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
-from omnigraph.storage.datasets import DatasetRef, count_lance, lance_failure, latest_version
+from omnigraph.storage.datasets import DatasetRef, count_lance, latest_version
+from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest, ManifestState
@@ -48,10 +49,8 @@ class Reclaimed:
 def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
     """All versions of the ref a handle belongs to, newest first."""
     count_lance("list_versions", handle.uri)
-    try:
+    with lance_errors(handle):
         found: list[dict[str, Any]] = handle.versions()  # type: ignore[assignment]
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     versions = [
         # Lance gives times in the zone of this machine, without saying so.
         StoredVersion(each["version"], each["timestamp"].astimezone().timestamp())
@@ -65,12 +64,10 @@ def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     if not versions:
         return Reclaimed()
     count_lance("explain_cleanup", handle.uri)
-    try:
+    with lance_errors(handle):
         explained = handle.explain_cleanup_old_versions(
             versions=list(versions), error_if_tagged_old_versions=False
         )
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     return Reclaimed(explained.stats.bytes_removed, explained.stats.old_versions)
 
 
@@ -82,7 +79,7 @@ def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     """
     hit(Failpoint.CLEANUP_TABLE_GC)
     count_lance("cleanup", handle.uri)
-    try:
+    with lance_errors(handle):
         if versions:
             stats = handle.cleanup_old_versions(
                 versions=list(versions), error_if_tagged_old_versions=False
@@ -91,8 +88,6 @@ def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
             stats = handle.cleanup_old_versions(
                 retain_versions=_ALL_VERSIONS, error_if_tagged_old_versions=False
             )
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     if stats.failed_deletes:
         raise StorageError(
             f"{stats.failed_deletes} files of {handle.uri} could not be removed",
@@ -144,10 +139,8 @@ class TableSize:
 
 def size_of(handle: LanceDataset) -> TableSize:
     """The size of the version a handle is at."""
-    try:
+    with lance_errors(handle):
         fragments = [fragment.metadata for fragment in handle.get_fragments()]
-    except (OSError, ValueError) as error:
-        raise lance_failure(handle, error) from error
     return TableSize(
         len(fragments),
         sum(fragment.num_rows < TARGET_ROWS_PER_FRAGMENT for fragment in fragments),

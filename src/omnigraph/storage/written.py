@@ -23,7 +23,8 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
-from omnigraph.storage.datasets import FILE_FORMAT, count_lance, lance_failure
+from omnigraph.storage.datasets import FILE_FORMAT, count_lance
+from omnigraph.storage.failures import LIBRARY_ERRORS, lance_errors, lance_failure
 
 _ID_ENCODING = {b"lance-encoding:compression": b"lz4"}
 """How columns of ids are written, which are most of a table of edges: twice as fast as Lance's own
@@ -114,7 +115,7 @@ def write_rows(
             storage_options=storage_options,
             allow_external_blob_outside_bases=True,
         )
-    except (OSError, ValueError) as error:
+    except LIBRARY_ERRORS as error:
         if failed:
             raise failed[0] from error
         raise lance_failure(place.address, error) from error
@@ -148,11 +149,9 @@ def read_written(
     """Columns of rows that `write_rows` wrote, before any version lists them."""
     for address in data_files(place, [fragment]):
         count_lance("scan", address)
-        try:
+        with lance_errors(address):
             reader = LanceFileReader(address, storage_options, columns=list(columns))
             yield from reader.read_all(batch_size=batch_rows).to_batches()
-        except (OSError, ValueError) as error:
-            raise lance_failure(address, error) from error
 
 
 def data_files(place: TablePlace, fragments: Iterable[str]) -> list[str]:
@@ -223,7 +222,7 @@ def _require_readable(handle: LanceDataset, fragments: Sequence[str]) -> None:
     for address in data_files(TablePlace(handle.uri), fragments):
         try:
             LanceFileReader(address, handle._storage_options).metadata()
-        except (OSError, ValueError) as error:
+        except LIBRARY_ERRORS as error:
             raise StorageError(
                 f"{address} was removed while the load was running", hint="repeat the load"
             ) from error
@@ -258,7 +257,7 @@ def committed_batches(
     ``with_places`` adds the row id and the address of each row.
     """
     count_lance("scan", address)
-    try:
+    with lance_errors(address):
         dataset = lance.dataset(address, version=version, storage_options=storage_options)
         wanted = set(fragment_ids)
         chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
@@ -271,8 +270,6 @@ def committed_batches(
             with_row_address=with_places,
         )
         yield from scanner.to_batches()
-    except (OSError, ValueError) as error:
-        raise lance_failure(address, error) from error
 
 
 ROW_ID = "_rowid"
@@ -341,11 +338,9 @@ def read_stretches(
                 numbers.append(stretch.in_memory[name][chosen])
             continue
         count_lance("scan", stretch.address)
-        try:
+        with lance_errors(stretch.address):
             reader = LanceFileReader(stretch.address, storage_options, columns=list(columns))
             found = reader.read_range(stretch.start, stretch.rows).to_table()
-        except (OSError, ValueError) as error:
-            raise lance_failure(stretch.address, error) from error
         for numbers, name in zip(parts, columns, strict=True):
             numbers.append(found[name].combine_chunks().to_numpy(zero_copy_only=False))
     return [np.concatenate([np.zeros(0, np.int64), *numbers]) for numbers in parts]
@@ -355,19 +350,15 @@ def open_version(
     address: str, version: int, storage_options: dict[str, str] | None = None
 ) -> LanceDataset:
     """One version of a table, for a worker."""
-    try:
+    with lance_errors(address):
         return lance.dataset(address, version=version, storage_options=storage_options)
-    except (OSError, ValueError) as error:
-        raise lance_failure(address, error) from error
 
 
 def rows_by_row_id(dataset: LanceDataset, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
     """Committed rows in the order of their row ids given."""
     count_lance("take", dataset.uri)
-    try:
+    with lance_errors(dataset):
         return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
-    except (OSError, ValueError) as error:
-        raise lance_failure(dataset, error) from error
 
 
 DENSE = 16
@@ -383,15 +374,13 @@ def rows_by_place(
     if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
         return rows_by_row_id(dataset, row_ids, columns)
     count_lance("scan", dataset.uri)
-    try:
+    with lance_errors(dataset):
         found = dataset.scanner(
             columns=list(columns),
             fragments=fragments,
             batch_size=SCAN_ROWS,
             with_row_address=True,
         ).to_table()
-    except (OSError, ValueError) as error:
-        raise lance_failure(dataset, error) from error
     places = found[ROW_ADDRESS].combine_chunks().to_numpy().astype(np.int64)
     order = np.argsort(places, kind="stable")  # as good as sorted already
     at = order[np.searchsorted(places, addresses, sorter=order)]
@@ -428,12 +417,10 @@ def delete_written(
             raise StorageError(
                 f"{dataset.uri} has no fragment {fragment_id} any more", hint="repeat the load"
             )
-        try:
+        with lance_errors(dataset):
             # Lance's own `delete_rows` looks at each number once more, which takes five times as
             # long as the deletion.
             left = fragment._fragment.delete_rows(offsets.tolist())
-        except (OSError, ValueError) as error:
-            raise lance_failure(dataset, error) from error
         if left is None:
             removed.append(fragment_id)
         else:

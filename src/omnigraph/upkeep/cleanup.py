@@ -20,7 +20,7 @@ from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.contract import accepted_tables
 from omnigraph.commit.schema.lock import require_no_schema_apply
 from omnigraph.effects.clock import monotonic_seconds
-from omnigraph.errors import Busy, NotFound, OmnigraphError, StorageError
+from omnigraph.errors import Busy, DamagedFile, NotFound, OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.upkeep import CleanedTable, CleanupPolicy, CleanupReceipt
 from omnigraph.storage.datasets import DatasetRef, latest_version
@@ -213,9 +213,10 @@ def _require_tables(kernel: Kernel, state: ManifestState) -> None:
         where = reader.where(entry)
         if entry.ref is not None and entry.ref not in kernel.lance.refs(where):
             # Lance keeps what a fork shares only as long as it lists the fork.
-            raise StorageError(
-                f"the fork of {entry.table_key} on {state.branch} is not listed in {where.uri}",
-                hint="nothing was removed; restore its ref file from a copy of the graph",
+            raise DamagedFile(
+                f"{where.uri}/_refs/branches/{entry.ref}.json",
+                "nothing was removed; put it back from a copy of the graph",
+                f"it is missing, and {state.branch} has {entry.table_key} there",
             )
 
 

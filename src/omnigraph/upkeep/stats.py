@@ -12,7 +12,8 @@ import pyarrow as pa
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.recovery.examining import REPAIR_ADVICE, uncovered_drift
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import DamagedFile, OmnigraphError, RootMoved
+from omnigraph.effects.uri import Root
+from omnigraph.errors import OmnigraphError, RootMoved
 from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK
 from omnigraph.model.upkeep import (
     KEEP_RECOMMENDED,
@@ -30,6 +31,7 @@ from omnigraph.model.upkeep import (
 )
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
 from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.storage.damage import damaged_files
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
 from omnigraph.storage.manifest import TableEntry
@@ -265,14 +267,27 @@ MENDED_FIRST: tuple[FindingCode, ...] = ("damaged", "unsettled", "sidecar_refuse
 """In this order; before that, the commands for all others would be refused."""
 
 
-def unopened(uri: str, error: OmnigraphError) -> Diagnosis:
-    """The diagnosis of a graph that cannot even be opened."""
+def unopened(root: Root, error: OmnigraphError) -> Diagnosis:
+    """The diagnosis of a graph that cannot even be opened: its files are looked at all the same."""
+    uri = root.uri
     if isinstance(error, RootMoved):
         back = shlex.join(("mv", str(error.details["root"]), str(error.details["recorded_root"])))
         finding = UpkeepFinding("root_moved", "problem", "graph", error.message, back)
     else:
         finding = _damage("graph", uri, error)
-    return Diagnosis(uri, (DoctorCheck("open", is_fine=False),), (finding,))
+    lost = [each for each in _file_findings(root) if each.subject != finding.subject]
+    checks = DoctorCheck("open", is_fine=False), DoctorCheck(FILES, is_fine=not lost)
+    return Diagnosis(uri, checks, (finding, *lost))
+
+
+FILES = "files"
+
+
+def _file_findings(root: Root) -> list[UpkeepFinding]:
+    """Files that a version needs and that are missing or cannot be read; on local disk only."""
+    if root.path is None:
+        return []
+    return [_damage("graph", root.uri, each) for each in damaged_files(root.path)]
 
 
 def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
@@ -284,6 +299,7 @@ def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
         for type in accepted.catalog.types:
             subject = _on(branch, type.table_key)
             visit.check(f"read {subject}", subject, partial(visit.read, branch, type))
+    visit.check(FILES, "graph", partial(_file_findings, kernel.root))
     visit.check("operations and leases", "graph", visit.owners)
     visit.check("leftovers", "graph", visit.leftovers)
     findings = sorted(visit.findings, key=_turn)
@@ -312,7 +328,12 @@ class _Visit:
         except OmnigraphError as error:
             found = [_damage(subject, self.kernel.root.uri, error)]
         # What is broken is met on every way that leads there.
-        self.findings += [each for each in found if each not in self.findings]
+        known = {(each.code, each.subject) for each in self.findings if each.code == "damaged"}
+        self.findings += [
+            each
+            for each in found
+            if each not in self.findings and (each.code, each.subject) not in known
+        ]
         self.checks.append(DoctorCheck(name, all(each.severity == "advice" for each in found)))
 
     def branches(self) -> list[str]:
@@ -378,9 +399,9 @@ class _Visit:
 def _damage(subject: str, uri: str, error: OmnigraphError) -> UpkeepFinding:
     """What to say about something that cannot be read."""
     command = command_on(uri, "recover")
-    if isinstance(error, DamagedFile):
-        file = str(error.details["file"])
-        command = f"cp -a COPY{file.removeprefix(uri)} {shlex.quote(file)}"
+    if "file" in error.details:
+        subject = str(error.details["file"]).removeprefix(f"{uri}/")
+        command = f"cp -a {shlex.quote(f'COPY/{subject}')} {shlex.quote(f'{uri}/{subject}')}"
     elif error.code not in ("recovery_required", "unreadable_sidecar"):
         command = f"cp -a COPY/. {shlex.quote(uri)}"
     hint = f"; {error.hint}" if error.hint else ""

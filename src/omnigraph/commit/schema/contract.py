@@ -137,4 +137,5 @@ def write_contract(store: ObjectStore, contract: SchemaContract, suffix: str = "
 
 
 def _text(content: bytes | None) -> str | None:
-    return None if content is None else content.decode()
+    # What is not UTF-8 is damaged, and then has not the hash it should have.
+    return None if content is None else content.decode(errors="replace")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError
 from omnigraph.loading.files import Files
 from omnigraph.loading.pieces import Piece
-from omnigraph.storage.datasets import sentence_of
+from omnigraph.storage.failures import sentence_of
 
 BATCH_ROWS = 65_536
 _ARROW_FILE = b"ARROW1"

@@ -20,7 +20,7 @@ from omnigraph.loading.records.problems import name_hint
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.storage.blobs import EXTERNAL
-from omnigraph.storage.datasets import sentence_of
+from omnigraph.storage.failures import sentence_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
 

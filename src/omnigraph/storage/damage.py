@@ -1,0 +1,265 @@
+"""Finding the file that is to blame: missing, cut off or undecodable files of Lance on local disk.
+
+Messages of Lance often name no file, or one that was never there. So after a failure the files
+behind a table are examined one by one, the cheapest look first. Lance keeps no checksums: a changed
+byte inside a value decodes to another value, and is not found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import lance
+from lance import LanceDataset, LanceFragment
+from lance.file import LanceFileReader
+
+from omnigraph.errors import DamagedFile
+
+_END = b"LANC"
+"""The last four bytes of every data file, index file and version file."""
+_ADVICE = (
+    "put it back from a copy of the graph; other tables, and commits from before it was written, "
+    "can be read and exported as they are"
+)
+NEWEST_ADVICE = (
+    "put it back from a copy of the graph; without one, move it away together with the record of "
+    "its branch in __lease/branch, which takes back the last commit"
+)
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first."""
+DECODED_BYTES_MAX = 256 << 20
+"""How much is decoded in search of the file that cannot be."""
+_VERSIONS_MAX = 1_000
+_NAMED = re.compile(r"((?:/[\w.+=@-]+)+\.[a-z]+)")
+
+
+def version_file(address: str, version: int) -> Path:
+    """The file of one version of a local dataset or ref."""
+    folder = Path(address) / "_versions"
+    older = folder / f"{version}.manifest"
+    return older if older.exists() else folder / f"{_VERSION_MAX - version:020d}.manifest"
+
+
+def missing(file: Path | str) -> DamagedFile:
+    """The error for a file that is not there."""
+    return DamagedFile(str(file), _ADVICE, "it is missing")
+
+
+def damaged_version(address: str, version: int | None) -> DamagedFile | None:
+    """The error if the file of a version, or of the newest one, cannot be read."""
+    if version is None:
+        newest = min(Path(address).glob("_versions/*.manifest"), default=None)
+        return None if newest is None else _error(newest, NEWEST_ADVICE)
+    return _error(version_file(address, version))
+
+
+def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
+    """The file that made reading or writing a version fail, with what Lance said about it."""
+    root = Path(handle.uri.partition("/tree/")[0])
+    named = _named_files(root, message)
+    files = chain(named, _files_of(handle, root), _version_files(handle), root.glob("_refs/*/*"))
+    # All of them are looked at briefly before the first is decoded.
+    known = list(dict.fromkeys(files))
+    for file in known:
+        problem = "it is missing" if not file.exists() else _cut_off(file)
+        if problem is not None:
+            return DamagedFile(str(file), _ADVICE, problem)
+    return next(_undecodable(known), None) or _damaged_deletions(handle, root)
+
+
+def damaged_files(root: Path) -> Iterator[DamagedFile]:
+    """Every file below a root that a version needs and that is missing or cannot be read.
+
+    Old versions and what branches share are looked at as well. What no version lists is left out:
+    it may belong to a write under way.
+    """
+    told: set[Path] = set()
+    folders = sorted(root.rglob("_versions"))
+    files = chain.from_iterable(map(_needed, folders))
+    refs, leases = sorted(root.rglob("_refs/*/*.json")), sorted(root.glob("__lease/**/*.json"))
+    for file in chain(files, refs, leases):
+        if file in told:
+            continue
+        told.add(file)
+        found = _error(file)
+        if found is not None:
+            yield found
+
+
+def _needed(versions: Path) -> Iterator[Path]:
+    """The version files of a dataset or ref, and what those that can be read consist of."""
+    dataset = Path(str(versions.parent).partition("/tree/")[0])
+    for file in sorted(versions.glob("*.manifest"))[:_VERSIONS_MAX]:
+        yield file
+        if _works(partial(_opened_version, file)):
+            yield from _files_of(_opened_version(file), dataset)
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def _error(file: Path, advice: str = _ADVICE) -> DamagedFile | None:
+    problem = "it is missing" if not file.exists() else _cut_off(file) or _undecoded(file)
+    return None if problem is None else DamagedFile(str(file), advice, problem)
+
+
+def _cut_off(file: Path) -> str | None:
+    """What a look at the end of a file shows."""
+    if file.suffix not in (".lance", ".manifest", ".idx"):
+        return None
+    try:
+        with file.open("rb") as content:
+            size = content.seek(0, os.SEEK_END)
+            content.seek(max(0, size - len(_END)))
+            return None if content.read() == _END else "its end is missing"
+    except OSError:
+        return None
+
+
+def _undecoded(file: Path) -> str | None:
+    """What reading a whole file shows."""
+    check = _CHECKS.get(file.suffix)
+    if check is None or _works(lambda: check(file)):
+        return None
+    return "its content cannot be decoded"
+
+
+def _works(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except BaseException as error:
+        # Lance panics on some damage, which Python sees as an error outside `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        return False
+    return True
+
+
+def _decode(file: Path) -> None:
+    reader = LanceFileReader(str(file))
+    for _ in reader.read_all().to_batches():
+        pass
+
+
+def _opened_version(file: Path) -> LanceDataset:
+    number = int(file.stem)
+    # Lance used to name version files by their number.
+    version = _VERSION_MAX - number if number > _VERSION_MAX // 2 else number
+    return lance.dataset(str(file.parent.parent), version=version)
+
+
+def _decode_arrow(file: Path) -> None:
+    import pyarrow as pa
+
+    with pa.OSFile(str(file)) as content:
+        pa.ipc.open_file(content).read_all()
+
+
+_CHECKS: dict[str, Callable[[Path], object]] = {
+    ".lance": _decode,
+    ".manifest": _opened_version,
+    ".arrow": _decode_arrow,
+    ".json": lambda file: json.loads(file.read_bytes()),
+}
+
+
+def _undecodable(files: Iterable[Path]) -> Iterator[DamagedFile]:
+    left = DECODED_BYTES_MAX
+    for file in files:
+        left -= file.stat().st_size
+        if left < 0:
+            return
+        problem = _undecoded(file)
+        if problem is not None:
+            yield DamagedFile(str(file), _ADVICE, problem)
+
+
+# --- the files of a dataset -----------------------------------------------------------------------
+
+
+def _named_files(root: Path, message: str) -> Iterator[Path]:
+    """Files of a dataset that a message names."""
+    for part in message.split(f"/{root.name}")[1:]:
+        found = _NAMED.match(part)
+        if found is None:
+            continue
+        file = root / found[1].removeprefix("/")
+        metadata = file.with_name("metadata.lance")
+        # Without this file Lance takes an index for an old one, and misses other files.
+        if file.name == "tokens.lance" and not metadata.exists():
+            yield metadata
+        elif file.name != "tokens.lance":
+            yield file
+
+
+def _files_of(handle: LanceDataset, root: Path) -> Iterator[Path]:
+    """Data, deletion and index files of a version.
+
+    A branch shares the files of those it was forked from, which lie in their folders.
+    """
+    folders = [root, *root.glob("tree/*")]
+    for fragment in handle.get_fragments():
+        names = [f"data/{file.path}" for file in fragment.data_files()]
+        deleted = fragment.metadata.deletion_file
+        if deleted is not None:
+            names.append(deleted.path(fragment.fragment_id))
+        for name in names:
+            yield _in_one_of(folders, name)
+    for index in _indexes_of(handle):
+        for segment in index.segments:
+            folder = _in_one_of(folders, f"_indices/{segment.uuid}")
+            there = sorted(file for file in folder.glob("*") if file.is_file())
+            yield from there
+            size = sum(file.stat().st_size for file in there)
+            if segment.size_bytes is not None and size < segment.size_bytes:
+                yield from _lost_of_index(folder, index.index_type)
+
+
+def _in_one_of(folders: list[Path], name: str) -> Path:
+    found = (folder / name for folder in folders if (folder / name).exists())
+    return next(found, folders[0] / name)
+
+
+def _indexes_of(handle: LanceDataset) -> list[Any]:
+    found: list[Any] = []
+    _works(lambda: found.extend(handle.describe_indices()))
+    return found
+
+
+def _lost_of_index(folder: Path, kind: str) -> Iterator[Path]:
+    """Files that an index with fewer bytes than it was built with does not have any more."""
+    names = ["index.idx", "auxiliary.idx"]
+    if kind == "BTree":
+        names = ["page_data.lance", "page_lookup.lance"]
+    elif kind == "Inverted":
+        parts = {file.name.rpartition("_")[0] for file in folder.glob("part_*")} or {"part_0"}
+        kinds = ("docs", "invert", "tokens")
+        names = ["metadata.lance", *(f"{part}_{end}.lance" for part in parts for end in kinds)]
+    yield from (folder / name for name in sorted(names) if not (folder / name).exists())
+
+
+def _version_files(handle: LanceDataset) -> list[Path]:
+    return sorted(Path(handle.uri).glob("_versions/*.manifest"))[:_VERSIONS_MAX]
+
+
+def _look_at(fragment: LanceFragment) -> object:
+    """Read nothing of a fragment but which rows are deleted."""
+    return fragment.to_table(columns=[], with_row_address=True)
+
+
+def _damaged_deletions(handle: LanceDataset, root: Path) -> DamagedFile | None:
+    """A deletion file of the second kind, which only Lance can read."""
+    folders = [root, *root.glob("tree/*")]
+    for fragment in handle.get_fragments():
+        deleted = fragment.metadata.deletion_file
+        if deleted is not None and not _works(partial(_look_at, fragment)):
+            file = _in_one_of(folders, deleted.path(fragment.fragment_id))
+            return DamagedFile(str(file), _ADVICE, "its content cannot be decoded")
+    return None

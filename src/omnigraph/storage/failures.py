@@ -1,0 +1,168 @@
+"""The one place where errors of Lance and Arrow get a type; those of the OS and of stores get
+theirs in `effects.failures`, which this builds on.
+
+Every call into Lance is made inside ``with lance_errors(handle):``. What comes out is a
+`DamagedFile` with the file's name, a version that cleanup removed, a full disk, a failure of the
+store, or a `StorageError`; never an exception of a library.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph.effects.failures import (
+    StorageFailure,
+    StoreReply,
+    from_os_error,
+    from_store_error,
+    hint_for,
+)
+from omnigraph.errors import HistoricalVersionReclaimed, OmnigraphError, StorageError
+from omnigraph.storage.damage import damage_behind, version_file
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
+_TRANSPORT = re.compile(r"HTTP error|timed out|error sending request|connection", re.IGNORECASE)
+LIBRARY_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+"""What Lance and Arrow raise, for callers that tell a lost commit from other failures. All other
+calls use `lance_errors`, which sees panics as well."""
+_REMOVAL_LOOKS = 10
+_REMOVAL_PAUSE_S = 0.05
+"""Cleanup removes the files of a version and the version itself one after the other."""
+
+
+class lance_errors:  # noqa: N801 - a statement, like `suppress`
+    """Give errors of a block that calls Lance a type, in terms of a dataset or an address."""
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: LanceDataset | str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None and is_of_a_library(error):
+            raise lance_failure(self._where, error) from error
+
+
+def is_of_a_library(error: BaseException) -> bool:
+    """Whether an error is one of Lance, Arrow or the OS, and not typed yet.
+
+    A panic of Lance is an error outside `Exception`, and its class cannot be imported.
+    """
+    if isinstance(error, OmnigraphError):
+        return False
+    return isinstance(error, LIBRARY_ERRORS) or type(error).__name__ == "PanicException"
+
+
+def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphError:
+    """Our error for a failure of Lance.
+
+    With the open dataset instead of its address, a damaged file is found and named, and a version
+    that was removed while it was read.
+    """
+    address = where if isinstance(where, str) else where.uri
+    known = _of_the_store(address, error)
+    if known is not None:
+        return known
+    if not isinstance(where, str):
+        if is_missing(error) and _was_removed(where):
+            return reclaimed(address, where.version)
+        damaged = damage_behind(where, str(error)) if _is_local(address) else None
+        if damaged is not None:
+            return damaged
+    return StorageError(f"{address} could not be used: {sentence_of(error)}", hint=hint_of(error))
+
+
+def _of_the_store(address: str, error: BaseException) -> StorageFailure | None:
+    """The failure of the disk or of the store under a table, if it is one."""
+    number = _os_error(error)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return from_os_error(OSError(number, "no space left"), "write to", address)
+    if _is_local(address) or not isinstance(error, Exception):
+        return None
+    if StoreReply.of(error).status or _TRANSPORT.search(str(error)):
+        failure = from_store_error(error, "use", address)
+        return None if failure.failure_class == "NotFound" else failure
+    return None
+
+
+def reclaimed(address: str, version: int) -> HistoricalVersionReclaimed:
+    """The error for a version that cleanup removed."""
+    return HistoricalVersionReclaimed(
+        f"version {version} of {address} no longer exists",
+        hint="it was removed by cleanup; read a newer commit",
+        details={"file": str(version_file(address, version))},
+    )
+
+
+def _was_removed(handle: LanceDataset) -> bool:
+    """Whether the version of a handle is not there any more, though others are.
+
+    A cleanup may be about to remove it: it is looked for more than once.
+    """
+    for look in range(_REMOVAL_LOOKS):
+        if look:
+            time.sleep(_REMOVAL_PAUSE_S)
+        try:
+            newest = handle.latest_version
+            if newest <= handle.version:
+                return False  # cleanup keeps the newest
+            if not _is_listed(handle):
+                return True
+        except BaseException as error:
+            if not is_of_a_library(error):
+                raise
+            return False
+    return False
+
+
+def _is_listed(handle: LanceDataset) -> bool:
+    if _is_local(handle.uri):
+        return version_file(handle.uri, handle.version).exists()
+    found: list[Any] = handle.versions()
+    return any(each["version"] == handle.version for each in found)
+
+
+def _is_local(address: str) -> bool:
+    return "://" not in address
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether something was not found."""
+    text = str(error).lower()
+    # The last is what a path below a file says: nothing can be there.
+    return "not found" in text or "does not exist" in text or f"(os error {errno.ENOTDIR})" in text
+
+
+def _os_error(error: BaseException) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    number = _OS_ERROR.search(str(error))
+    return int(number[1]) if number is not None else None
+
+
+def hint_of(error: BaseException) -> str | None:
+    """What helps against a failure of the operating system that Lance passes on as text."""
+    number = _os_error(error)
+    return hint_for(number) if number is not None else None
+
+
+def sentence_of(error: BaseException) -> str:
+    """The part of a library's message a person can use: its first line, without source places."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return _SOURCE_PLACE.sub("", first)

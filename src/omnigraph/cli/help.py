@@ -20,17 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from omnigraph import __version__
 from omnigraph.cli.failures import UsageError
-from omnigraph.cli.options import (
-    DESTRUCTIVE_FLAGS,
-    DESTRUCTIVE_UPKEEP_FLAGS,
-    GRAPH_FLAGS,
-    NO_FLAGS,
-    READ_FLAGS,
-    SERVER_FLAGS,
-    WRITE_FLAGS,
-    GlobalFlag,
-    refuse_misplaced,
-)
+from omnigraph.cli.options import GlobalFlag, refuse_misplaced
 from omnigraph.cli.output import Line, Output, Styled, output_of, warn_deprecated
 from omnigraph.syntax.suggest import did_you_mean
 
@@ -64,7 +54,7 @@ class Capability(Enum):
 class Command(TyperCommand):
     """A command with our help page, which refuses the global flags it cannot use."""
 
-    takes: ClassVar[frozenset[GlobalFlag]] = NO_FLAGS
+    takes: ClassVar[frozenset[GlobalFlag]] = frozenset()
     capability: ClassVar[Capability] = Capability.LOCAL
 
     def invoke(self, ctx: Any) -> Any:
@@ -92,39 +82,39 @@ class FileCommand(Command):
 class GraphCommand(FileCommand):
     """A command that addresses a graph in storage."""
 
-    takes = GRAPH_FLAGS
+    takes = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
 
 
-class DestructiveUpkeep(FileCommand):
+class DestructiveUpkeep(GraphCommand):
     """A command that removes old versions, and has no author."""
 
-    takes = DESTRUCTIVE_UPKEEP_FLAGS
+    takes = GraphCommand.takes | {GlobalFlag.YES}
 
 
 class ServerCommand(Command):
     """A command that addresses a server, and no graph of it."""
 
-    takes = SERVER_FLAGS
+    takes = frozenset({GlobalFlag.SERVER, GlobalFlag.PROFILE})
     capability = Capability.SERVED
 
 
 class ReadCommand(Command):
     """A command that reads a graph, in storage or behind a server."""
 
-    takes = READ_FLAGS
+    takes = GraphCommand.takes | {GlobalFlag.SERVER, GlobalFlag.GRAPH}
     capability = Capability.ANY
 
 
 class WriteCommand(ReadCommand):
     """A command that changes a graph, in storage or behind a server."""
 
-    takes = WRITE_FLAGS
+    takes = ReadCommand.takes | {GlobalFlag.ACTOR}
 
 
-class DestructiveCommand(ReadCommand):
+class DestructiveCommand(WriteCommand):
     """A command that may remove what is in a graph."""
 
-    takes = DESTRUCTIVE_FLAGS
+    takes = WriteCommand.takes | {GlobalFlag.YES}
 
 
 class PayloadCommand(ReadCommand):
@@ -402,7 +392,7 @@ def _examples(command: Any) -> Iterator[Line]:
             yield (f"  {line.strip()}",)
 
 
-def _global_note(width: int, taken: frozenset[GlobalFlag] = NO_FLAGS) -> Iterator[Line]:
+def _global_note(width: int, taken: frozenset[GlobalFlag] = frozenset()) -> Iterator[Line]:
     yield ()
     own = ", ".join(flag.spelling for flag in GlobalFlag if flag in taken)
     if own:

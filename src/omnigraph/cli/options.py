@@ -99,15 +99,6 @@ class GlobalFlag(Enum):
         return self.value[1]
 
 
-NO_FLAGS: frozenset[GlobalFlag] = frozenset()
-GRAPH_FLAGS = frozenset({GlobalFlag.STORE, GlobalFlag.PROFILE})
-DESTRUCTIVE_UPKEEP_FLAGS = GRAPH_FLAGS | {GlobalFlag.YES}
-SERVER_FLAGS = frozenset({GlobalFlag.SERVER, GlobalFlag.PROFILE})
-READ_FLAGS = GRAPH_FLAGS | {GlobalFlag.SERVER, GlobalFlag.GRAPH}
-WRITE_FLAGS = READ_FLAGS | {GlobalFlag.ACTOR}
-DESTRUCTIVE_FLAGS = WRITE_FLAGS | {GlobalFlag.YES}
-
-
 class Given(NamedTuple):
     """What this invocation says in its global flags."""
 

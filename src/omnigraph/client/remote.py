@@ -7,13 +7,12 @@ Every verb is the coroutine of `AsyncRemoteGraph`, run to its end by the thread 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from omnigraph.client.async_graph import AsyncRemoteGraph, RowForm
 from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
-from omnigraph.client.failures import require_no_actor
 from omnigraph.client.patience import Patience
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
@@ -22,7 +21,7 @@ from omnigraph.client.values import (
     AsyncRemoteDiff,
 )
 from omnigraph.model.blobs import CHUNK_BYTES_MAX, KnownBlob
-from omnigraph.model.branch_scope import BranchScope, BranchTask
+from omnigraph.model.branch_scope import AsyncBranchScope, BranchScope
 from omnigraph.model.changes import (
     ChangeBlock,
     CommitCause,
@@ -32,8 +31,6 @@ from omnigraph.model.changes import (
     TypeCounts,
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
-from omnigraph.model.ids import MAIN_BRANCH
-from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.wire import operations
 from omnigraph.wire.answers import GraphList, ServedGraph
 
@@ -100,12 +97,30 @@ def _blocking(verb: Any, shown: Any = None, returns: str | None = None) -> Any:
         found = run_inline(verb(self._verbs, *args, **kwargs))
         return found if shown is None else shown(found)
 
+    return _presented(method, verb, returns)
+
+
+def _in_block(
+    verb: Callable[Concatenate[AsyncRemoteGraph, P], AsyncBranchScope[AsyncRemoteGraph]],
+) -> Callable[Concatenate[RemoteGraph, P], BranchScope[RemoteGraph]]:
+    """A verb for an `async with` block as a method for a `with` block."""
+
+    def method(self: RemoteGraph, *args: P.args, **kwargs: P.kwargs) -> BranchScope[RemoteGraph]:
+        return BranchScope(self, verb(self._verbs, *args, **kwargs).task)
+
+    shown: Callable[Concatenate[RemoteGraph, P], BranchScope[RemoteGraph]]
+    shown = _presented(method, verb, "BranchScope[RemoteGraph]")
+    return shown
+
+
+def _presented(method: Any, verb: Any, returns: str | None) -> Any:
+    """A method with the name, signature and docstring of the verb that it runs."""
     signature = inspect.signature(verb)
     if returns is not None:
         signature = signature.replace(return_annotation=returns)
-    method.__signature__ = signature  # type: ignore[attr-defined]
+    method.__signature__ = signature
     method.__name__, method.__qualname__ = verb.__name__, f"RemoteGraph.{verb.__name__}"
-    method.__doc__ = verb.__doc__
+    method.__doc__ = (verb.__doc__ or "").replace("async with", "with")
     method.__module__ = verb.__module__ if returns is None else __name__
     return method
 
@@ -252,27 +267,7 @@ class RemoteGraph:
     list_queries = _blocking(AsyncRemoteGraph.list_queries)
     invoke = _blocking(AsyncRemoteGraph.invoke)
 
-    def branch(
-        self,
-        name: str,
-        from_: str | None = None,
-        *,
-        into: str | None = None,
-        on_conflict: ConflictPolicy = "fail",
-        on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
-        granularity: MergeGranularity = "entity",
-        delete_branch: bool = True,
-        resume: bool = False,
-        actor: str | None = None,
-    ) -> BranchScope[RemoteGraph]:
-        """Fork a branch for the work of one `with` block, and merge it if the block succeeds.
-
-        It works as `Graph.branch` does.
-        """
-        require_no_actor(actor)
-        source = self._verbs._branch_of(from_) or MAIN_BRANCH
-        merge = (into or source, on_conflict, on_conflict_of, granularity, delete_branch)
-        return BranchScope(self, BranchTask(name, source, *merge, resume, None))
+    branch = _in_block(AsyncRemoteGraph.branch)
 
     def on_branch(self, name: str, *, actor: str | None = None) -> RemoteGraph:
         """The same served graph with another default branch; nothing is sent yet."""

@@ -84,7 +84,7 @@ class _Scope(Generic[Handle]):
     def __init__(self, graph: Handle, task: BranchTask) -> None:
         self.receipt = None
         self._graph = graph
-        self._task = task
+        self.task = task
 
 
 class BranchScope(_Scope[Handle]):
@@ -95,7 +95,7 @@ class BranchScope(_Scope[Handle]):
     """
 
     def __enter__(self) -> Handle:
-        task = self._task
+        task = self.task
         try:
             self._graph.create_branch(task.name, task.from_, **task.by)
         except AlreadyExists as error:
@@ -103,7 +103,7 @@ class BranchScope(_Scope[Handle]):
         return self._graph.on_branch(task.name, **task.by)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        task = self._task
+        task = self.task
         if error is not None:
             task.note_kept(error)
             return
@@ -118,7 +118,7 @@ class AsyncBranchScope(_Scope[Handle]):
     """The same for `async with`, on a graph whose verbs are awaited."""
 
     async def __aenter__(self) -> Handle:
-        task = self._task
+        task = self.task
         try:
             await self._graph.create_branch(task.name, task.from_, **task.by)
         except AlreadyExists as error:
@@ -126,7 +126,7 @@ class AsyncBranchScope(_Scope[Handle]):
         return self._graph.on_branch(task.name, **task.by)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        task = self._task
+        task = self.task
         if error is not None:
             task.note_kept(error)
             return

@@ -6,7 +6,7 @@ them, and by `openapi`, which writes the description.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
@@ -149,6 +149,17 @@ def _several(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+def _fields_of(body: type[Body]) -> Iterator[OperationParameter]:
+    """The fields of a body as parameters of a query string."""
+    for name, found in body.model_json_schema()["properties"].items():
+        schema = {**found, **found.get("anyOf", [{}])[0]}
+        about = schema.pop("description")
+        plain = {key: value for key, value in schema.items() if key not in _OF_BODIES}
+        yield _query(name, about, plain)
+
+
+_OF_BODIES = ("anyOf", "default", "title")
+"""What the schema of a parameter does not repeat: null, and what is left out."""
 _COUNT: Schema = {"type": "integer", "minimum": 1}
 _FLAG: Schema = {"type": "boolean"}
 
@@ -360,33 +371,12 @@ INGEST = replace(
     summary="Load graph records, for older clients",
     successor="load",
 )
-_LOAD_OPTIONS = (
-    _query(
-        "replace_types",
-        "types that an overwrite empties if it has no records of them",
-        _several(TEXT),
-    ),
-    _query("operation_id", "names the load: repeating it returns the first receipt"),
-    _query("message", "why; kept with the commit"),
-    _query("dry_run", "only say what would be written", _FLAG),
-    _query(
-        "max_errors",
-        "how many problems of a bad input are told one by one",
-        {"type": "integer", "minimum": 1, "maximum": 100},
-    ),
-    _query("ignore_unknown", "skip properties that the schema lacks", _FLAG),
-)
 LOAD_NDJSON = Operation(
     "cluster_loadNdjson",
     f"POST {GRAPH}/load/ndjson",
     "Load graph records, sent as they are, as one commit",
     LoadReceipt,
-    parameters=(
-        BRANCH,
-        _query("from", "where to create the branch from if it is missing"),
-        _query("mode", "merge when left out", _one_of("append", "merge", "overwrite")),
-        *_LOAD_OPTIONS,
-    ),
+    parameters=tuple(_fields_of(requests.LoadOptions)),
     takes=NDJSON,
     body_bytes_max=LOAD_BYTES_MAX,
     is_gated=True,

@@ -135,10 +135,7 @@ class ReadBody(Body):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if (
-            getattr(self, "branch", None) is not None
-            and getattr(self, "snapshot", None) is not None
-        ):
+        if {"branch", "snapshot"} <= {name for name, value in self if value is not None}:
             raise ValueError("`branch` and `snapshot` exclude each other")
         return self
 
@@ -216,11 +213,11 @@ class InvokeRequest(ReadBody):
 class LoadOptions(Body):
     """Where records go, and how."""
 
-    branch: BranchName | None = None
+    branch: BranchName | None = Field(default=None, description="main when left out")
     from_: BranchName | None = Field(
         default=None, alias="from", description="where to create the branch from if it is missing"
     )
-    mode: LoadMode = "merge"
+    mode: LoadMode = Field(default="merge", description="merge when left out")
     replace_types: list[str] | None = Field(
         default=None, description="types that an overwrite empties if it has no records of them"
     )

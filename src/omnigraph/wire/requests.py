@@ -130,7 +130,7 @@ def _refusal(model: type[BaseModel], found: ErrorDetails) -> InputError:
 _LEGACY_NAMES = {"query_source": "query", "query_name": "name"}
 
 
-class ReadBody(Body):
+class OneTargetBody(Body):
     """What reads either the head of a branch or a snapshot."""
 
     @model_validator(mode="after")
@@ -140,7 +140,7 @@ class ReadBody(Body):
         return self
 
 
-class QueryRequest(ReadBody):
+class QueryRequest(OneTargetBody):
     """A read query with its source."""
 
     query: str = Field(description="the text of a query that reads")
@@ -160,7 +160,7 @@ class ExplainRequest(Body):
     name: str | None = Field(default=None, description="which query, when the text has several")
 
 
-class LegacyReadRequest(ReadBody):
+class LegacyReadRequest(OneTargetBody):
     """A read query, with the field names of older clients."""
 
     query_source: str
@@ -196,7 +196,7 @@ class ChangeRequest(Body):
         return renamed
 
 
-class InvokeRequest(ReadBody):
+class InvokeRequest(OneTargetBody):
     """The invocation of a stored query; everything may be left out."""
 
     params: Parameters | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from starlette.responses import Response
 
 from omnigraph.errors import BlobRangeError, Conflict, InputError, InternalError
 from omnigraph.graph.blobs import Blob
+from omnigraph.model.blobs import ByteRange
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import block_response, error_response
 from omnigraph.wire import operations
@@ -138,14 +138,6 @@ _TAG = re.compile(r'(?P<weak>W/)?(?P<tag>"[\x21\x23-\x7e\x80-\xff]*")')
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]*)-(?P<last>[0-9]*)", re.ASCII)
 _DIGITS_MAX = 19
 """Longer numbers are beyond every blob."""
-
-
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Bytes from ``start`` up to but not including ``end``."""
-
-    start: int
-    end: int
 
 
 def matches(headers: Sequence[str], etag: str, *, weak: bool) -> bool:

@@ -289,7 +289,7 @@ class Request:
 
 
 def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
-    from omnigraph.graph import Graph
+    from omnigraph.client import RemoteGraph
 
     output = output_of(ctx)
     if request.data.count(STANDARD_INPUT) > 1:
@@ -309,7 +309,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     with ExitStack() as stack:
         progress = stack.enter_context(_progress(output, request))
         options: dict[str, Any] = {}
-        if isinstance(graph, Graph):
+        if not isinstance(graph, RemoteGraph):
             watch = stack.enter_context(_stages(output, json=json))
             stack.enter_context(_told_if_interrupted(graph, request.branch, output))
             options = _only_stored_options(request, _engine_teller(output, json=json), watch)

@@ -127,14 +127,14 @@ def apply(
     omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
     """
     from omnigraph.cli.schema_output import applied_lines
-    from omnigraph.graph import Graph
+    from omnigraph.client import RemoteGraph
     from omnigraph.schema.compile import compile_schema
 
     output = output_of(ctx)
     desired = read_schema(new)
     loss = "schema apply --allow-data-loss" if allow_data_loss else None
     graph = graph_to_write(ctx, "schema apply", uri, destructive=loss)
-    accepted = graph.accepted_ir if isinstance(graph, Graph) else None
+    accepted = None if isinstance(graph, RemoteGraph) else graph.accepted_ir
     with every_problem_of(desired):
         warnings = compile_schema(desired, accepted=accepted).warnings
         receipt = graph.apply_schema(desired, allow_data_loss=allow_data_loss)

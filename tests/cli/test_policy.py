@@ -77,7 +77,7 @@ def test_a_bundle_is_needed(run: Run, command: str):
     }.get(command, [])
     without = run("policy", command, *more)
     assert without.code == 2
-    assert f"`omnigraph policy {command}` needs `--file BUNDLE.yaml`" in without.err
+    assert f"`omnigraph policy {command}` needs `--file BUNDLE`" in without.err
 
 
 def test_flags_that_address_graphs_do_not_apply(run: Run):

@@ -11,9 +11,10 @@ import pytest
 
 from omnigraph.errors import BlobRangeError, InputError
 from omnigraph.graph import init
+from omnigraph.model.blobs import ByteRange
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build
-from omnigraph.server.routes.blobs import ByteRange, if_range_holds, matches, requested_span
+from omnigraph.server.routes.blobs import if_range_holds, matches, requested_span
 from tests.server.live import SCHEMA, Live, serving
 
 PAYLOAD = bytes(range(256)) * 20_000

@@ -28,7 +28,7 @@ omnigraph policy explain --file examples/policy/team.yaml --actor act-bo --actio
 """,
 )
 
-BundleOption = Annotated[Path, option("--file", "BUNDLE.yaml", "the bundle")]
+BundleOption = Annotated[Path, option("--file", "BUNDLE", "the bundle")]
 CasesOption = Annotated[Path, option("--tests", "TESTS.yaml", "questions and expected answers")]
 ActorOption = Annotated[str, option("--actor", "ID", "who would act")]
 ActionOption = Annotated[str, option("--action", "ACTION", "what they would do, such as `change`")]

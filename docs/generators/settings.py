@@ -282,6 +282,16 @@ SECTIONS = (
             Setting("OMNIGRAPH_METRICS", "`1`: numbers for Prometheus at `/metrics`"),
             Setting("OMNIGRAPH_METRICS_BIND", "the same on an address of their own, without token"),
             Setting(
+                "OMNIGRAPH_QUERY_TIMEOUT",
+                "seconds that a query may take, counted from when it was asked; `0` is no limit",
+                code(30),
+            ),
+            Setting(
+                admission.QUERIES_BYTES_VARIABLE,
+                "memory of all running queries together; one actor uses at most half of it",
+                f"1/{governor.MEMORY_SHARE} of the machine's or the container's",
+            ),
+            Setting(
                 admission.INFLIGHT_VARIABLE,
                 "writes that one actor may have under way",
                 code(admission.INFLIGHT_MAX),

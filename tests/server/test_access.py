@@ -152,9 +152,23 @@ def test_tokens_come_from_a_secret_of_aws_alone(monkeypatch: pytest.MonkeyPatch)
     assert table.source == TOKENS_AWS_SECRET
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o620, 0o777])
+def test_a_file_of_tokens_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int):
+    file = tmp_path / "tokens.json"
+    file.write_text('{"act-file": "from-file"}')
+    file.chmod(mode)
+    with pytest.raises(InputError, match=f"{mode:04o}") as caught:
+        read_tokens({TOKENS_FILE: str(file)})
+    assert "chmod 600" in str(caught.value.hint)
+    for tight in (0o600, 0o400, 0o440):
+        file.chmod(tight)
+        assert read_tokens({TOKENS_FILE: str(file)}).actor_of("from-file") == "act-file"
+
+
 def test_tokens_come_from_the_one_variable_and_from_file_or_text(tmp_path: Path):
     file = tmp_path / "tokens.json"
     file.write_text('{"act-file": "from-file"}')
+    file.chmod(0o600)
     table = read_tokens(
         {ONE_TOKEN: "the-one", TOKENS_FILE: str(file), TOKENS_JSON: '{"act-text": "from-text"}'}
     )

@@ -65,6 +65,9 @@ class Recorded(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.seen.append(bytes(data))
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None:
         self.seen.append("close")
 

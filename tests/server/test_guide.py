@@ -44,6 +44,7 @@ def test_the_guide_shows_what_the_server_answers(
     for name, content in FILE.findall(text):
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokens.json").chmod(0o600)
     (init, created), (serve, listening), *calls = SESSION.findall(text)
     assert main(shlex.split(init)[1:]) == 0
     assert capsys.readouterr().out == created

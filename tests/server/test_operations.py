@@ -10,11 +10,18 @@ import httpx
 import orjson
 import pytest
 
-from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE
+from omnigraph.errors import WriterBusy
+from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph
 from omnigraph.server.auth import TOKENS_FILE
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build, fingerprint
-from omnigraph.server.logs import JsonFormatter, TextFormatter
+from omnigraph.server.logs import (
+    KIND_LINES_MAX,
+    KIND_SECONDS,
+    JsonFormatter,
+    KindLimit,
+    TextFormatter,
+)
 from tests.server.live import ADD, PEOPLE, POLICY, TOKENS, Live, bearer, serving, with_tokens
 
 ORIGIN = "https://app.example.com"
@@ -170,6 +177,32 @@ def test_without_origins_a_preflight_is_a_method_that_no_path_has(spec: GraphSpe
     assert not any(name.startswith("access-control") for name in asked.headers)
 
 
+def test_logs_of_one_kind_are_limited_and_say_what_was_held_back():
+    now = [0.0]
+    limit = KindLimit(lambda: now[0])
+    passed = [limit.filter(record("request refused", status=503)) for _ in range(100)]
+    assert passed == [True] * KIND_LINES_MAX + [False] * (100 - KIND_LINES_MAX)
+    assert limit.filter(record("another kind"))
+    now[0] = KIND_SECONDS
+    later = record("request refused", status=503)
+    assert limit.filter(later)
+    assert "held_back=90" in TextFormatter().format(later)
+
+
+def test_a_refused_request_logs_no_traceback(
+    spec: GraphSpec, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def refused(*_args: object, **_options: object) -> None:
+        raise WriterBusy("main", "another", 10)
+
+    monkeypatch.setattr(Graph, "mutate", refused)
+    with serving(spec) as live, caplog.at_level(logging.WARNING, "omnigraph.server"):
+        body = {"query": ADD, "params": {"name": "x"}}
+        assert live.client().post("/mutate", json=body).status_code == 503
+    (line,) = [each for each in caplog.records if each.getMessage() == "request refused"]
+    assert line.exc_info is None
+
+
 # --- reloading ------------------------------------------------------------------------------------
 
 
@@ -178,6 +211,7 @@ def files(spec: GraphSpec, tmp_path: Path) -> tuple[GraphSpec, dict[str, str]]:
     policy, tokens = tmp_path / "policy.yaml", tmp_path / "tokens.json"
     policy.write_text(POLICY)
     tokens.write_bytes(orjson.dumps(TOKENS))
+    tokens.chmod(0o600)
     return GraphSpec("default", spec.uri, spec.queries, policy), {TOKENS_FILE: str(tokens)}
 
 

@@ -14,12 +14,12 @@ from omnigraph.server.pool import EnginePool, WakeUp, Workers
 def test_calls_return_and_raise_what_they_do():
     async def scenario() -> None:
         pool = EnginePool(2, 2)
-        assert await pool.read(divmod, 7, 2) == (3, 1)
-        assert await pool.write(int, "12", base=3) == 5
+        assert await pool.read("", partial(divmod, 7, 2)) == (3, 1)
+        assert await pool.write("", partial(int, "12", base=3)) == 5
         with pytest.raises(ZeroDivisionError):
-            await pool.read(divmod, 1, 0)
+            await pool.read("", partial(divmod, 1, 0))
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await pool.read(next, iter(()))
+            await pool.read("", partial(next, iter(())))
         pool.close()
 
     asyncio.run(scenario())
@@ -27,7 +27,7 @@ def test_calls_return_and_raise_what_they_do():
 
 def test_many_short_calls_are_all_done():
     async def scenario() -> None:
-        workers = Workers("short", 4)
+        workers = Workers("short", 4, waiting_max=2000, total_max=2000)
         found = await asyncio.gather(*(workers.run(partial(pow, n, 2)) for n in range(2000)))
         assert found == [n * n for n in range(2000)]
         workers.close()
@@ -101,7 +101,7 @@ def test_a_result_does_not_wait_for_a_slower_call_behind_it():
 
 def test_a_thread_beside_stuck_ones_does_all_short_calls_without_a_pause():
     async def scenario() -> None:
-        workers = Workers("alone", 4)
+        workers = Workers("alone", 4, waiting_max=5000, total_max=5000)
         let_go = threading.Event()
         begun = threading.Barrier(4)
 

@@ -254,6 +254,7 @@ def test_what_does_not_end_in_time_is_left_and_the_exit_code_is_0(spec: GraphSpe
 def test_c_srv_046_sighup_takes_up_changed_files(spec: GraphSpec, tmp_path: Path):
     tokens = tmp_path / "tokens.json"
     tokens.write_text('{"act-ana": "first-token-0001"}')
+    tokens.chmod(0o600)
     arguments = ("--store", spec.uri, "--queries", str(spec.queries[0]), "--log-format", "json")
     with started(*arguments, **{TOKENS_FILE: str(tokens)}) as server:
         url = f"{server.url}/graphs/default/queries"

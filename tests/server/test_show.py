@@ -92,6 +92,7 @@ def test_everybody_gets_the_same_rows_from_one_server(spec: GraphSpec, tmp_path:
     policy, tokens = tmp_path / "policy.yaml", tmp_path / "tokens.json"
     policy.write_text(POLICY)
     tokens.write_text(json.dumps(TOKENS))
+    tokens.chmod(0o600)
     options = ("--store", spec.uri, "--queries", str(spec.queries[0]), "--policy", str(policy))
     with started(*options, "--mcp", **{TOKENS_FILE: str(tokens)}) as server:
         url = f"{server.url}/graphs/default"

@@ -113,12 +113,9 @@ def test_a_reader_that_stops_reading_loses_its_slot(big: GraphSpec):
         stuck.close()
 
 
-def test_who_never_takes_a_whole_answer_is_hung_up_on(
-    big: GraphSpec, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("omnigraph.server.run.KEEP_ALIVE_SECONDS", 0.2)
+def test_who_never_takes_a_whole_answer_is_hung_up_on(big: GraphSpec):
     everything = b'{"query": "query q { match { $c: City } return { $c.name } }"}'
-    with serving(big) as live:
+    with serving(big, client_seconds=0.2) as live:
         stuck = begin(live, "query", everything)
         connections = live.server._http.server_state.connections
         assert len(connections) == 1

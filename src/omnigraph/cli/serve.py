@@ -89,6 +89,14 @@ ConnectionsOption = Annotated[
         min=1,
     ),
 ]
+QueryTimeoutOption = Annotated[
+    float | None,
+    option("--query-timeout", "SECONDS", "how long a query may take; 30 by default, 0 is no limit"),
+]
+ActorTimeoutOption = Annotated[
+    list[str] | None,
+    option("--actor-query-timeout", "ACTOR=SECONDS", "the same for one actor; repeatable"),
+]
 MetricsFlag = Annotated[bool, flag("--metrics", "offer numbers for Prometheus at /metrics")]
 MetricsBindOption = Annotated[
     str | None,
@@ -141,6 +149,8 @@ def serve(
     reload_interval: ReloadOption = None,
     shutdown_timeout: ShutdownOption = None,
     connections_max: ConnectionsOption = None,
+    query_timeout: QueryTimeoutOption = None,
+    actor_query_timeout: ActorTimeoutOption = None,
     metrics: MetricsFlag = False,
     metrics_bind: MetricsBindOption = None,
     cors_origin: OriginOption = None,
@@ -165,6 +175,7 @@ def serve(
         CONNECTIONS_MAX,
         DEFAULT_BIND,
         DEFAULT_GRAPH_ID,
+        QUERY_SECONDS,
         SHUTDOWN_SECONDS,
         GraphSpec,
         ServerConfig,
@@ -203,6 +214,12 @@ def serve(
         ),
         connections_max=connections_max
         or count_of(given, "OMNIGRAPH_CONNECTIONS_MAX", CONNECTIONS_MAX),
+        query_seconds=_seconds(
+            "--query-timeout",
+            query_timeout,
+            seconds_of(given, "OMNIGRAPH_QUERY_TIMEOUT", QUERY_SECONDS),
+        ),
+        query_seconds_of=dict(map(_actor_seconds, actor_query_timeout or ())),
         metrics=metrics or flag_of(given, "OMNIGRAPH_METRICS"),
         metrics_bind=metrics_bind or given.get("OMNIGRAPH_METRICS_BIND") or None,
         cors_origins=tuple(each.strip() for each in origins if each.strip()),
@@ -241,3 +258,14 @@ def _seconds(flag: str, given: float | None, otherwise: float) -> float:
     if not 0 <= given < float("inf"):
         raise UsageError(f"`{flag}` takes a number of seconds, not {given}")
     return given
+
+
+def _actor_seconds(text: str) -> tuple[str, float]:
+    actor, _, seconds = text.rpartition("=")
+    try:
+        value = float(seconds)
+    except ValueError:
+        value = -1.0
+    if not actor or not 0 <= value < float("inf"):
+        raise UsageError(f"`--actor-query-timeout` takes ACTOR=SECONDS, not `{text}`")
+    return actor, value

@@ -1,4 +1,4 @@
-"""Limits: writes in flight of each actor, and streams of each graph and of the process."""
+"""Limits: writes in flight and queries of each actor, and streams of each graph and the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from omnigraph.errors import LimitExceeded, TooManyRequests
+from omnigraph.errors import InputError, LimitExceeded, TooManyRequests
+from omnigraph.model.governor import Governor, MemoryPool, bytes_from_environment, query_bytes
+from omnigraph.wire.requests import TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,90 @@ def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
     log.warning("`%s` is not a positive number; %d is used", name, default)
     return default
 
+
+# --- queries --------------------------------------------------------------------------------------
+
+QUERIES_BYTES_VARIABLE = "OMNIGRAPH_SERVER_QUERY_BYTES"
+SMALL_BYTES = 1024 * 1024
+"""What a point query needs."""
+SMALL_RESERVE_BYTES = 64 * SMALL_BYTES
+"""Kept for small queries when large ones use all of the memory."""
+
+
+class _AllQueries(MemoryPool):
+    """The memory of all queries of a process."""
+
+    def take(self, nbytes: int) -> bool:
+        """Take some of it; a small part may come from the reserve."""
+        with self._lock:
+            reserve = SMALL_RESERVE_BYTES if nbytes <= SMALL_BYTES else 0
+            if self.used + nbytes > self.bytes_max + reserve:
+                return False
+            self.used += nbytes
+            return True
+
+
+class _QueriesOfActor(MemoryPool):
+    """The part of it that one actor may use: half, so that one alone does not stop the others."""
+
+    def __init__(self, all_queries: MemoryPool) -> None:
+        super().__init__(all_queries.bytes_max // 2)
+        self._all = all_queries
+
+    def take(self, nbytes: int) -> bool:
+        """Take memory of the actor, and of all."""
+        if not super().take(nbytes):
+            return False
+        if self._all.take(nbytes):
+            return True
+        super().give_back(nbytes)
+        return False
+
+    def give_back(self, nbytes: int) -> None:
+        """Return it to both."""
+        super().give_back(nbytes)
+        self._all.give_back(nbytes)
+
+
+class QueryLimits:
+    """Makes the governor of each request. Used on the event loop only."""
+
+    def __init__(
+        self, seconds: float, seconds_of: Mapping[str, float], bytes_max: int | None = None
+    ) -> None:
+        self._seconds = seconds
+        self._seconds_of = seconds_of
+        self.memory = _AllQueries(bytes_max or bytes_from_environment(QUERIES_BYTES_VARIABLE))
+        self._query_bytes = min(query_bytes(), self.memory.bytes_max // 2)
+        self._actors: dict[str, MemoryPool] = {}
+
+    def governor(self, actor: str | None, asked: str | None) -> Governor:
+        """The limits of a request; ``asked`` are seconds that the caller gives it itself.
+
+        Raises `InputError` for another text. A caller can shorten its time, not extend it.
+        """
+        name = actor or ANONYMOUS
+        seconds = self._seconds_of.get(name, self._seconds) or None
+        if asked is not None:
+            wanted = _asked_seconds(asked)
+            seconds = wanted if seconds is None else min(wanted, seconds)
+        pool = self._actors.get(name)
+        if pool is None:
+            pool = self._actors[name] = _QueriesOfActor(self.memory)
+        return Governor(timeout_s=seconds, memory_bytes=self._query_bytes, pool=pool)
+
+
+def _asked_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"header `{TIMEOUT}` takes a number of seconds above zero")
+    return seconds
+
+
+# --- streams --------------------------------------------------------------------------------------
 
 RESPONSE_BYTES = 256 * 1024
 PROCESS_BYTES = 2 * 1024 * 1024

@@ -36,7 +36,7 @@ from omnigraph.server.config import (
     is_loopback,
     is_wildcard,
 )
-from omnigraph.server.connections import IS_EXTRA
+from omnigraph.server.connections import IS_EXTRA, RECORD
 from omnigraph.server.generation import Generation
 from omnigraph.server.responses import error_response, internal_error
 from omnigraph.server.routes import HANDLERS
@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 NO_ROUTE = "none"
 """The route of an unknown path, in logs and metrics."""
+SENT_BYTES_MAX = 256 * 1024
+"""Bytes of a body that are handed to a connection at a time."""
 CLIENT_GONE = 499
 """The status, in logs and metrics, of a request whose client disconnected before an answer."""
 
@@ -88,12 +90,14 @@ class App(Starlette):
     async def _refused(self, request: Request, error: Exception) -> Response:
         """The answer to a request that failed; an error of the server is logged, not explained."""
         assert isinstance(error, OmnigraphError)
-        record: RequestRecord = request.scope["state"]["record"]
+        record: RequestRecord = request.scope["state"][RECORD]
         if isinstance(error, TooManyRequests):
             self.services.metrics.rejected("admission")
         response = error_response(error)
-        if response.status_code >= 500:
+        if response.status_code == 500:
             record.log_failure(error)
+        elif response.status_code > 500:
+            record.log_refusal(error)
         elif record.call is not None and record.call.names_storage(bytes(response.body)):
             record.log_failure(error)
             return internal_error()
@@ -190,7 +194,7 @@ class OperationEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         server = self._server
-        record: RequestRecord = scope["state"]["record"]
+        record: RequestRecord = scope["state"][RECORD]
         request = Request(scope, receive)
         call = record.call = Call(
             server.services, server.generation, self._operation, request, record.request_id
@@ -226,7 +230,15 @@ class OperationEndpoint:
 class RequestRecord:
     """One request and its answer, as the log sees them."""
 
-    __slots__ = ("call", "is_extra", "method", "request_id", "started", "status")
+    __slots__ = (
+        "call",
+        "is_abandoned",
+        "is_extra",
+        "method",
+        "request_id",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope) -> None:
         self.started = time.perf_counter()
@@ -236,6 +248,8 @@ class RequestRecord:
         self.is_extra = IS_EXTRA in scope.get("extensions", ())
         """Whether its connection is beyond those that there is room for."""
         self.call: Call | None = None
+        self.is_abandoned = False
+        """Whether the client disconnected before it had its answer."""
         self.status = CLIENT_GONE
 
     @property
@@ -247,6 +261,18 @@ class RequestRecord:
     def is_probe(self) -> bool:
         """Whether it asks how the process is."""
         return self.call is not None and self.call.operation.is_public
+
+    def abandon(self) -> None:
+        """The client is gone: nothing more is done for it."""
+        self.is_abandoned = True
+        if self.call is not None:
+            self.call.abandon()
+
+    def log_refusal(self, error: OmnigraphError) -> None:
+        """Log in one line why the server could not do what it should be able to do."""
+        if not self.is_abandoned:
+            fields = {"request_id": self.request_id, "route": self.route, "reason": error.message}
+            log.warning("request refused", extra={"fields": {**fields, "error_code": error.code}})
 
     def log_failure(self, error: Exception) -> None:
         """Log an error of the server with its traceback."""
@@ -268,11 +294,16 @@ class RequestLog:
         """Record one request."""
         server = self._server
         record = RequestRecord(scope)
-        scope["state"]["record"] = record
+        scope["state"][RECORD] = record
 
         async def send_with_id(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) > SENT_BYTES_MAX:
+                await _send_in_pieces(message, body, send)
+                return
             if message["type"] == "http.response.start":
-                record.status = message["status"]
+                if not record.is_abandoned:
+                    record.status = message["status"]
                 headers = message["headers"]
                 headers.append((b"x-request-id", record.request_id.encode()))
                 if record.is_extra or (server.is_draining and not record.is_probe):
@@ -293,6 +324,8 @@ class RequestLog:
         finally:
             server.inflight -= 1
             self._record(record)
+            if record.call is not None:
+                record.call.close()
             # The call refers to the scope that refers to it: without the cycle, a request leaves
             # no garbage for the collector, which would cost more than the middleware does.
             record.call = None
@@ -313,6 +346,18 @@ class RequestLog:
                 "duration_ms": round(seconds * 1000, 3),
             },
         )
+
+
+async def _send_in_pieces(message: Message, body: bytes, send: Send) -> None:
+    """Send a large body in parts, each when the client has taken most of those before.
+
+    Sent at once, all of it would be copied for the connection and kept until the client reads it.
+    """
+    rest = memoryview(body)
+    while len(rest) > SENT_BYTES_MAX:
+        await send({**message, "body": rest[:SENT_BYTES_MAX], "more_body": True})
+        rest = rest[SENT_BYTES_MAX:]
+    await send({**message, "body": rest})
 
 
 class ThisMachine:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +28,9 @@ TOKENS_JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
 TOKENS_AWS_SECRET = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET"  # noqa: S105
 
 DEFAULT_ACTOR = "default"
+
+_OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+"""Modes that a file of tokens must not have; a group may read it, as where secrets are mounted."""
 
 
 class TokenTable:
@@ -104,8 +109,17 @@ def _digest(token: str) -> bytes:
 
 
 def _file_text(path: Path) -> bytes:
+    """The text of a file that no other user of the machine can read or change."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISREG(mode) and mode & _OTHERS:
+                raise InputError(
+                    f"other users can read the file of `{TOKENS_FILE}`: its mode is "
+                    f"{stat.S_IMODE(mode):04o}",
+                    hint=f"run `chmod 600 {path}`",
+                )
+            return file.read()
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise InputError(f"the file of `{TOKENS_FILE}` cannot be read: {reason}") from None

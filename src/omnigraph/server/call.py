@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -24,9 +25,10 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import Graph
 from omnigraph.graph.opened import no_commit
+from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH, is_ulid, normalize_commit_id
 from omnigraph.policy import Action
-from omnigraph.server.admission import Admission, StreamBudget
+from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
 from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token
 from omnigraph.server.config import ServerConfig, is_graph_id
 from omnigraph.server.disclosure import shown_error, without_rows
@@ -37,6 +39,8 @@ from omnigraph.server.pool import EnginePool
 from omnigraph.wire.failures import UnsupportedMedia
 from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import JSON, NDJSON, branch_name, read_document
+
+CLIENT_LEFT = "its client disconnected"
 
 Document = TypeVar("Document", bound=BaseModel)
 Given = ParamSpec("Given")
@@ -50,6 +54,7 @@ class Services:
     config: ServerConfig
     pool: EnginePool
     admission: Admission
+    queries: QueryLimits
     streams: StreamBudget
     metrics: Metrics
     events: EventLog
@@ -76,6 +81,8 @@ class Call:
         self.is_draining = False
         """Whether the server is about to stop."""
         self._served: Served | None = None
+        self._governor: Governor | None = None
+        self._is_abandoned = False
         self._headers: Mapping[bytes, bytes] = dict(request.scope["headers"])
         self._parameters: dict[str, list[str]] = {}
 
@@ -101,6 +108,7 @@ class Call:
         call = Call(self.services, self.generation, operation, request, self.request_id)
         call.actor = self.actor
         call._served = self._served
+        call._governor = self.governor
         return call
 
     # --- what it says -----------------------------------------------------------------------------
@@ -388,12 +396,41 @@ class Call:
 
     # --- the engine -------------------------------------------------------------------------------
 
+    @property
+    def governor(self) -> Governor:
+        """What limits the time and memory of this request's reads."""
+        found = self._governor
+        if found is None:
+            asked = self.header("omnigraph-timeout")
+            found = self._governor = self.services.queries.governor(self.actor, asked)
+            if self._is_abandoned:
+                found.cancel(CLIENT_LEFT)
+        return found
+
+    def abandon(self) -> None:
+        """Stop reading for this request: its client is gone. A write is carried on."""
+        self._is_abandoned = True
+        if self._governor is not None:
+            self._governor.cancel(CLIENT_LEFT)
+
+    def close(self) -> None:
+        """Return the memory that its rows took: the answer is sent."""
+        if self._governor is not None:
+            self._governor.close()
+
     async def read(
         self, work: Callable[Given, Returned], /, *args: Given.args, **options: Given.kwargs
     ) -> Returned:
-        """What ``work`` returns, run in a thread for reads."""
+        """What ``work`` returns, run in a thread for reads within the limits of the request."""
+        governor = self.governor
+
+        def governed() -> Returned:
+            with governor:
+                governor.check()  # its time may be up, or its client gone, before it begins
+                return work(*args, **options)
+
         try:
-            return await self.services.pool.read(work, *args, **options)
+            return await self.services.pool.read(self.actor or ANONYMOUS, governed)
         except OmnigraphError as error:
             raise self._shown(error) from error
 
@@ -413,7 +450,9 @@ class Call:
         sees_rows = branch is None or self.may(Action.READ, branch)
         with self.services.admission.admit(self.actor, size):
             try:
-                receipt = await self.services.pool.write(work, *args, **options)
+                receipt = await self.services.pool.write(
+                    self.actor or ANONYMOUS, partial(work, *args, **options)
+                )
             except OmnigraphError as error:
                 raise self._shown(error, sees_rows=sees_rows) from error
         return receipt if sees_rows else without_rows(receipt)

@@ -20,6 +20,9 @@ CLIENT_SECONDS = 30.0
 """How long a client may take to send the next piece of a request, or to take the next of an
 answer."""
 
+QUERY_SECONDS = 30.0
+"""How long a query may take, counted from when it was asked."""
+
 CONNECTIONS_MAX = 1000
 """How many connections there is room for, each with a file of the process."""
 
@@ -57,6 +60,10 @@ class ServerConfig:
     shutdown_seconds: float = SHUTDOWN_SECONDS
     client_seconds: float = CLIENT_SECONDS
     connections_max: int = CONNECTIONS_MAX
+    query_seconds: float = QUERY_SECONDS
+    """Of every query; 0 is no limit."""
+    query_seconds_of: Mapping[str, float] = field(default_factory=dict)
+    """Of queries of single actors."""
     metrics: bool = False
     metrics_bind: str | None = None
     cors_origins: tuple[str, ...] = ()

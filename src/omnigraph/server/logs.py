@@ -24,6 +24,8 @@ from omnigraph.server.config import LogFormat
 LINES_MAX = 20_000
 BATCH_SECONDS = 0.02
 """How long the first line of a batch waits for others."""
+KIND_LINES_MAX, KIND_SECONDS, KINDS_MAX = 10, 10.0, 1000
+"""How many records of one kind are written in how many seconds, and how many kinds are counted."""
 CLOSE_SECONDS = 1.0
 """How long the end of the process waits for queued lines."""
 
@@ -101,6 +103,39 @@ class JsonFormatter(logging.Formatter):
         return json_line(record.created, record.levelname.lower(), record.getMessage(), fields)
 
 
+class KindLimit(logging.Filter):
+    """Lets a few records of each kind through in a while, and says how many it held back.
+
+    What a client can cause as often as it likes must not fill a disk.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, int, str, str], list[float]] = {}
+        """When the while of a kind began, the records since, and those held back."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        error = record.exc_info[0] if record.exc_info else None
+        kind = (record.name, record.levelno, str(record.msg), error.__name__ if error else "")
+        now = self._clock()
+        found = self._kinds.get(kind)
+        if found is None or now - found[0] >= KIND_SECONDS:
+            held_back = 0 if found is None else int(found[2])
+            if len(self._kinds) >= KINDS_MAX:
+                self._kinds.clear()
+            self._kinds[kind] = [now, 1, 0]
+            if held_back:
+                record.fields = {**_fields(record), "held_back": held_back}
+            return True
+        if found[1] < KIND_LINES_MAX:
+            found[1] += 1
+            return True
+        found[2] += 1
+        return False
+
+
 def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
     """Send what the product and its HTTP library log to stderr, and events too.
 
@@ -114,6 +149,7 @@ def configure_logs(format: LogFormat) -> tuple[EventLog, LogPipe]:
     pipe = LogPipe(sys.stderr, lost)
     handler = logging.StreamHandler(pipe)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.addFilter(KindLimit())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         # Handlers that the command line set up before would log everything twice.

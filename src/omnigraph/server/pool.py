@@ -1,5 +1,8 @@
 """Threads for the engine. Its calls block, so none of them runs on the event loop.
 
+Calls wait in one queue for each actor, and threads take them in turns: an actor with many calls, or
+with long ones, delays its own, and not those of others.
+
 The standard executor would do, and takes twice as long to hand a call over: a small query is
 answered in a tenth of a millisecond, so that is most of the time. Threads are daemons: a process
 that is told to end now does not wait for them. What they have not published then counts as never
@@ -15,20 +18,27 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
-Given = ParamSpec("Given")
+from omnigraph.errors import Busy, TooManyRequests
+
 Returned = TypeVar("Returned")
 Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 WakeUp = SimpleQueue[bool]
 """The wake-up queue of one worker thread; False stops the worker."""
 Done = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
-READ_THREADS = max(4, 2 * (os.cpu_count() or 1))
+READS_RUNNING_MAX = max(4, 2 * (os.cpu_count() or 1))
+"""Reads of one actor that run at a time."""
+READ_THREADS = 8 * READS_RUNNING_MAX
+"""So that several actors with long reads leave threads for the others."""
 WRITE_THREADS = 32
 """A writer mostly waits, for storage or a lease."""
+WAITING_MAX = 256
+"""Calls of one actor that wait for a thread."""
+WAITING_TOTAL_MAX = 1024
 STUCK_SECONDS = 0.002
 """How long nothing may be finished while calls wait, until more threads are woken."""
 SHORT_SECONDS = STUCK_SECONDS / 2
@@ -40,26 +50,107 @@ BATCH_SECONDS = 0.0005
 class EnginePool:
     """Two groups of threads, so that writers waiting for a lease never block readers."""
 
-    def __init__(self, readers: int = READ_THREADS, writers: int = WRITE_THREADS) -> None:
-        self._readers = Workers("engine-read", readers)
+    def __init__(
+        self,
+        readers: int = READ_THREADS,
+        writers: int = WRITE_THREADS,
+        reads_running_max: int = READS_RUNNING_MAX,
+    ) -> None:
+        self._readers = Workers("engine-read", readers, reads_running_max)
         self._writers = Workers("engine-write", writers)
 
-    async def read(
-        self, work: Callable[Given, Returned], *args: Given.args, **options: Given.kwargs
-    ) -> Returned:
-        """What ``work`` returns, run in a thread for reads."""
-        return await self._readers.run(partial(work, *args, **options))
+    @property
+    def reads_waiting(self) -> int:
+        """Reads that wait for a thread."""
+        return self._readers.waiting
 
-    async def write(
-        self, work: Callable[Given, Returned], *args: Given.args, **options: Given.kwargs
-    ) -> Returned:
-        """What ``work`` returns, run in a thread for writes."""
-        return await self._writers.run(partial(work, *args, **options))
+    async def read(self, actor: str, work: Callable[[], Returned]) -> Returned:
+        """What ``work`` returns, run in a thread for reads.
+
+        Raises `TooManyRequests` if the actor has too many calls waiting, and `Busy` if all have.
+        """
+        return await self._readers.run(work, actor)
+
+    async def write(self, actor: str, work: Callable[[], Returned]) -> Returned:
+        """What ``work`` returns, run in a thread for writes; raises like `read`."""
+        return await self._writers.run(work, actor)
 
     def close(self) -> None:
         """Stop idle threads; a running call is not waited for."""
         self._readers.close()
         self._writers.close()
+
+
+@dataclass(slots=True)
+class _Calls:
+    """What one actor wants of the threads."""
+
+    waiting: deque[Job]
+    running: int = 0
+
+
+class FairQueue:
+    """Calls that wait, taken in turns by actor. Not safe to share: `Workers` guards it."""
+
+    def __init__(self, running_max: int, waiting_max: int, total_max: int) -> None:
+        self._running_max = running_max
+        self._waiting_max = waiting_max
+        self._total_max = total_max
+        self._actors: dict[str, _Calls] = {}
+        self._turns: deque[str] = deque()
+        """Actors with a call that may be taken, each once; the next one to serve first."""
+        self.waiting = 0
+
+    def __bool__(self) -> bool:
+        """Whether a call may be taken now."""
+        return bool(self._turns)
+
+    @property
+    def takeable(self) -> int:
+        """How many calls may be taken now."""
+        calls = (self._actors[actor] for actor in self._turns)
+        return sum(min(len(each.waiting), self._running_max - each.running) for each in calls)
+
+    def put(self, actor: str, job: Job) -> None:
+        """Add a call; raises `TooManyRequests` or `Busy` when too many are waiting."""
+        calls = self._actors.get(actor)
+        if calls is None:
+            calls = self._actors[actor] = _Calls(deque())
+        if len(calls.waiting) >= self._waiting_max:
+            raise TooManyRequests(
+                f"{len(calls.waiting)} requests of yours are waiting, and no more are taken",
+                hint="wait until some of them are done",
+            )
+        if self.waiting >= self._total_max:
+            self._forget_idle(actor, calls)
+            raise Busy("the server has too many requests waiting", hint="try again soon")
+        calls.waiting.append(job)
+        self.waiting += 1
+        if len(calls.waiting) == 1 and calls.running < self._running_max:
+            self._turns.append(actor)
+
+    def take(self) -> tuple[str, Job]:
+        """The next call, whose actor then has its next turn after the others."""
+        actor = self._turns.popleft()
+        calls = self._actors[actor]
+        calls.running += 1
+        self.waiting -= 1
+        job = calls.waiting.popleft()
+        if calls.waiting and calls.running < self._running_max:
+            self._turns.append(actor)
+        return actor, job
+
+    def done(self, actor: str) -> None:
+        """A call of this actor has ended."""
+        calls = self._actors[actor]
+        if calls.waiting and calls.running == self._running_max:
+            self._turns.append(actor)
+        calls.running -= 1
+        self._forget_idle(actor, calls)
+
+    def _forget_idle(self, actor: str, calls: _Calls) -> None:
+        if not calls.running and not calls.waiting:
+            del self._actors[actor]
 
 
 class Workers:
@@ -71,10 +162,17 @@ class Workers:
     of the event loop, and one for all results until there is no more to do.
     """
 
-    def __init__(self, name: str, threads_max: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads_max: int,
+        running_max: int | None = None,
+        waiting_max: int = WAITING_MAX,
+        total_max: int = WAITING_TOTAL_MAX,
+    ) -> None:
         self._name = name
         self._threads_max = threads_max
-        self._jobs: deque[Job] = deque()
+        self._jobs = FairQueue(running_max or threads_max, waiting_max, total_max)
         self._done: deque[Done] = deque()
         """Results that wait to be delivered."""
         self._guard = threading.Lock()
@@ -85,15 +183,23 @@ class Workers:
         self._finished = 0
         self._left_at = 0
         """What `_finished` was when a thread last stopped."""
+        self._progress_at = 0.0
+        """When a thread last began or finished a call."""
         self._is_calling = False
         self._is_delivering = False
         self._watch: asyncio.TimerHandle | None = None
 
-    async def run(self, work: Callable[[], Returned]) -> Returned:
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a thread."""
+        return self._jobs.waiting
+
+    async def run(self, work: Callable[[], Returned], actor: str = "") -> Returned:
         """What ``work`` returns; waits for a free thread. On the event loop only."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Returned] = loop.create_future()
-        self._jobs.append((loop, done, work))
+        with self._guard:
+            self._jobs.put(actor, (loop, done, work))
         if not self._is_calling:
             self._is_calling = True
             loop.call_soon(self._call, loop)
@@ -111,11 +217,13 @@ class Workers:
     # --- on the event loop ------------------------------------------------------------------------
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake a thread for new calls, unless one is at work."""
+        """Wake a thread for new calls, unless one is at work that will take them soon."""
         self._is_calling = False
         with self._guard:
             is_idle = self._at_work == 0
-        if is_idle:
+            is_stuck = time.perf_counter() - self._progress_at > STUCK_SECONDS
+            wanted = bool(self._jobs) and (is_idle or is_stuck)
+        if wanted:
             self._wake(1)
         if self._watch is None:
             self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
@@ -138,10 +246,12 @@ class Workers:
         """Wake a thread for every call that waits, if none was finished for a while."""
         self._watch = None
         self._deliver()
-        if not self._jobs:
+        if not self._jobs.waiting:
             return
         if self._finished == finished:
-            self._wake(len(self._jobs))
+            with self._guard:
+                takeable = self._jobs.takeable
+            self._wake(takeable)
         self._watch = loop.call_later(STUCK_SECONDS, self._check_progress, loop, self._finished)
 
     def _deliver(self) -> None:
@@ -163,9 +273,12 @@ class Workers:
         began = delivered = time.perf_counter()
         began_at, is_first, is_short = 0, True, False
         loop: asyncio.AbstractEventLoop | None = None
+        actor: str | None = None
         while True:
             with self._guard:
                 self._finished += not is_first
+                if actor is not None:
+                    self._jobs.done(actor)
                 # `run` appends a call before `_call` reads `_at_work`: either this thread sees the
                 # call, or `_call` sees that no thread is at work.
                 if not self._jobs or (is_short and self._is_spare(began_at)):
@@ -174,10 +287,12 @@ class Workers:
                     self._idle.append(wake_up)
                     break
                 began_at = self._finished
-                loop, future, work = self._jobs.popleft()
+                self._progress_at = began
+                actor, (loop, future, work) = self._jobs.take()
             self._done.append((future, *_outcome(work)))
             now = time.perf_counter()
             is_first, is_short, began = False, now - began < SHORT_SECONDS, now
+            self._progress_at = now
             if not self._jobs or now - delivered > BATCH_SECONDS:
                 delivered = now
                 self._schedule_delivery(loop)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from omnigraph.errors import (
     Busy,
@@ -18,12 +18,13 @@ from omnigraph.errors import (
     HistoricalVersionReclaimed,
     OmnigraphError,
     OutcomeUnknown,
+    QueryCancelled,
     TooManyRequests,
     Unauthenticated,
     WriterBusy,
 )
 from omnigraph.model.json_object import JsonObject
-from omnigraph.server.admission import RETRY_AFTER_SECONDS
+from omnigraph.server.admission import ANONYMOUS, RETRY_AFTER_SECONDS
 from omnigraph.server.call import Call
 from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
 from omnigraph.wire.requests import JSON, NDJSON_UTF8
@@ -78,7 +79,7 @@ def _headers_of(error: OmnigraphError) -> Mapping[str, str]:
         case WriterBusy():
             seconds = math.ceil(int(error.details["retry_after_ms"]) / 1000)
             return {"Retry-After": str(max(1, seconds))}
-        case Busy():
+        case Busy() | QueryCancelled():
             return {"Retry-After": "1"}
     return {}
 
@@ -114,7 +115,7 @@ class Blocks:
                 await self._making
         close = getattr(self._blocks, "close", None)
         if close is not None:
-            await self._call.services.pool.read(close)
+            await self._call.services.pool.read(ANONYMOUS, close)
 
     async def _next(self) -> bytes | None:
         # A client that disconnects cancels this wait, not the thread: an iterator must not be
@@ -131,7 +132,6 @@ class BlockResponse(StreamingResponse):
         blocks: Blocks,
         resources: AsyncExitStack,
         media: str,
-        client_seconds: float,
         *,
         status: int = 200,
         headers: Mapping[str, str] | None = None,
@@ -140,17 +140,11 @@ class BlockResponse(StreamingResponse):
         super().__init__(blocks.chunks(chunk_bytes), status, headers, media)
         self._resources = resources
         """Closed when the response ends, also on failure."""
-        self._client_seconds = client_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, unless the client stops reading or disconnects."""
-
-        async def send_in_time(message: Message) -> None:
-            async with asyncio.timeout(self._client_seconds):
-                await send(message)
-
         try:
-            await super().__call__(scope, receive, send_in_time)
+            await super().__call__(scope, receive, send)
         finally:
             await self._resources.aclose()
 
@@ -165,8 +159,12 @@ async def block_response(
     chunk_bytes: int = CHUNK_BYTES_MAX,
     resources: AsyncExitStack | None = None,
 ) -> BlockResponse:
-    """A response of these blocks, whose first has been made."""
+    """A response of these blocks, whose first has been made.
+
+    It takes the time that its client takes, which the connection limits, so it has no deadline.
+    """
     resources = resources or AsyncExitStack()
+    call.governor.deadline = None
     made = Blocks(call, blocks)
     resources.push_async_callback(made.close)
     try:
@@ -174,9 +172,8 @@ async def block_response(
     except BaseException:
         await resources.aclose()
         raise
-    seconds = call.services.config.client_seconds
     return BlockResponse(
-        made, resources, media, seconds, status=status, headers=headers, chunk_bytes=chunk_bytes
+        made, resources, media, status=status, headers=headers, chunk_bytes=chunk_bytes
     )
 
 

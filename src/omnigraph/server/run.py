@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
 from omnigraph.errors import InputError, OmnigraphError
-from omnigraph.server.admission import Admission, StreamBudget
+from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
 from omnigraph.server.call import Services
 from omnigraph.server.config import ServerConfig, host_and_port
-from omnigraph.server.connections import GuardedProtocol
+from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
 from omnigraph.server.generation import build, fingerprint
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
@@ -29,6 +33,11 @@ from omnigraph.server.routes.service import metrics_app
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 65
+CLOSE_SECONDS = 1.0
+"""Given to upkeep in the background when requests have used up the time to stop."""
+SWITCH_SECONDS = 0.001
+GRAPH_FILES = 1024
+"""Files that graphs and logs may have open beside the connections."""
 BACKLOG = 512
 DRAIN_POLL_SECONDS = 0.02
 EXIT_INTERRUPTED = 130
@@ -69,16 +78,21 @@ class RunningServer:
             config,
             EnginePool(),
             Admission.from_environment(config.environment),
+            QueryLimits(config.query_seconds, config.query_seconds_of),
             StreamBudget(),
             Metrics(),
             events or EventLog(),
         )
         self.app = App(self.services, generation)
         self.reloader = Reloader(self.app, config)
-        most = config.connections_max
-        self._http = HttpListener(_uvicorn_config(self.app, most))
-        self._metrics_http = HttpListener(_uvicorn_config(metrics_app(self.services.metrics), most))
+        self._http = HttpListener(_uvicorn_config(self.app, config))
+        numbers = metrics_app(self.services.metrics)
+        self._metrics_http = HttpListener(_uvicorn_config(numbers, config))
         self._drains: asyncio.Task[None] | None = None
+        self._ends_at: float | None = None
+        """When the loop's clock shows this, the process ends, whatever is under way."""
+        self.is_clean = True
+        """Whether everything that was under way has ended; False leaves threads behind."""
         self._watch_numbers()
 
     @property
@@ -112,12 +126,28 @@ class RunningServer:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-            self._metrics_http.should_exit = True
+            self._metrics_http.force_exit = self._metrics_http.should_exit = True
             await metrics
             self.services.pool.close()
-            for served in self.app.generation.graphs.values():
-                await asyncio.to_thread(served.graph.close)
+            self.is_clean = await self._close_graphs() and not self.app.inflight
         log.info("stopped", extra={"fields": {"unfinished": self.app.inflight}})
+
+    async def _close_graphs(self) -> bool:
+        """End upkeep in the background; False if it did not end in time."""
+
+        def close() -> None:
+            for served in self.app.generation.graphs.values():
+                served.graph.close()
+            ended.set()
+
+        # A thread of its own: those of the loop's executor are waited for when the loop ends.
+        ended = threading.Event()
+        threading.Thread(target=close, name="close-graphs", daemon=True).start()
+        until = self._ends_at or asyncio.get_running_loop().time() + self.config.shutdown_seconds
+        await self._until(
+            ended.is_set, max(until, asyncio.get_running_loop().time() + CLOSE_SECONDS)
+        )
+        return ended.is_set()
 
     def stop(self) -> None:
         """Drain, then end `run`. On the event loop only."""
@@ -130,13 +160,29 @@ class RunningServer:
         log.info("draining", extra={"fields": {"inflight": self.app.inflight}})
         for server in getattr(self._http, "servers", ()):
             server.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.config.shutdown_seconds):
-                while self.app.inflight:
-                    await asyncio.sleep(DRAIN_POLL_SECONDS)
-        # A request that did not end in time is not waited for.
+        self._ends_at = asyncio.get_running_loop().time() + self.config.shutdown_seconds
+        await self._until(lambda: not self.app.inflight and not self._unsent(), self._ends_at)
+        # What did not end in time is not waited for: neither a request, nor a client that does not
+        # take its answer.
+        for connection in tuple(self._http.server_state.connections):
+            if self._is_unsent(connection):
+                connection.transport.abort()
         self._http.force_exit = self.app.inflight > 0
         self._http.should_exit = True
+
+    def _unsent(self) -> bool:
+        """Whether a client has not taken all of its answer yet."""
+        return any(map(self._is_unsent, self._http.server_state.connections))
+
+    @staticmethod
+    def _is_unsent(connection: Any) -> bool:
+        return bool(connection.transport.get_write_buffer_size())
+
+    async def _until(self, condition: Callable[[], bool], moment: float) -> None:
+        """Wait for a condition, or for a moment of the loop's clock."""
+        loop = asyncio.get_running_loop()
+        while not condition() and loop.time() < moment:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     def _stop_signal(self) -> None:
         if self._drains is not None:
@@ -160,6 +206,8 @@ class RunningServer:
         services, app = self.services, self.app
         watch = services.metrics.watch
         watch("connections", "Connections open", self._connections)
+        watch("reads_waiting", "Reads that wait for a thread", lambda: services.pool.reads_waiting)
+        watch("query_bytes", "Memory of queries", lambda: services.queries.memory.used)
         watch("writes_in_flight", "Writes under way", lambda: services.admission.inflight)
         watch("export_slots_taken", "Streams under way", lambda: services.streams.slots_taken)
         watch("graphs_ready", "Graphs served", lambda: len(app.generation.graphs))
@@ -212,17 +260,35 @@ class Reloader:
 def serve(config: ServerConfig, announce: Callable[[str], None]) -> int:
     """Serve in this process until a signal ends it, and return the exit code."""
     events, pipe = configure_logs(config.log_format)
+    _raise_file_limit(config.connections_max)
+    # A thread of the engine that computes hands the interpreter over this often: the event loop
+    # and short queries then wait a millisecond for it, and not five.
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         server = RunningServer(config, events, pipe)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(server.run(announce))
+            if not server.is_clean:
+                # Threads are still at work, and Python must not be taken down under them. What
+                # those of the engine have not published yet counts as never written.
+                pipe.close()
+                _exit_now(0)
     finally:
         is_logged = pipe.close()
-    if server.app.inflight or not is_logged:
-        # Threads are still at work, and Python must not be taken down under them. What those of
-        # the engine have not published yet counts as never written.
+    if not is_logged:
         _exit_now(0)
     return 0
+
+
+def _raise_file_limit(connections_max: int) -> None:
+    """Allow a file for each connection, and some for the graphs, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections_max + EXTRA_CONNECTIONS_MAX + GRAPH_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _exit_now(code: int) -> None:
@@ -239,11 +305,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _uvicorn_config(app: Starlette, connections_max: int) -> uvicorn.Config:
+def _uvicorn_config(app: Starlette, config: ServerConfig) -> uvicorn.Config:
+    protocol: Any = partial(GuardedProtocol, write_seconds=config.client_seconds)
     return uvicorn.Config(
         app,
-        limit_concurrency=connections_max,
-        http=GuardedProtocol,
+        limit_concurrency=config.connections_max,
+        http=protocol,
         ws="none",
         loop="none",
         lifespan="off",

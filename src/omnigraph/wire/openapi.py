@@ -24,6 +24,7 @@ _REASONS = {
     401: "no valid token",
     403: "policy refuses it",
     404: "the graph, or what is named, does not exist",
+    408: "the query took longer than it may",
     409: "it does not fit what the graph holds now",
     410: "what is needed was cleaned up",
     412: "the condition does not hold; nothing was done",
@@ -31,7 +32,7 @@ _REASONS = {
     415: "the body is of another type",
     416: "the range lies outside the value",
     424: "an external blob cannot be read",
-    429: "too many writes of one actor at a time",
+    429: "too many requests of one actor at a time",
     500: "an error of the server",
     503: "not now: a writer, or an unfinished operation, is in the way",
 }

@@ -35,6 +35,7 @@ from omnigraph.wire.requests import (
     JSON,
     NDJSON,
     OCTETS,
+    TIMEOUT,
     Body,
 )
 
@@ -173,6 +174,11 @@ CONDITION = _header(
     {"type": "string", "pattern": "^[A-Za-z0-9]+$"},
     required=True,
 )
+SECONDS = _header(
+    TIMEOUT,
+    "seconds after which the query is stopped; the server's limit when left out, and at most",
+    {"type": "number", "exclusiveMinimum": 0},
+)
 _LIMIT = _query("limit", "changes a page", _COUNT)
 _LIMIT_BYTES = _query("limit_bytes", "target size of a page", _COUNT)
 _PAGE_TOKEN = _query("page_token", "continues an answer that had more than one page")
@@ -252,7 +258,9 @@ QUERY = Operation(
     "Run a query that reads",
     ReadAnswer,
     requests.QueryRequest,
+    parameters=(SECONDS,),
     gives=_ROWS,
+    refusals=(408, 413, 429, 503),
 )
 READ = Operation(
     "cluster_read",
@@ -260,7 +268,9 @@ READ = Operation(
     "Run a query that reads, for older clients",
     answers.LegacyReadAnswer,
     requests.LegacyReadRequest,
+    parameters=(SECONDS,),
     successor="query",
+    refusals=(408, 413, 429, 503),
 )
 EXPLAIN = Operation(
     "cluster_explain",
@@ -317,10 +327,10 @@ INVOKE = Operation(
     requests.InvokeRequest,
     other_answer=MutationReceipt,
     body_required=False,
-    parameters=(_path("name", "the stored query"),),
+    parameters=(_path("name", "the stored query"), SECONDS),
     gives=_ROWS,
     is_gated=True,
-    refusals=(424,),
+    refusals=(408, 413, 424),
 )
 INVOKE_IF = Operation(
     "cluster_invoke_query_if_graph_commit",

@@ -19,6 +19,7 @@ from omnigraph.model.receipts import LoadMode
 
 IF_GRAPH_COMMIT = "Omnigraph-If-Graph-Commit"
 SNAPSHOT_ID = "Omnigraph-Snapshot-Id"
+TIMEOUT = "Omnigraph-Timeout"
 REQUEST_ID = "X-Request-Id"
 
 JSON = "application/json"

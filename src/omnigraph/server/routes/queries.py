@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph import Graph
+from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
@@ -44,7 +45,7 @@ async def query(call: Call) -> Response:
     """Run a query that reads."""
     asked = await call.document(QueryRequest)
     snapshot = await call.authorize_read(asked.branch, asked.snapshot)
-    run = partial(_read, call.served.graph, asked, snapshot)
+    run = partial(_read, call.served.graph, asked, snapshot, call.governor)
     return await rows_response(call, run)
 
 
@@ -59,7 +60,7 @@ async def read(call: Call) -> Response:
         branch=old.branch,
         snapshot=old.snapshot,
     )
-    run = partial(_read, call.served.graph, asked, snapshot)
+    run = partial(_read, call.served.graph, asked, snapshot, call.governor)
     return await rows_response(call, run, with_commit=False)
 
 
@@ -92,7 +93,7 @@ async def _mutate(call: Call, expected: str | None) -> Response:
     return json_response(receipt)
 
 
-def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
+def _read(graph: Graph, asked: QueryRequest, snapshot: str | None, governor: Governor) -> Result:
     try:
         return graph.query(
             asked.query,
@@ -101,6 +102,7 @@ def _read(graph: Graph, asked: QueryRequest, snapshot: str | None) -> Result:
             branch=asked.branch,
             snapshot=snapshot,
             explain=asked.explain,
+            governor=governor,
         )
     except WrongVerb as wrong:
         raise WrongVerb(wrong.message, hint="send it to `/mutate`") from None
@@ -206,6 +208,7 @@ async def invoke(call: Call) -> Response:
         name=stored.signature.name,
         branch=asked.branch,
         snapshot=snapshot,
+        governor=call.governor,
     )
     return await rows_response(call, run)
 

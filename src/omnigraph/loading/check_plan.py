@@ -24,10 +24,10 @@ from omnigraph.commit.validation.constraints import (
 from omnigraph.commit.validation.evaluation import KeyColumns, keys_of
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.receipts import LoadMode
+from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 from omnigraph.storage.written import (
     OFFSET,
-    ROW_ADDRESS,
     Deletions,
     TablePlace,
     committed_batches,

@@ -33,11 +33,10 @@ from omnigraph.loading.reading import Reading
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
+from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage.written import (
     OFFSET,
-    ROW_ADDRESS,
-    ROW_ID,
     Deletions,
     Numbers,
     Stretch,

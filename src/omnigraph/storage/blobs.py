@@ -15,13 +15,13 @@ import pyarrow as pa
 from lance import LanceDataset
 from lance.blob import BlobFile
 
-from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at
-from omnigraph.storage.tables import ID, rows_where_in, take
+from omnigraph.storage.tables import rows_where_in, take
 
 EXTERNAL = 3
 """The descriptor kind of a value that is only a URI."""

@@ -18,9 +18,9 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
+from omnigraph.model.arrow import ID
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
-from omnigraph.storage.tables import ID
 
 Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
 """Computes a column from a batch that has the column ``reads``."""

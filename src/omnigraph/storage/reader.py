@@ -142,10 +142,9 @@ class SnapshotReader:
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type."""
-        handle = self.handle(table_key)
         if columns is None:
-            return tables.scan(handle)
-        return self.columns(table_key).read(columns, lambda names: tables.scan(handle, names))
+            return tables.rows_where(self.handle(table_key), None, None)
+        return self.rows_where(table_key, None, columns)
 
     def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """All rows of a type, a bounded number at a time."""
@@ -156,7 +155,7 @@ class SnapshotReader:
 
     def ids(self, table_key: str) -> pa.ChunkedArray:
         """The ids of a type; an id's place in here is its row's position."""
-        return self.scan(table_key, [tables.ID])[tables.ID]
+        return self.scan(table_key, [ID])[ID]
 
     def take(self, table_key: str, positions: pa.Array, columns: Sequence[str]) -> pa.Table:
         """The rows at ``positions``, in that order."""
@@ -223,7 +222,7 @@ class SnapshotReader:
         name = self.columns(table_key).name(column)
         if name is not None:
             return blobs.cell(self.handle(table_key), name, id)
-        found = self.rows_where_in(table_key, tables.ID, pa.array([id]), [tables.ID])
+        found = self.rows_where_in(table_key, ID, pa.array([id]), [ID])
         return BlobCell(None) if found.num_rows else None
 
 
@@ -291,7 +290,7 @@ class PastReader(SnapshotReader):
             except NotFound:
                 raise _reclaimed(table_key) from None
         names = names_then(stored.schema, None if today is None else today.schema)
-        rows = tables.rows_where_in(stored, tables.ID, ids, list(names))
+        rows = tables.rows_where_in(stored, ID, ids, list(names))
         return rows.rename_columns([names[name] for name in rows.column_names])
 
     def scan(self, table_key: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, Transaction
 
+from omnigraph.model.arrow import ID
 from omnigraph.model.types import LAST_UPDATED_AT
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
@@ -29,7 +30,7 @@ from omnigraph.storage.fragments import (
     placed_fragments,
     places_of,
 )
-from omnigraph.storage.tables import ID, stage_in_place_of, take
+from omnigraph.storage.tables import stage_in_place_of, take
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
 NOWHERE = -1

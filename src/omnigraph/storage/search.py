@@ -24,9 +24,9 @@ from lance.query import MatchQuery
 from numpy.typing import NDArray
 
 from omnigraph.errors import StorageError
+from omnigraph.model.arrow import ID
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
-from omnigraph.storage.tables import ID
 
 Doubles = NDArray[np.float64]
 Singles = NDArray[np.float32]

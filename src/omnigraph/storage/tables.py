@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.model.arrow import BLOB_STORAGE
+from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
@@ -28,7 +28,6 @@ from omnigraph.storage.written import replacing_rows
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ID = "id"
 LOOKUP_VALUES_MAX = 2_000
 """Longer lists are answered by scanning the column: a filter of that size costs more to plan."""
 
@@ -152,13 +151,6 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
     return Transaction(handle.version, LanceOperation.Restore(version), uuid=uuid)
 
 
-@_translated
-def scan(handle: LanceDataset, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a table."""
-    count_lance("scan", handle.uri)
-    return handle.to_table(columns=None if columns is None else list(columns))
-
-
 def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
     count_lance("scan", handle.uri)
@@ -216,11 +208,11 @@ def rows_where_in(
 
 @_translated
 def rows_where(
-    handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str]
+    handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """Rows that pass a filter; all of them without one."""
+    """Rows that pass a filter, all of them without one; without ``columns`` with all they have."""
     count_lance("scan" if wanted is None else "lookup", handle.uri)
-    return handle.to_table(columns=list(columns), filter=wanted)
+    return handle.to_table(columns=None if columns is None else list(columns), filter=wanted)
 
 
 SCANNED_ROWS_MAX = 10_000

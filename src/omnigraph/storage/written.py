@@ -23,6 +23,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.datasets import FILE_FORMAT, count_lance
 from omnigraph.storage.failures import LIBRARY_ERRORS, lance_errors, lance_failure
 
@@ -271,9 +272,6 @@ def committed_batches(
         )
         yield from scanner.to_batches()
 
-
-ROW_ID = "_rowid"
-ROW_ADDRESS = "_rowaddr"
 
 Numbers = npt.NDArray[np.int64]
 

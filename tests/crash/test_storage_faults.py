@@ -20,7 +20,7 @@ import pytest
 from omnigraph.effects.local_objects import Folder
 from omnigraph.errors import DamagedFile, OmnigraphError, RecoveryRequired, StorageError
 from omnigraph.graph import Graph, init, open_graph
-from omnigraph.storage.damage import version_file
+from omnigraph.storage.failures import version_file
 from tests.support.forked import FORK_SERVER
 
 SCHEMA = """

@@ -21,7 +21,7 @@ from omnigraph.errors import (
     SchemaContractError,
 )
 from omnigraph.graph import doctor, open_graph
-from omnigraph.storage import local_files
+from omnigraph.storage import datasets
 from tests.support.budgets import IS_LONG
 
 SCHEMA = """
@@ -65,7 +65,7 @@ class Patient:
         return sorted(each for each in found if ".omnigraph-" not in each.name)
 
     def restore(self) -> None:
-        local_files._known.clear()
+        datasets._known.clear()
         shutil.rmtree(self.root)
         shutil.copytree(self.copy, self.root)
 

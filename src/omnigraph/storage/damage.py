@@ -21,6 +21,7 @@ from lance import LanceDataset, LanceFragment
 from lance.file import LanceFileReader
 
 from omnigraph.errors import DamagedFile
+from omnigraph.storage.failures import version_file, version_named
 
 _END = b"LANC"
 """The last four bytes of every data file, index file and version file."""
@@ -32,19 +33,10 @@ NEWEST_ADVICE = (
     "put it back from a copy of the graph; without one, move it away together with the record of "
     "its branch in __lease/branch, which takes back the last commit"
 )
-_VERSION_MAX = 2**64 - 1
-"""Lance names version files so that the newest sorts first."""
 DECODED_BYTES_MAX = 256 << 20
 """How much is decoded in search of the file that cannot be."""
 _VERSIONS_MAX = 1_000
 _NAMED = re.compile(r"((?:/[\w.+=@-]+)+\.[a-z]+)")
-
-
-def version_file(address: str, version: int) -> Path:
-    """The file of one version of a local dataset or ref."""
-    folder = Path(address) / "_versions"
-    older = folder / f"{version}.manifest"
-    return older if older.exists() else folder / f"{_VERSION_MAX - version:020d}.manifest"
 
 
 def missing(file: Path | str) -> DamagedFile:
@@ -149,10 +141,7 @@ def _decode(file: Path) -> None:
 
 
 def _opened_version(file: Path) -> LanceDataset:
-    number = int(file.stem)
-    # Lance used to name version files by their number.
-    version = _VERSION_MAX - number if number > _VERSION_MAX // 2 else number
-    return lance.dataset(str(file.parent.parent), version=version)
+    return lance.dataset(str(file.parent.parent), version=version_named(file.stem))
 
 
 def _decode_arrow(file: Path) -> None:

@@ -7,9 +7,12 @@ the root would write to the root.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import lance
@@ -18,11 +21,11 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
-from omnigraph.effects.local_disk import Durability
+from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
-from omnigraph.storage.damage import damaged_version, missing, version_file
+from omnigraph.storage.damage import damaged_version, missing
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
     hint_of,
@@ -32,14 +35,9 @@ from omnigraph.storage.failures import (
     lance_failure,
     reclaimed,
     sentence_of,
+    version_file,
 )
 from omnigraph.storage.layout import MANIFEST
-from omnigraph.storage.local_files import (
-    flush_commit,
-    flush_ref,
-    flushed_additions,
-    newest_version,
-)
 
 Handle: TypeAlias = LanceDataset
 """An open dataset at one version; rooms above pass it on without knowing Lance."""
@@ -162,7 +160,7 @@ class LanceStore:
             raise CommitLost(
                 f"{where.address} could not be created: {sentence_of(error)}", hint=hint_of(error)
             ) from error
-        flush_commit(self.root, created, transaction, self.durability)
+        self._flush_commit(created, transaction)
         return created
 
     def commit(
@@ -175,7 +173,7 @@ class LanceStore:
         if operation_id is not None:
             transaction.transaction_properties = {"operation": operation_id}
         landed = commit_strict(handle, transaction)
-        flush_commit(self.root, landed, transaction, self.durability)
+        self._flush_commit(landed, transaction)
         return landed
 
     def insert_new(self, where: DatasetRef, key: str, rows: pa.Table) -> None:
@@ -186,8 +184,12 @@ class LanceStore:
         """
         dataset = self.open(where)
         count_lance("commit", where.address)
-        with flushed_additions(self.root, where.address, self.durability), lance_errors(dataset):
+        root, directory = self._flushed_root, Path(where.address)
+        known = frozenset() if root is None else files_below(directory)
+        with lance_errors(dataset):
             dataset.merge_insert(key).when_not_matched_insert_all().execute(rows)
+        if root is not None:
+            flush_new_files(directory, known, self.durability)
 
     def create_ref(self, where: DatasetRef, ref: str, version: int) -> LanceDataset:
         """Fork ``where`` at ``version`` into a new physical ref."""
@@ -196,7 +198,10 @@ class LanceStore:
         parent = self.open(where, version)
         with lance_errors(parent):
             parent.create_branch(ref, version)
-        flush_ref(self.root, where.uri, ref, self.durability)
+        if (root := self._flushed_root) is not None:
+            directory = Path(where.uri)
+            entry = directory / "_refs/branches" / f"{ref}.json"
+            flush_tree(root, {entry, *files_below(directory / "tree" / ref)}, self.durability)
         return self.open(where.on(ref))
 
     def delete_ref(self, where: DatasetRef) -> None:
@@ -225,6 +230,20 @@ class LanceStore:
         raise StorageError(
             f"the refs of {where.uri} could not be listed: they kept changing", hint="try again"
         )
+
+    @property
+    def _flushed_root(self) -> Path | None:
+        """The root below which new files are flushed: Lance flushes nothing on local disk.
+
+        None where an acknowledged write is durable already, or need not be.
+        """
+        return None if self.durability is Durability.PROCESS else self.root.path
+
+    def _flush_commit(self, landed: LanceDataset, transaction: Transaction) -> None:
+        if (root := self._flushed_root) is not None:
+            files = _new_files(Path(landed.uri), transaction)
+            version = version_file(landed.uri, landed.version)
+            flush_tree(root, {version, *files}, self.durability)
 
     def _open_error(
         self, where: DatasetRef, version: int | None, error: BaseException
@@ -386,3 +405,70 @@ def _settle_failed_commit(
 
 def _is_conflict(error: Exception) -> bool:
     return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
+
+
+def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
+    """The files of a commit on local disk: its transaction, its data, its indexes."""
+    yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
+    operation = transaction.operation
+    rewritten = getattr(operation, "groups", None) or ()
+    for fragment in (
+        *(getattr(operation, "fragments", None) or ()),
+        *(getattr(operation, "new_fragments", None) or ()),
+        *(fragment for group in rewritten for fragment in group.new_fragments),
+    ):
+        for file in fragment.files:
+            data = directory / "data" / file.path
+            yield data
+            # Blobs too large for the file lie in a directory of its name.
+            yield from data.with_suffix("").glob("*.blob")
+    for index in getattr(operation, "new_indices", None) or ():
+        yield from (directory / "_indices" / index.uuid).iterdir()
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        if fragment.deletion_file is not None:
+            deleted = directory / fragment.deletion_file.path(fragment.id)
+            # A fragment may keep the deletion file it had, which lies where it was made.
+            if deleted.exists():
+                yield deleted
+
+
+# --- the newest version ---------------------------------------------------------------------------
+#
+# Every query asks for it, and listing versions takes longer the more there are. While inode and
+# mtime of the directory stay the same, no version was added since the last listing.
+
+MTIME_RESOLUTION_NS = 50_000_000
+"""File systems count time in steps of some milliseconds: a directory changed more recently than
+this may change again without another mtime."""
+
+_KNOWN_MAX = 4_096
+_Fingerprint = tuple[int, int]
+_known: dict[str, tuple[_Fingerprint, int]] = {}
+"""By directory: its inode and mtime fingerprint, and its newest version then."""
+
+
+def newest_version(address: str, probe: Callable[[], int]) -> int:
+    """The newest version of the dataset or ref at a path; ``probe`` lists them."""
+    directory = f"{address}/_versions"
+    fingerprint = _fingerprint(directory)
+    known = _known.get(directory)
+    if fingerprint is not None and known is not None and known[0] == fingerprint:
+        return known[1]
+    version = probe()
+    if fingerprint is not None:
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        _known[directory] = (fingerprint, version)
+    return version
+
+
+def _fingerprint(directory: str) -> _Fingerprint | None:
+    """Inode and mtime; None if the next change might not show in them."""
+    try:
+        found = os.stat(directory)  # noqa: PTH116 - every query waits for this
+    except OSError:
+        return None
+    changed = found.st_mtime_ns
+    is_coarse = changed % 1_000_000_000 == 0
+    age = time.time_ns() - changed
+    return None if is_coarse or age < MTIME_RESOLUTION_NS else (found.st_ino, changed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import re
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +26,6 @@ from omnigraph.effects.failures import (
     hint_for,
 )
 from omnigraph.errors import HistoricalVersionReclaimed, OmnigraphError, StorageError
-from omnigraph.storage.damage import damage_behind, version_file
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
@@ -82,6 +82,8 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
     if not isinstance(where, str):
         if is_missing(error) and _was_removed(where):
             return reclaimed(address, where.version)
+        from omnigraph.storage.damage import damage_behind  # it looks for files of versions, too
+
         damaged = damage_behind(where, str(error)) if _is_local(address) else None
         if damaged is not None:
             return damaged
@@ -166,3 +168,20 @@ def sentence_of(error: BaseException) -> str:
     """The part of a library's message a person can use: its first line, without source places."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return _SOURCE_PLACE.sub("", first)
+
+
+_VERSION_MAX = 2**64 - 1
+"""Lance names version files so that the newest sorts first; it used to name them by number."""
+
+
+def version_file(address: str, version: int) -> Path:
+    """The file of one version of a local dataset or ref."""
+    folder = Path(address) / "_versions"
+    older = folder / f"{version}.manifest"
+    return older if older.exists() else folder / f"{_VERSION_MAX - version:020d}.manifest"
+
+
+def version_named(stem: str) -> int:
+    """The version whose file has this name."""
+    number = int(stem)
+    return _VERSION_MAX - number if number > _VERSION_MAX // 2 else number

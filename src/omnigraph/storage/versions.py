@@ -20,7 +20,7 @@ from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.compaction import TARGET_ROWS_PER_FRAGMENT
 from omnigraph.storage.datasets import DatasetRef, count_lance, latest_version
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import lance_errors, version_named
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest, ManifestState
@@ -149,18 +149,15 @@ def size_of(handle: LanceDataset) -> TableSize:
     )
 
 
-_VERSION_MAX = 2**64 - 1
-"""Lance names version files so that the newest sorts first; it used to name them by number."""
-
-
 def version_numbers(store: ObjectStore, where: DatasetRef) -> list[int]:
     """The versions a dataset still has: one listing, and none of them is read."""
     folder = f"{where.address}/_versions".removeprefix(f"{store.root.uri}/")
     names = (PurePosixPath(name) for name in store.list(folder))
-    numbers = [
-        int(name.stem) for name in names if name.suffix == ".manifest" and name.stem.isdecimal()
-    ]
-    return sorted(_VERSION_MAX - each if each > _VERSION_MAX // 2 else each for each in numbers)
+    return sorted(
+        version_named(name.stem)
+        for name in names
+        if name.suffix == ".manifest" and name.stem.isdecimal()
+    )
 
 
 def version_count(store: ObjectStore, where: DatasetRef) -> int:

@@ -27,11 +27,11 @@ from omnigraph.schema.catalog import table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.steps import DropProperty, DropType
-from omnigraph.storage.compaction import rewrite_everything
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
+from omnigraph.storage.table_upkeep import rewrite_everything
 from omnigraph.storage.versions import reclaim, stored_versions
 from omnigraph.syntax.tokens import Source
 

@@ -95,7 +95,8 @@ SECTIONS = (
     Section(
         "Writing",
         "What an acknowledged write survives, who waits for whom, and how much one write may hold. "
-        "[Recovery and durability](../guide/recovery.md) explains the first three.",
+        "[Recovery and durability](../guide/recovery.md) explains the first three. "
+        "Leases and retries take the values that hold when a graph is opened.",
         (
             Setting(
                 local_disk.DURABILITY_VARIABLE,

@@ -346,7 +346,7 @@ def _decode(root: Json) -> SchemaIR:
 def _read_property(entry: Json) -> PropertyShape:
     return PropertyShape(
         _text(entry["name"]),
-        _read_type(entry["prop_type"]),
+        read_type(entry["prop_type"]),
         _read_annotations(entry),
         _optional(_literal, entry["default"]),
         _optional(_read_embed, entry["embed_source"]),
@@ -366,7 +366,8 @@ def _read_node_property(entry: Json) -> PropertyShape:
     )
 
 
-def _read_type(entry: Json) -> ValueType:
+def read_type(entry: Json) -> ValueType:
+    """The type that `type_json` wrote; raises `TypeError`, `ValueError` or `KeyError`."""
     scalar, values, dimension = entry["scalar"], entry["enum_values"], None
     if isinstance(scalar, dict):
         dimension, scalar = _integer(scalar[Scalar.VECTOR]), Scalar.VECTOR
@@ -384,10 +385,11 @@ def _read_embed(entry: Json) -> Embed:
 
 
 def _read_annotations(entry: Json) -> tuple[Annotation, ...]:
-    return _each(_read_annotation, entry["annotations"], annotation_key)
+    return _each(read_annotation, entry["annotations"], annotation_key)
 
 
-def _read_annotation(entry: Json) -> Annotation:
+def read_annotation(entry: Json) -> Annotation:
+    """The annotation that `annotation_json` wrote; raises `TypeError` or `KeyError`."""
     options = _is(dict, _is(dict, entry).get("kwargs", {}))
     return Annotation(
         _text(entry["name"]),

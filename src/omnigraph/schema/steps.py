@@ -12,9 +12,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
-from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.types import ValueType
 from omnigraph.schema.catalog import Annotation, TypeKind, annotation_json, canonical_json
-from omnigraph.schema.encoding import type_json
+from omnigraph.schema.encoding import read_annotation, read_type, type_json
 from omnigraph.syntax.schema_ast import LiteralValue
 
 # --- lint codes -----------------------------------------------------------------------------------
@@ -339,14 +339,12 @@ def read_step(document: Mapping[str, Any]) -> Step:
 
 def _value(value: Any) -> Any:
     match value:
-        case {"scalar": scalar, "nullable": nullable, "list": is_list, "enum_values": words}:
-            name, dim = next(iter(scalar.items())) if isinstance(scalar, dict) else (scalar, None)
-            values = None if words is None else tuple(words)
-            return ValueType(Scalar(name), nullable, is_list, values, dim)
+        case {"scalar": _, "nullable": _, "list": _, "enum_values": _}:
+            return read_type(value)
         case {"Index": columns}:
             return IndexConstraint(tuple(columns))
-        case {"name": name, "value": content}:
-            return Annotation(name, content, tuple(value.get("kwargs", {}).items()))
+        case {"name": _, "value": _}:
+            return read_annotation(value)
         case list():
             return tuple(map(_value, value))
     return value

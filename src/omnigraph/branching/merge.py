@@ -39,7 +39,7 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.manifest import ManifestBranch, ManifestState, Snapshot
+from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
 
 
@@ -57,19 +57,9 @@ class MergeSpec:
 class _Captured:
     """Both branches and where they went apart, read once."""
 
-    base: Snapshot
+    sides: Sides
     source_branch: ManifestBranch
-    source: Snapshot
-    target: Capture
     accepted: AcceptedSchema
-
-    @property
-    def outcome(self) -> MergeOutcome:
-        if self.base.commit_id == self.source.commit_id:
-            return "already_up_to_date"
-        if self.base.commit_id == self.target.snapshot.commit_id:
-            return "fast_forward"
-        return "merged"
 
 
 def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> MergePlan:
@@ -79,7 +69,7 @@ def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> 
     """
     _check(request, accepted)
     branches = [kernel.manifest.refreshed(name) for name in (request.source, request.target)]
-    plan, _ = _plan(kernel, _capture(kernel, accepted, *branches), request)
+    plan, _ = _plan(kernel, _capture(kernel, accepted, *branches), request.rules)
     return plan
 
 
@@ -97,7 +87,7 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> Merge
     target = recoverer.barrier(request.target, "branch merge")
     captured = _capture(kernel, accepted, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
-    plan, changes = _plan(kernel, captured, request)
+    plan, changes = _plan(kernel, captured, request.rules)
     receipt = MergeReceipt(
         request.source,
         request.target,
@@ -116,7 +106,7 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> Merge
         receipt={"source": request.source, "outcome": plan.outcome},
         merged_parent=plan.source_commit_id,
     )
-    commit = carry_out(kernel, captured.target, changes, intent)
+    commit = carry_out(kernel, captured.sides.target, changes, intent)
     return replace(receipt, commit=commit_info(commit))
 
 
@@ -181,39 +171,30 @@ def _capture(
         raise Conflict(f"{source.branch} and {target.branch} have no commit in common")
     head = ours.head_snapshot()
     accepted = kernel.accepted_at(head, accepted)
-    return _Captured(
-        next(each for each in states if base.commit_id in each.commits).snapshot_at(base.commit_id),
-        source,
-        theirs.head_snapshot(),
-        kernel.capture(target, accepted.schema_hash, head),
-        accepted,
-    )
-
-
-def _plan(kernel: Kernel, captured: _Captured, request: MergeSpec) -> tuple[MergePlan, ChangeSet]:
-    named = (
-        request.source,
-        request.target,
-        captured.outcome,
-        captured.base.commit_id,
-        captured.source.commit_id,
-        captured.target.snapshot.commit_id,
-    )
-    if captured.outcome == "already_up_to_date":
-        return MergePlan(*named, types=(), conflicts=()), ChangeSet()
+    outcome: MergeOutcome = "merged"
+    if base.commit_id in heads:
+        is_contained = base.commit_id == theirs.head.commit_id
+        outcome = "already_up_to_date" if is_contained else "fast_forward"
+    holder = next(state for state in states if base.commit_id in state.commits)
     sides = Sides(
-        reader_of(kernel, captured.base),
-        reader_of(kernel, captured.source),
-        captured.target,
-        request.source,
-        request.target,
+        reader_of(kernel, holder.snapshot_at(base.commit_id)),
+        reader_of(kernel, theirs.head_snapshot()),
+        kernel.capture(target, accepted.schema_hash, head),
+        source.branch,
+        target.branch,
+        outcome,
     )
+    return _Captured(sides, source, accepted)
+
+
+def _plan(kernel: Kernel, captured: _Captured, rules: ConflictRules) -> tuple[MergePlan, ChangeSet]:
+    if captured.sides.outcome == "already_up_to_date":
+        return captured.sides.plan(), ChangeSet()
     try:
-        merged = merge_types(kernel, captured.accepted.catalog, sides, request.rules)
+        return merge_types(kernel, captured.accepted.catalog, captured.sides, rules)
     except (NotFound, StorageError):
         _require_source(kernel, captured)
         raise
-    return MergePlan(*named, merged.types, merged.conflicts), merged.changes
 
 
 def _require_source(kernel: Kernel, captured: _Captured) -> None:
@@ -346,18 +327,8 @@ def _plan_replay(
     ends = [reader_of(kernel, history.snapshot_at(each)) for each in (parent, request.commit_id)]
     base, source = ends if request.verb == "cherry-pick" else reversed(ends)
     sides = Sides(base, source, capture, request.source_name, request.branch)
-    merged = merge_types(kernel, accepted.catalog, sides, ConflictRules())
-    plan = MergePlan(
-        request.source_name,
-        request.branch,
-        "merged",
-        base.snapshot.commit_id,
-        source.snapshot.commit_id,
-        capture.snapshot.commit_id,
-        merged.types,
-        merged.conflicts,
-    )
-    return plan, capture, merged.changes
+    plan, changes = merge_types(kernel, accepted.catalog, sides, ConflictRules())
+    return plan, capture, changes
 
 
 def _history(kernel: Kernel, request: ReplaySpec, state: ManifestState) -> ManifestState:

@@ -5,7 +5,7 @@ Planning changes nothing. The executor writes exactly the change set that comes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,14 @@ from omnigraph.commit.validation import validate
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
-from omnigraph.model.merging import ConflictKind, MergeConflict, PlannedType, RowConflict
+from omnigraph.model.merging import (
+    ConflictKind,
+    MergeConflict,
+    MergePlan,
+    PlannedType,
+    RowConflict,
+)
+from omnigraph.model.receipts import MergeOutcome
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
@@ -31,15 +38,6 @@ NO_IDS = pa.array([], pa.string())
 
 CONFLICT_IMAGES_MAX = 1_000
 """Conflicts of one type that are shown with what each side has."""
-
-
-@dataclass(frozen=True, eq=False)
-class MergedTypes:
-    """A three-way merge of all types: what a plan says of it, and the write that carries it out."""
-
-    types: tuple[PlannedType, ...]
-    conflicts: tuple[MergeConflict, ...]
-    changes: ChangeSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +49,30 @@ class Sides:
     target: Capture
     source_name: str
     target_name: str
+    outcome: MergeOutcome = "merged"
+
+    def plan(
+        self, types: Iterable[PlannedType] = (), conflicts: Iterable[MergeConflict] = ()
+    ) -> MergePlan:
+        """What is said of the merge."""
+        return MergePlan(
+            self.source_name,
+            self.target_name,
+            self.outcome,
+            self.base.snapshot.commit_id,
+            self.source.snapshot.commit_id,
+            self.target.snapshot.commit_id,
+            tuple(types),
+            tuple(conflicts),
+        )
 
 
 def merge_types(
     kernel: Kernel, catalog: Catalog, sides: Sides, rules: ConflictRules
-) -> MergedTypes:
-    """Merge every type, and hold the result against the schema if the rows go together.
+) -> tuple[MergePlan, ChangeSet]:
+    """What a merge would do, and the write that does it.
+
+    The merged rows are held against the schema if they go together.
 
     Raises `LimitExceeded` for more changes than temporary files may hold.
     """
@@ -85,12 +101,12 @@ def merge_types(
         )
         conflicts += validate(changes, catalog, sides.target.reader, collect=True)
     planned = (_planned(merge, conflicts) for merge in found)
-    shown = tuple(
+    shown = (
         each
         for each in planned
         if each.inserted or each.updated or each.deleted or each.conflicts or each.resolved
     )
-    return MergedTypes(shown, tuple(conflicts), changes)
+    return sides.plan(shown, conflicts), changes
 
 
 def _require_one_schema(sides: Sides, catalog: Catalog) -> None:

@@ -65,15 +65,15 @@ def in_blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _lines(rows: TableRows) -> Iterator[bytes]:
-    type = rows.type
-    order = [ID, *type.properties]
+    type, has_blobs = rows.type, bool(rows.blob_columns)
+    name, is_edge, order = type.name, isinstance(type, EdgeType), [ID, *type.properties]
     positions = pc.sort_indices(rows.reader.ids(rows.key)).to_numpy()
     for row in rows.records(positions, blob_text, partial(_with_epoch_numbers, type=type)):
-        record: dict[str, Any] = {"type": type.name}
-        if isinstance(type, EdgeType):
-            record = {"edge": type.name, "from": row.pop(SRC), "to": row.pop(DST)}
         # Blobs come last in a row.
-        record["data"] = {name: row[name] for name in order} if rows.blob_columns else row
+        data = {each: row[each] for each in order} if has_blobs else row
+        record: dict[str, Any] = {"type": name, "data": data}
+        if is_edge:
+            record = {"edge": name, "from": row.pop(SRC), "to": row.pop(DST), "data": data}
         yield orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -5,6 +5,7 @@ Answers are compared before anything is measured, and a difference ends the run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from bench import social
@@ -17,10 +18,12 @@ from bench.peer_omnigraph import Omnigraph
 from bench.peers import Peer
 from bench.progress import note
 from bench.query_processes import measure_processes
-from bench.questions import QUESTIONS, Question
+from bench.questions import QUESTIONS, Chooser, Question
 from bench.scale import Scale
-from bench.social import SIZES, generate
+from bench.social import SIZES, SocialGraph, generate
 from bench.social_files import CACHE, SocialFiles
+from omnigraph.graph import Graph
+from omnigraph.model.governor import Governor
 
 SEED = social.SEED
 EFFORT = {
@@ -28,6 +31,9 @@ EFFORT = {
     Scale.FULL: Effort(parameters=24, rounds=7, seconds_max=60),
     Scale.LARGE: Effort(parameters=24, rounds=7, seconds_max=60),
 }
+GOVERNOR_COST = Target(1.05, "at most")
+GOVERNED_QUERIES = 24
+GOVERNED_TURNS = 300
 SIZE = {Scale.SMALL: "100k", Scale.FULL: "200k", Scale.LARGE: "1m"}
 
 
@@ -42,6 +48,7 @@ def run(scale: Scale, only: Sequence[str] = ()) -> Iterator[Figure]:
         measure(files, [QUESTIONS[name] for name in only or QUESTIONS], EFFORT[scale])
     )
     if not only:
+        yield governor_figure(Omnigraph(files.graph).graph, QUESTIONS["point"], files.social)
         yield from measure_processes(files)
 
 
@@ -64,6 +71,39 @@ def open_peers(files: SocialFiles, questions: Sequence[Question]) -> list[Peer]:
         BareLance(files.graph),
         Omnigraph(files.graph),
     ]
+
+
+class _NoGovernor(Governor):
+    """Limits that are never looked at: the query runs as work that belongs to no query."""
+
+    def __enter__(self) -> Governor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def governor_figure(graph: Graph, question: Question, known: SocialGraph) -> Figure:
+    """What limits cost a point query: with and without them in turns, and the best of each."""
+    parameters = question.ask(Chooser(known, GOVERNED_QUERIES))
+    none = _NoGovernor()
+
+    def seconds(governor: Governor | None) -> float:
+        began = time.thread_time()
+        for each in parameters:
+            graph.query(question.gq, each, governor=governor)
+        return (time.thread_time() - began) / len(parameters)
+
+    seconds(None)
+    turns = [(seconds(None), seconds(none)) for _ in range(GOVERNED_TURNS)]
+    limited, free = (min(times) * 1e6 for times in zip(*turns, strict=True))
+    return Figure(
+        "governor on a point query",
+        limited,
+        "µs",
+        GOVERNOR_COST,
+        versus=Versus("without limits", free),
+    )
 
 
 def figures(outcomes: Sequence[Outcome]) -> Iterator[Figure]:

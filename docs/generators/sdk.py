@@ -98,6 +98,8 @@ def python_page() -> str:
     parts.append(f"\n## AsyncRemoteGraph\n\n{docstring(og.AsyncRemoteGraph)}\n\n")
     verbs = ", ".join(f"`{name}`" for name in public_names(og.AsyncRemoteGraph))
     parts.append(f"The verbs are those of `RemoteGraph`, to be awaited: {verbs}.\n")
+    parts.append("\n## Limits of a query\n")
+    parts += _beside("og.Governor", og.Governor)
     parts.append("\n## Options of a load\n")
     for name in ("ErrorOptions", "SparkOptions", "LoadObserver"):
         parts += _beside(f"og.{name}", getattr(og, name))

@@ -99,6 +99,7 @@ class QueryRun:
         current = opened.catalog_of(reader.snapshot)
         if current is not known:
             plan, parameters = self._bound(current)
+        held = self.governor.held
         now = datetime_from_ms(opened.kernel.clock.wall_us() // 1000)
         try:
             rows = self.engine.execute(Execution(plan, parameters, reader, now, self._embed, trace))
@@ -106,6 +107,7 @@ class QueryRun:
             if is_retry or self.target.snapshot is not None:
                 raise
             # The branch has moved on, and cleanup removed the versions that were its head.
+            self.governor.held = held
             return self._run(trace, is_retry=True)
         return plan, Result(
             rows,

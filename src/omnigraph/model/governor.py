@@ -33,6 +33,7 @@ from contextvars import ContextVar, Token
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from omnigraph.errors import QueryCancelled, QueryMemoryExceeded, QueryTimeout, TooManyRequests
 
@@ -41,6 +42,10 @@ _POOL_STEP = 1 << 20
 
 _LOCK_WAIT_S = 0.05
 """How often a query that waits for a lock looks at its limits."""
+
+
+_Entered: TypeAlias = "tuple[Token[Governor], _Entered | None]"
+"""The blocks of a governor that have been entered, the last one first."""
 
 
 class MemoryPool:
@@ -66,19 +71,23 @@ class MemoryPool:
 
 
 class Governor:
-    """The limits of one query. One thread runs the query; any thread may call `cancel`."""
+    """The limits of one query. One thread runs the query; any thread may call `cancel`.
 
-    __slots__ = (
-        "_allowed",
-        "_cancelled",
-        "_clock",
-        "_pool",
-        "_tokens",
-        "deadline",
-        "held",
-        "memory_bytes",
-        "timeout_s",
-    )
+    ``timeout_s`` counts from the making of the governor, ``memory_bytes`` is what the query may
+    hold; None means no limit. ``pool`` is memory that it shares with other queries.
+    """
+
+    timeout_s: float | None = None
+    deadline: float | None = None
+    """On the clock, by default the monotonic one."""
+    memory_bytes: int | None = None
+    held = 0
+    """Bytes that the query holds now, as far as they are counted."""
+    _allowed = 0
+    """The most bytes that `reserve` has found to fit; so many are taken from the pool."""
+    _cancelled: str | None = None
+    _pool: MemoryPool | None = None
+    _entered: _Entered | None = None
 
     def __init__(
         self,
@@ -88,22 +97,15 @@ class Governor:
         pool: MemoryPool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The deadline counts from now, so a request that waits for its turn uses it up too.
-
-        ``timeout_s`` and ``memory_bytes`` of None mean no limit; `Graph.query` without a governor
-        uses `OMNIGRAPH_QUERY_BYTES` and no deadline.
-        """
-        self.timeout_s = timeout_s
-        self.deadline = None if timeout_s is None else clock() + timeout_s
+        """A request that waits for its turn uses up its deadline too, as it counts from now."""
+        # Every point query makes one, so what is not given stays with the class.
         self.memory_bytes = memory_bytes
-        self.held = 0
-        """Bytes that the query holds now, as far as they are counted."""
-        self._allowed = 0
-        """The most bytes that `reserve` has found to fit; so many are taken from the pool."""
-        self._clock = clock
-        self._cancelled: str | None = None
-        self._pool = pool
-        self._tokens: list[Token[Governor]] = []
+        if timeout_s is not None:
+            self._clock = clock
+            self.timeout_s = timeout_s
+            self.deadline = clock() + timeout_s
+        if pool is not None:
+            self._pool = pool
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Stop the query at its next block of work; ``reason`` becomes part of the error."""
@@ -168,7 +170,7 @@ class Governor:
             lock.release()
 
     def __enter__(self) -> Governor:
-        self._tokens.append(_CURRENT.set(self))
+        self._entered = _CURRENT.set(self), self._entered
         return self
 
     def __exit__(
@@ -177,8 +179,10 @@ class Governor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _CURRENT.reset(self._tokens.pop())
-        if not self._tokens:
+        assert self._entered is not None
+        token, self._entered = self._entered
+        _CURRENT.reset(token)
+        if self._entered is None:
             self.held = 0  # what is left is the result, which now belongs to the caller
 
     def close(self) -> None:

@@ -199,9 +199,11 @@ class ByteCache(Generic[Key, Value]):
         found = self._entries.get(key)
         if found is None:
             return None
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
+        if 2 * self.used > self.bytes_max:
+            # Only a cache that fills up needs to know what was used last.
+            with self._lock:
+                if key in self._entries:
+                    self._entries.move_to_end(key)
         return found[0]
 
     def put(self, key: Key, value: Value, nbytes: int) -> None:

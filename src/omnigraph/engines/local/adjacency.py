@@ -39,7 +39,10 @@ Counts: TypeAlias = npt.NDArray[np.int64]
 ROWS_MAX = 2**31 - 1
 """Most rows a step may produce: row numbers have 32 bits."""
 
-BLOCK_ROWS = 1 << 20
+_FEW_ROWS = 4_096
+"""So few rows are made without a look at the limits of the query."""
+
+BLOCK_ROWS = 1 << 19
 """Rows that are worked on between two looks at the limits of the query: some 50 ms."""
 
 
@@ -281,7 +284,8 @@ def _is_run(slots: Slots) -> bool:
 def spread(begin: Counts, counts: Counts) -> Counts:
     """The indexes of several ranges, one range after the other."""
     total = int(counts.sum())
-    reserve_rows(total, 24)
+    if total > _FEW_ROWS:
+        reserve_rows(total, 24)
     before = np.cumsum(counts) - counts
     return np.repeat(begin - before, counts) + np.arange(total)
 
@@ -691,8 +695,9 @@ class PathStore:
         return pa.array(found, pa.int64())
 
 
+_PATHS_AT_ONCE = 1 << 10
 _PATH_STEPS = 1 << 16
-"""Edges that are followed between two looks at the limits of the query."""
+"""Paths that are made, and edges that are followed, between two looks at the limits."""
 
 
 def path_bytes(nodes: int) -> int:
@@ -741,7 +746,9 @@ def paths_from(
                         came_from[target] = origin
         held += len(came_from) * path_bytes(hop + 1)
         governor.reserve(held)
-        for target, origin in came_from.items():
+        for number, (target, origin) in enumerate(came_from.items()):
+            if not number % _PATHS_AT_ONCE:
+                governor.check()
             ways[target] = [*ways[origin], target_space.string(target)]
             if hop >= minimum:
                 found[target] = ways[target]

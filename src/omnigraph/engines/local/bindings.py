@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import arrow_type
-from omnigraph.model.governor import current
+from omnigraph.model.governor import Governor, current
 from omnigraph.query import expressions as ex
 from omnigraph.query.evaluate import ColumnExpression, evaluate
 from omnigraph.query.kernels import Datum
@@ -23,6 +23,9 @@ from omnigraph.query.kernels import Datum
 
 Rows = npt.NDArray[np.integer]
 """Row numbers of a binding table."""
+
+UNCOUNTED_ROWS = 4_096
+"""So few rows are not counted: asking Arrow for their size takes longer than reading them."""
 
 Bound = npt.NDArray[np.int32]
 """What a variable is bound to in each row: a slot, an edge's position or a path's number."""
@@ -52,11 +55,8 @@ class BindingTable:
 
     def take(self, rows: Rows) -> BindingTable:
         """The rows with these numbers, in this order."""
-        self._reserve(len(rows))
         # `take` reads twice as fast as an index array in brackets.
-        return BindingTable(
-            len(rows), {name: column.take(rows) for name, column in self.bound.items()}
-        )
+        return self._made(len(rows), lambda column: column.take(rows))
 
     def part(self, start: int, stop: int) -> BindingTable:
         """Some consecutive rows."""
@@ -67,22 +67,25 @@ class BindingTable:
 
     def repeat(self, counts: Rows) -> BindingTable:
         """Each row repeated by its count."""
-        count = int(counts.sum())
-        self._reserve(count)
-        repeated = {name: np.repeat(column, counts) for name, column in self.bound.items()}
-        return BindingTable(count, repeated)
+        return self._made(int(counts.sum()), lambda column: np.repeat(column, counts))
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> BindingTable:
         """The rows for which ``mask`` is true."""
         if mask.all():
             return self
-        count = int(mask.sum())
-        self._reserve(count)
-        return BindingTable(count, {name: column[mask] for name, column in self.bound.items()})
+        return self._made(int(mask.sum()), lambda column: column[mask])
 
-    def _reserve(self, count: int) -> None:
-        """Look at the limits of the query before making a table of so many rows."""
-        current().reserve(4 * count * len(self.bound))
+    def _made(self, count: int, change: Callable[[Bound], Bound]) -> BindingTable:
+        """Another table of so many rows, column by column, within the limits of the query."""
+        if count <= UNCOUNTED_ROWS:
+            return BindingTable(count, {name: change(one) for name, one in self.bound.items()})
+        governor = current()
+        governor.reserve(4 * count * len(self.bound))
+        bound: dict[str, Bound] = {}
+        for name, column in self.bound.items():
+            governor.check()
+            bound[name] = change(column)
+        return BindingTable(count, bound)
 
     def only(self, names: Iterable[str]) -> BindingTable:
         """The table with these columns only."""
@@ -101,6 +104,7 @@ def joined(frames: list[BindingTable]) -> BindingTable:
         return filled[0]
     if not filled:
         return frames[0]
+    current().reserve(sum(frame.nbytes for frame in filled))
     names = filled[0].bound
     return BindingTable(
         sum(frame.count for frame in filled),
@@ -113,11 +117,22 @@ def joined(frames: list[BindingTable]) -> BindingTable:
 
 Floats = npt.NDArray[np.float64]
 
-_UNCOUNTED_ROWS = 4_096
-"""Values of so few rows are not counted as held: asking Arrow for their size takes longer."""
-
 _ID_TYPE = pa.string()
 """Of the only node column that a prepared plan does not list."""
+
+
+class _Held:
+    """Bytes that are counted as held as long as this object lives."""
+
+    _nbytes = 0
+
+    def __init__(self, governor: Governor, nbytes: int) -> None:
+        self._governor = governor
+        governor.hold(nbytes)
+        self._nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._governor.release(self._nbytes)
 
 
 class BindingValues:
@@ -128,25 +143,20 @@ class BindingValues:
     ) -> None:
         self.session = session
         self.frame = frame
-        self._held = 0
         self._scores = scores or {}
         # By identity, because hashing a leaf costs more than reading a value; the leaf is stored
         # too, so that its `id` is not reused.
-        self._known: dict[int, tuple[ColumnExpression, pa.Array]] = {}
+        self._known: dict[int, tuple[ColumnExpression, pa.Array, _Held | None]] = {}
 
     def __call__(self, leaf: ColumnExpression) -> pa.Array:
         """The values of a leaf."""
         known = self._known.get(id(leaf))
         if known is None:
-            known = self._known[id(leaf)] = (leaf, self._read(leaf))
-            if self.frame.count > _UNCOUNTED_ROWS:
-                size = known[1].nbytes
-                self.session.governor.hold(size)
-                self._held += size
+            column = self._read(leaf)
+            many = self.frame.count > UNCOUNTED_ROWS
+            held = _Held(self.session.governor, column.nbytes) if many else None
+            known = self._known[id(leaf)] = (leaf, column, held)
         return known[1]
-
-    def __del__(self) -> None:
-        self.session.governor.release(self._held)
 
     def part(self, start: int, stop: int) -> BindingValues:
         """The values of some consecutive rows."""

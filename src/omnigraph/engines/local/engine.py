@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution, StepReport
-from omnigraph.engines.local.bindings import BindingTable, BindingValues
+from omnigraph.engines.local.bindings import UNCOUNTED_ROWS, BindingTable, BindingValues
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
@@ -73,10 +73,6 @@ class LocalEngine:
         return known
 
 
-_UNCOUNTED_ROWS = 4_096
-"""Results of so few rows are not measured."""
-
-
 # --- answer ---------------------------------------------------------------------------------------
 
 
@@ -88,12 +84,13 @@ def answer(session: Session) -> ResultColumns:
     began = time.perf_counter()
     governor = session.governor
     if isinstance(solutions, BindingTable):
-        governor.hold(solutions.nbytes)
+        held = solutions.nbytes if solutions.count > UNCOUNTED_ROWS else 0
+        governor.hold(held)
         rows = _row_answer(session, solutions)
-        governor.release(solutions.nbytes)
+        governor.release(held)
     else:
         rows = _grouped_answer(session, *solutions)
-    if rows.row_count > _UNCOUNTED_ROWS:
+    if rows.row_count > UNCOUNTED_ROWS:
         governor.hold(sum(column.nbytes for column in rows.arrays))
     if trace is not None:
         seconds = time.perf_counter() - began

@@ -532,6 +532,7 @@ def merged_ends(
     """Edges of both orientations at each node, self-loops once."""
     out_edges, out_far, out_counts = out
     back_edges, back_far, back_counts = back
+    current().reserve(40 * (len(out_edges) + len(back_edges)))
     owner = np.repeat(np.arange(len(slots)), back_counts)
     no_loop = back_far != slots[owner]
     back_edges, back_far, owner = back_edges[no_loop], back_far[no_loop], owner[no_loop]

@@ -20,7 +20,13 @@ from omnigraph.engines.local.adjacency import (
     reserve_rows,
     spread_values,
 )
-from omnigraph.engines.local.bindings import BindingTable, BindingValues, Rows, joined
+from omnigraph.engines.local.bindings import (
+    UNCOUNTED_ROWS,
+    BindingTable,
+    BindingValues,
+    Rows,
+    joined,
+)
 from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdges, NodeTable
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
@@ -78,11 +84,15 @@ class PatternMatcher:
             if report is not None:
                 report.strategy, report.rows = strategy, frame.count
                 report.seconds = time.perf_counter() - began
-            held = governor.hold_instead(held, frame.nbytes)
+            if held or frame.count > UNCOUNTED_ROWS:
+                held = governor.hold_instead(held, frame.nbytes)
+            else:
+                governor.check()
             if not frame.count and trace is None:
                 # Empty table: no later step can produce rows.
                 return _no_rows({*steps[-1].needed, *keep})
-        governor.release(held)
+        if held:
+            governor.release(held)
         return frame
 
     def _step(

@@ -104,7 +104,10 @@ class MemoryBudget:
 TEXT_BYTES_MAX = 2**31 - 1
 """Bytes of the texts of one Arrow column, whose offsets have 32 bits."""
 
-_BLOCK_ROWS = 1 << 20
+_FEW_ROWS = 64
+"""So few values are copied without a look at their size."""
+
+_BLOCK_ROWS = 1 << 19
 """Values that are copied between two looks at the limits of the query."""
 
 
@@ -112,7 +115,8 @@ def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
     """The values at some rows; null where the row is negative."""
     if len(rows) == 1 and (row := int(rows[0])) >= 0:
         return column.slice(row, 1)  # no copy for a point query
-    _reserve_values(column, rows)
+    if len(rows) > _FEW_ROWS:
+        _reserve_values(column, rows)
     if len(rows) <= _BLOCK_ROWS:
         return _taken(column, rows)
     governor = current()

@@ -32,7 +32,8 @@ EXTERNAL = 3
 
 def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:
     """How many bytes each blob has here, in the order of ``ids``; null for a null blob."""
-    described = _descriptors(handle, column, ids)
+    rows = rows_where_in(handle, ID, ids, [ID, column])
+    described = dict(zip(rows[ID].to_pylist(), rows[column].to_pylist(), strict=True))
     return pa.array(
         [None if (found := described.get(id)) is None else found["size"] for id in ids.to_pylist()],
         pa.int64(),
@@ -77,13 +78,6 @@ def stored_at(handle: LanceDataset, column: str, positions: pa.Array) -> pa.Arra
     places = positions.to_numpy()[[_is_managed(each) for each in described]]
     payloads = _payloads(handle, column, addresses=addresses_at(handle, places))
     return pa.array([_stored(each, payloads) for each in described], BLOB_STORAGE)
-
-
-def _descriptors(
-    handle: LanceDataset, column: str, ids: pa.Array
-) -> dict[str, dict[str, Any] | None]:
-    found = rows_where_in(handle, ID, ids, [ID, column])
-    return dict(zip(found[ID].to_pylist(), found[column].to_pylist(), strict=True))
 
 
 def _payloads(

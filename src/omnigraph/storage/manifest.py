@@ -184,11 +184,6 @@ class ManifestState:
             raise InternalError(f"branch {self.branch} has no commit")
         return HeadRow(self.branch, last.commit_id, 0, last.commit_seq)
 
-    @property
-    def has_head_row(self) -> bool:
-        """Whether the head is a row that publishes can contend for."""
-        return self.branch in self.heads
-
     def head_snapshot(self) -> Snapshot:
         """What the branch shows now."""
         commit = self.commits[self.head.commit_id]

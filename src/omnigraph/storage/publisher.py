@@ -145,7 +145,7 @@ def complete_head(branch: ManifestBranch) -> None:
     """
     for _ in range(PUBLISHER_RETRY_BUDGET):
         handle, state = branch.current
-        if state.has_head_row:
+        if state.branch in state.heads:
             return
         transaction = stage_merge(handle, [state.head], replacing=False)
         with suppress(CommitLost, CommitOutcomeUnknown):

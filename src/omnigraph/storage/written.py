@@ -352,13 +352,6 @@ def open_version(
         return lance.dataset(address, version=version, storage_options=storage_options)
 
 
-def rows_by_row_id(dataset: LanceDataset, row_ids: Numbers, columns: Sequence[str]) -> pa.Table:
-    """Committed rows in the order of their row ids given."""
-    count_lance("take", dataset.uri)
-    with lance_errors(dataset):
-        return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
-
-
 DENSE = 16
 """A scan of so many rows is as quick as fetching one of them."""
 
@@ -370,7 +363,9 @@ def rows_by_place(
     wanted = set(np.unique(addresses >> 32).tolist())
     fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
     if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
-        return rows_by_row_id(dataset, row_ids, columns)
+        count_lance("take", dataset.uri)
+        with lance_errors(dataset):
+            return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
     count_lance("scan", dataset.uri)
     with lance_errors(dataset):
         found = dataset.scanner(
@@ -399,6 +394,7 @@ def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:
     return named
 
 
+OFFSET = "offset"
 Deletions = Mapping[int, Sequence[Stretch]]
 """By fragment, the offsets of rows that are to go, in the column `offset`."""
 
@@ -409,7 +405,8 @@ def delete_written(
     """Fragments as they are without some of their rows, and those of which nothing is left."""
     updated: list[str] = []
     removed: list[int] = []
-    for fragment_id, offsets in _offsets(deletions, storage_options):
+    for fragment_id, stretches in sorted(deletions.items()):
+        (offsets,) = read_stretches(stretches, [OFFSET], storage_options=storage_options)
         fragment = dataset.get_fragment(fragment_id)
         if fragment is None:
             raise StorageError(
@@ -424,14 +421,3 @@ def delete_written(
         else:
             updated.append(json.dumps(left.metadata().to_json()))
     return updated, removed
-
-
-def _offsets(
-    deletions: Deletions, storage_options: dict[str, str] | None
-) -> Iterator[tuple[int, Numbers]]:
-    for fragment_id, stretches in sorted(deletions.items()):
-        (offsets,) = read_stretches(stretches, [OFFSET], storage_options=storage_options)
-        yield fragment_id, offsets
-
-
-OFFSET = "offset"

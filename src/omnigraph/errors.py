@@ -75,7 +75,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 HINT = "hint: "
 """Prefix of a hint in text output."""
@@ -571,10 +571,29 @@ class RecoveryRequired(OmnigraphError):
 
     wire_code = None
 
-    def __init__(self, operation_id: str | None, reason: str, advice: str) -> None:
+    def __init__(
+        self,
+        operation_id: str | None,
+        reason: str,
+        advice: str,
+        *,
+        outcome: Literal["not_begun", "unknown"] = "not_begun",
+    ) -> None:
         super().__init__(
-            reason, hint=advice, details={"operation_id": operation_id, "reason": reason}
+            reason,
+            hint=advice,
+            details={"operation_id": operation_id, "reason": reason, "outcome": outcome},
         )
+
+    @property
+    def outcome(self) -> Literal["not_begun", "unknown"]:
+        """What became of the request that was refused.
+
+        `not_begun`: nothing of it was done, another operation stands in its way. `unknown`: it
+        stopped after its first effect, and recovery will publish it or undo it.
+        """
+        found: Literal["not_begun", "unknown"] = self.details["outcome"]
+        return found
 
     def wire_detail(self) -> dict[str, Any]:
         """Only the operation id travels; the reason is the sentence."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from omnigraph.commit import leases as leases_module
 from omnigraph.commit.leases import GRAPH_SCOPE, Leases, WriteSettings, branch_scope, read_record
+from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import Durability, OsLock
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.uri import Root
@@ -60,6 +61,46 @@ def test_a_lease_is_held_and_released_and_its_epoch_grows(store: ObjectStore, ki
     with leases.hold(GRAPH_SCOPE, "op-2") as second:
         assert second.epoch == first.epoch + 1
         assert not second.was_taken_over
+
+
+def test_a_record_that_could_not_be_given_back_does_not_keep_its_owner_waiting(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was away for a moment when the lease was released."""
+    leases = remote(store, "one")
+    with monkeypatch.context() as away, leases.hold(GRAPH_SCOPE, "op-1") as first:
+        away.setattr(type(store), "write_if_match", _raising(FailureClass.TRANSIENT))
+    assert record(store)["state"] == "held"
+    again = leases.try_hold(GRAPH_SCOPE, "op-2")
+    assert again is not None
+    assert again.was_taken_over  # what was fenced by the first is fenced again
+    assert again.epoch == first.epoch + 1
+    again.release()
+
+
+def test_a_lost_answer_to_a_lease_is_settled_by_its_record(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = remote(store, "one")
+    for verb in ("write_if_absent", "write_if_match"):
+        write = getattr(type(store), verb)
+
+        def lost(self: ObjectStore, *given: object, write: Callable[..., object] = write) -> None:
+            write(self, *given)
+            _raising(FailureClass.UNKNOWN)()
+
+        with monkeypatch.context() as losing:
+            losing.setattr(type(store), verb, lost)
+            lease = leases.try_hold(branch_scope("main"), "op")
+        assert lease is not None
+        lease.release()
+
+
+def _raising(kind: FailureClass) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise StorageFailure(kind, "swap", "a lease", "the answer was lost")
+
+    return fail
 
 
 @pytest.mark.parametrize("kind", [local, remote])

@@ -92,7 +92,17 @@ def test_a_store_that_stays_away_is_a_transient_failure(store: ObjectStore, scri
     with measure() as io:
         failure = failure_of(lambda: store.write_if_match("a", b"1", TOKEN))
     assert failure.failure_class is FailureClass.TRANSIENT
-    assert len(scripted.seen) == io.report().requests == 4
+    assert len(scripted.seen) == io.report().requests == 8
+
+
+def test_a_lost_answer_to_the_opening_probe_is_asked_again(
+    store: ObjectStore, scripted: ScriptedS3
+):
+    refused = Reply(412, "PreconditionFailed")
+    scripted.script([DROP, refused, OK, OK, refused, refused, OK])
+    store.probe_atomic_create()
+    names = {seen.path for seen in scripted.seen if "probe-" in seen.path}
+    assert len(names) == 2
 
 
 def test_the_endpoint_of_the_service_is_the_one_that_is_asked(
@@ -146,7 +156,7 @@ def test_virtual_hosted_style_is_not_undone_by_the_environment(
 def test_c_sto_046_answers_get_a_class_and_lose_their_secrets(
     store: ObjectStore, scripted: ScriptedS3, reply: Reply, expected: FailureClass
 ):
-    scripted.script([reply] * 4)
+    scripted.script([reply] * 8)
     failure = failure_of(lambda: store.write_if_match("dir/a", b"1", TOKEN))
     assert failure.failure_class is expected
     assert failure.details == {

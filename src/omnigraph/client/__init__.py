@@ -25,6 +25,7 @@ _IN_PROCESS = "it needs the storage in this process"
 NOT_SERVED: Mapping[str, str] = {
     "accepted_ir": "the compiled schema is a value of this process; `schema_source` is its text",
     "auto_optimize": "upkeep in the background belongs to the handle of the server",
+    "blocked_branches": "`GET /readyz` of the server lists them",
     "cleanup": _UPKEEP,
     "describe_queries": "a server describes its stored queries with `list_queries`",
     "ensure_indices": _UPKEEP,

@@ -285,4 +285,5 @@ def interrupted(plan: CommitPlan, error: Exception) -> RecoveryRequired:
         plan.attempt_id,
         f"the {what} was interrupted after its first effect: {known.message}",
         f"{first}the next write, or `omnigraph recover`, finishes or undoes it",
+        outcome="unknown",
     )

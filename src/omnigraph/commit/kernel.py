@@ -221,10 +221,17 @@ class Kernel:
     settings: WriteSettings
     is_remote: bool
     """Requests to the root have latency: independent ones are sent concurrently."""
+    heals: bool = False
+    """A write that finds its branch blocked runs a full recovery of it."""
 
     @classmethod
     def of(
-        cls, root: Root, settings: WriteSettings | None = None, *, serve_older: bool = False
+        cls,
+        root: Root,
+        settings: WriteSettings | None = None,
+        *,
+        serve_older: bool = False,
+        heals: bool = False,
     ) -> Kernel:
         """The kernel of a root; opening asks nothing of the store.
 
@@ -255,6 +262,7 @@ class Kernel:
             MINT,
             settings,
             not root.is_local,
+            heals,
         )
 
     def accepted_schema(self, published: str | None = None) -> AcceptedSchema:

@@ -22,6 +22,7 @@ import orjson
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.environment import positive_number
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.effects.failures import FailureClass, StorageFailure
 from omnigraph.effects.local_disk import OsLock, is_locked
 from omnigraph.effects.objects import ObjectStore, Token
 from omnigraph.effects.requests import concurrently
@@ -45,6 +46,9 @@ TAKEOVER_GRACE = 1.2
 """How many TTLs a record of a remote owner must stand still before it counts as dead."""
 SILENCE = 0.5
 """How many TTLs without a beat make an owner suspect: it should have beaten by then."""
+
+UNANSWERED = (FailureClass.UNKNOWN, FailureClass.TRANSIENT)
+"""Failures of a conditional write that may have landed."""
 
 Health = Literal["live", "silent", "dead"]
 """What the record of a remote owner shows an observer so far."""
@@ -377,8 +381,19 @@ class Leases:
             return None
 
     def swap(self, scope: str, record: LeaseRecord, token: Token) -> Token | None:
-        """Replace a record; the new token, or None if it had changed."""
-        return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
+        """Replace a record; the new token, or None if it had changed.
+
+        No two writes of a record are the same, so after a lost answer the record itself tells.
+        """
+        try:
+            return self._store.write_if_match(_object_name(scope), orjson.dumps(record), token)
+        except StorageFailure as failure:
+            if failure.failure_class not in UNANSWERED:
+                raise
+            found = self._recorded(scope)
+            if found is None or found[0] != record:
+                raise
+            return found[1]
 
     def give_back(self, scope: str, record: LeaseRecord, token: Token) -> None:
         """Leave a released record behind; one that another owner took over is left alone."""
@@ -458,8 +473,10 @@ class Leases:
         if found is None:
             return self._create(scope, attempt_id, os_lock), "live"
         record, token = found
-        # The holder of the OS lock is the only live writer of this scope.
-        is_free = record.state == "released" or os_lock is not None
+        # The holder of the OS lock is the only live writer of this scope. A record of our own was
+        # left when it could not be given back: the gates let one thread at a time come here.
+        is_own = record.owner_id == self._owner_id
+        is_free = record.state == "released" or os_lock is not None or is_own
         if is_free or (health := self._health(scope, record, token)) == "dead":
             return self._take(scope, attempt_id, record, token, os_lock), "dead"
         return None, health
@@ -474,8 +491,12 @@ class Leases:
 
     def _create(self, scope: str, attempt_id: str, os_lock: OsLock | None) -> Lease | None:
         record = self._held(1, attempt_id)
-        if not self._store.write_if_absent(_object_name(scope), orjson.dumps(record)):
-            return None
+        try:
+            if not self._store.write_if_absent(_object_name(scope), orjson.dumps(record)):
+                return None
+        except StorageFailure as failure:
+            if failure.failure_class not in UNANSWERED:
+                raise
         found = self._recorded(scope)
         if found is None or found[0] != record:
             return None

@@ -33,7 +33,11 @@ T = TypeVar("T")
 
 _RETRIES_MAX = 5
 _RETRY_TIMEOUT = timedelta(seconds=30)
-_CONDITIONAL_ATTEMPTS_MAX = 4
+_CONDITIONAL_ATTEMPTS_MAX = 8
+"""With pauses that double, they outlast a store that is away for six seconds."""
+_CONDITIONAL_SECONDS_MAX = 10.0
+"""No further attempt after so long: each may take a whole timeout."""
+_PROBES_MAX = 4
 _PAUSE_S = 0.05
 _LIST_PAGE = 1_000
 
@@ -140,6 +144,17 @@ class RemoteObjects(ObjectStore):
 
     def probe_atomic_create(self) -> None:
         """Prove that the store honours both conditions; leaves nothing behind."""
+        for _ in range(_PROBES_MAX - 1):
+            try:
+                self._probe()
+                return
+            except StorageFailure as failure:
+                # A lost answer says nothing about the store: ask again, with another name.
+                if failure.failure_class is not FailureClass.UNKNOWN:
+                    raise
+        self._probe()
+
+    def _probe(self) -> None:
         key = f"{HIDDEN_PREFIX}probe-{MINT.ulid().lower()}"
         try:
             created = self._put_if("probe", key, b"1", "create")
@@ -205,7 +220,10 @@ class RemoteObjects(ObjectStore):
         target = self._target(key)
         may_have_landed = False
         failure: StorageFailure | None = None
+        began = time.monotonic()
         for attempt in range(_CONDITIONAL_ATTEMPTS_MAX):
+            if attempt and time.monotonic() - began > _CONDITIONAL_SECONDS_MAX:
+                break
             if attempt:
                 time.sleep(_PAUSE_S * 2 ** (attempt - 1))
             count("object", operation, target)

@@ -88,6 +88,7 @@ from omnigraph.model.result import Explanation, Result, SnapshotSummary
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.model.upkeep import (
     AutoOptimizeStatus,
+    BlockedBranch,
     CleanupPolicy,
     CleanupReceipt,
     Diagnosis,
@@ -868,10 +869,17 @@ class Graph:
         optimizer = self._opened.auto_optimizer
         return None if optimizer is None else optimizer.status
 
+    @property
+    def blocked_branches(self) -> tuple[BlockedBranch, ...]:
+        """Branches that refuse writes, as recovery in the background last saw them."""
+        return () if self._opened.healer is None else self._opened.healer.blocked
+
     def close(self) -> None:
-        """End upkeep in the background, waiting for a run that has begun.
+        """End upkeep and recovery in the background, waiting for a run that has begun.
 
         The handle can be used on. It happens by itself when the handle, or the program, goes.
         """
+        if self._opened.healer is not None:
+            self._opened.healer.stop()
         if self._opened.auto_optimizer is not None:
             self._opened.auto_optimizer.stop()

@@ -19,6 +19,7 @@ from omnigraph.branching.moments import SchemaHistory
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import WriteLimits
+from omnigraph.commit.recovery.healing import Healer
 from omnigraph.commit.schema.change import tables_today
 from omnigraph.commit.write_path import WritePath
 from omnigraph.embedding.client import QueryEmbedder
@@ -73,6 +74,9 @@ class OpenGraph:
         self._catalog: Catalog | None = None
         self._lock = threading.Lock()
         every = None if read_only else commits_between(auto_optimize)
+        self.healer = Healer(kernel) if kernel.heals else None
+        if self.healer is not None:
+            weakref.finalize(self, self.healer.stop)
         if every:
             self.auto_optimizer = AutoOptimizer(kernel, every)
             weakref.finalize(self, self.auto_optimizer.stop)

@@ -59,6 +59,7 @@ def open_graph(
     policy: Policy | None = None,
     external_blobs: Iterable[str] = (),
     auto_optimize: bool | int | None = None,
+    heal: bool = False,
 ) -> Graph:
     """Open the graph at ``uri``.
 
@@ -75,10 +76,15 @@ def open_graph(
     handle; `Graph.auto_optimize` tells what it did. By default `OMNIGRAPH_AUTO_OPTIMIZE` decides,
     and without that nothing runs.
 
+    ``heal`` is for a handle that stays open, as a server's does: a write that finds its branch
+    blocked by an interrupted operation recovers it first, instead of raising `RecoveryRequired`,
+    and so does a thread of the handle. `Graph.blocked_branches` tells what it cannot recover.
+
     Raises `NotFound` when there is no graph.
     """
     check_graph_policy(policy)
-    kernel = Kernel.of(_graph_root(uri), serve_older=mode == "read_only")
+    heals = heal and mode != "read_only"
+    kernel = Kernel.of(_graph_root(uri), serve_older=mode == "read_only", heals=heals)
     if mode == "read_only":
         open_for_reading(kernel)
     else:

@@ -51,6 +51,18 @@ class UpkeepFinding(JsonObject):
     """What to run against it."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlockedBranch(JsonObject):
+    """A branch that refuses writes until an interrupted operation is recovered."""
+
+    branch: str | None
+    """None if it cannot be told which: then all of them are."""
+    operation_id: str
+    reason: str
+    since_us: int
+    """When this was first seen; microseconds since 1970."""
+
+
 def command_on(uri: str, verb: str, *flags: str, branch: str = "main") -> str:
     """A command on a graph as it can be pasted into a shell.
 

@@ -281,17 +281,21 @@ class Call:
 
     def authenticate(self) -> None:
         """Set the actor by the token alone; raises `Unauthenticated`."""
-        if self.generation.state is RuntimeState.OPEN:
-            return
-        given = [value for name, value in self.request.headers.raw if name == b"authorization"]
-        token = bearer_token(given[0]) if len(given) == 1 else None
-        actor = None if token is None else self.generation.tokens.actor_of(token)
-        if actor is None:
+        if not self.is_known:
             self.services.metrics.rejected("unauthenticated")
             raise Unauthenticated(
                 "no valid bearer token", hint="send the header `Authorization: Bearer TOKEN`"
             )
-        self.actor = actor
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a token names the actor, which it sets, or none is asked for."""
+        if self.generation.state is RuntimeState.OPEN:
+            return True
+        given = [value for name, value in self.request.headers.raw if name == b"authorization"]
+        token = bearer_token(given[0]) if len(given) == 1 else None
+        self.actor = None if token is None else self.generation.tokens.actor_of(token)
+        return self.actor is not None
 
     def find_graph(self) -> None:
         """Look up the graph of the path; raises `InputError` or `NotFound`."""

@@ -231,6 +231,7 @@ def _serve(
             policy=policy,
             external_blobs=spec.external_blobs,
             # A long-running process keeps its graphs compact, unless the environment decides.
+            heal=True,
             auto_optimize=None if AUTO_OPTIMIZE_VARIABLE in config.environment else True,
         )
     queries = load_queries(graph, spec.queries, TOOLS if config.mcp else ())

@@ -233,6 +233,7 @@ def _settle(branch: ManifestBranch, commit_id: str, unknown: CommitOutcomeUnknow
             commit_id,
             f"it is unknown whether commit {commit_id} was published: {unknown.message}",
             "run `omnigraph recover` once the store can be read again",
+            outcome="unknown",
         ) from unreadable
 
 

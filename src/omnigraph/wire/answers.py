@@ -26,12 +26,32 @@ class Health(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready(JsonObject):
-    """Whether the process takes work, and how many graphs it serves."""
+class ServedBlock(JsonObject):
+    """A branch of a served graph that refuses writes, and why."""
 
-    status: Literal["ready", "starting", "draining"]
+    graph_id: str
+    branch: str | None
+    """Null if it cannot be told which: then all of them do."""
+    operation_id: str
+    """The interrupted operation that has to be recovered."""
+    reason: str
+    since_us: int
+    """When the server first saw it; microseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(JsonObject):
+    """Whether the process takes work, and how many graphs it serves.
+
+    `degraded`: it does, but for writes to some branches, which it keeps trying to recover.
+    """
+
+    status: Literal["ready", "degraded", "starting", "draining"]
     graphs_ready: int
     graphs_quarantined: int
+    branches_blocked: int
+    blocked: tuple[ServedBlock, ...]
+    """Those that the caller may read; without a valid token there are only their number."""
 
 
 @dataclass(frozen=True, slots=True)

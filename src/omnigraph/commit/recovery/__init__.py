@@ -52,6 +52,7 @@ from omnigraph.errors import (
     Conflict,
     LeaseLost,
     NotFound,
+    OmnigraphError,
     RecoveryRequired,
     StorageError,
     UnreadableSidecar,
@@ -83,14 +84,35 @@ class Recoverer:
         """Settle what can be settled, oldest first; what cannot be believed is set aside."""
         settled = [self._settle(name, mode, force) for name in self._kernel.sidecars.names()]
         if mode == "full":
-            self._remove_abandoned_staging()
-            remove_abandoned_lock(self._kernel)
-            late = LateEffects(self._kernel, self._audit.rows())
-            settled += [self._undo_late_effects(branch, late) for branch in late.branches()]
+            settled += self._complete()
+        return [settlement for settlement in settled if settlement is not None]
+
+    def _complete(self) -> list[Settlement | None]:
+        """What a full recovery does beside the sidecars."""
+        self._remove_abandoned_staging()
+        remove_abandoned_lock(self._kernel)
+        late = LateEffects(self._kernel, self._audit.rows())
+        return [self._undo_late_effects(branch, late) for branch in late.branches()]
+
+    def heal(self, names: Iterable[str]) -> list[Settlement]:
+        """`run` in full on these sidecars, for a handle that tries again: no failure ends it.
+
+        What failed is reported as deferred, with the reason.
+        """
+        settled: list[Settlement | None] = []
+        for name in names:
+            try:
+                settled.append(self._settle(name, "full", force=False))
+            except (OmnigraphError, OSError) as error:
+                operation_id = name.rpartition("/")[2].removesuffix(".json")
+                settled.append(Settlement(operation_id, "deferred", str(error)))
+        settled += self._complete()
         return [settlement for settlement in settled if settlement is not None]
 
     def barrier(self, branch: str, operation: str = "writing") -> ManifestBranch:
         """Before a write to ``branch``: settle forward, and refuse while its own is unsettled.
+
+        A handle that heals settles in full, as `recover` would.
 
         Returns the branch at its newest state. That is read while the sidecars are listed: a writer
         proves later, as its owner, that it is still the newest. Raises `Conflict`, in the name of
@@ -123,7 +145,8 @@ class Recoverer:
             if plan is None or plan.branch != branch:
                 continue
             found = True
-            settlement = self._settle(name, "forward", force=False)
+            mode: Mode = "full" if self._kernel.heals else "forward"
+            settlement = self._settle(name, mode, force=False)
             if settlement is None or settlement.needs_nothing_now:
                 continue
             raise RecoveryRequired(
@@ -131,6 +154,7 @@ class Recoverer:
                 f"operation {settlement.operation_id} on {branch} is unfinished: "
                 f"{settlement.reason}",
                 "reopen the graph read-write, or run `omnigraph recover`",
+                outcome="not_begun",
             )
         return found
 

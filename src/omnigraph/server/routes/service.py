@@ -11,14 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omnigraph import __version__
-from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION
+from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, MAIN_BRANCH
+from omnigraph.model.upkeep import BlockedBranch
 from omnigraph.policy import Action
-from omnigraph.server.auth import RuntimeState
+from omnigraph.server.auth import Question, RuntimeState
 from omnigraph.server.call import Call, Handlers
+from omnigraph.server.generation import Served
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
-from omnigraph.wire.answers import GraphList, Health, Ready, ServedGraph
+from omnigraph.wire.answers import GraphList, Health, Ready, ServedBlock, ServedGraph
 from omnigraph.wire.openapi import openapi
 from omnigraph.wire.operations import Operation
 from omnigraph.wire.requests import JSON
@@ -32,12 +34,33 @@ async def health(call: Call) -> Response:
 async def ready(call: Call) -> Response:
     """Whether the process takes work."""
     generation = call.generation
+    blocked = [
+        (served, found)
+        for _, served in sorted(generation.graphs.items())
+        for found in served.graph.blocked_branches
+    ]
+    # Names of branches and types are for those who may read them.
+    shown = [each for each in blocked if _may_read(call, *each)] if call.is_known else []
     found = Ready(
-        "draining" if call.is_draining else "ready",
+        "draining" if call.is_draining else "degraded" if blocked else "ready",
         len(generation.graphs),
         len(generation.quarantined),
+        len(blocked),
+        tuple(_block(*each) for each in shown),
     )
+    # A blocked branch is no reason to take the process away: every other one would say the same,
+    # and reads and other branches are served.
     return json_response(found, 503 if call.is_draining else 200)
+
+
+def _may_read(call: Call, served: Served, found: BlockedBranch) -> bool:
+    question = Question(Action.READ, found.branch or MAIN_BRANCH)
+    return served.gate.decide(call.actor, question).allowed
+
+
+def _block(served: Served, found: BlockedBranch) -> ServedBlock:
+    reason = found.reason.replace(served.graph.uri, "the graph")
+    return ServedBlock(served.graph_id, found.branch, found.operation_id, reason, found.since_us)
 
 
 async def describe(call: Call) -> Response:

@@ -7,7 +7,7 @@ are treated as the `data` of a graph record.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
 from omnigraph.loading.records.envelope import TypeRecords
-from omnigraph.loading.records.problems import Place, Problem, ProblemKind, Unit
+from omnigraph.loading.records.problems import Problem, Unit
+from omnigraph.loading.records.rows import RecordProblems
 from omnigraph.model.arrow import DST, ID, SRC, column_from_json, spell_column
 from omnigraph.model.arrow_columns import ids_from_texts
 from omnigraph.model.types import Scalar, ValueType
@@ -56,8 +57,8 @@ def typed_records(
 
     Modifies the objects. With ``ignore_unknown``, unknown members are left out.
     """
-    taking = _Taking(source, unit, numbers)
-    objects = [taking.as_object(i, each) for i, each in enumerate(objects)]
+    batch = RecordProblems(type, source, unit, numbers)
+    objects = [_as_object(i, each, batch) for i, each in enumerate(objects)]
     for each in objects:
         # As in a column of ids, null means no id.
         if each.get(ID, _ABSENT) is None:
@@ -65,17 +66,17 @@ def typed_records(
     ends: list[list[str]] = [[], []]
     if isinstance(type, EdgeType):
         ends = [
-            taking.ends(objects, type, name, end_type(type, name, catalog)) for name in (SRC, DST)
+            _ends(objects, type, name, end_type(type, name, catalog), batch) for name in (SRC, DST)
         ]
-    if taking.problems:
-        kept = [i for i in range(len(objects)) if i not in taking.bad]
+    if batch.problems:
+        kept = [i for i in range(len(objects)) if i not in batch.bad]
         objects, numbers = [objects[i] for i in kept], [numbers[i] for i in kept]
         ends = [[each[i] for i in kept if each] for each in ends]
     if ignore_unknown:
         known = {*type.properties, ID, SRC, DST}
         if not set().union(*objects) <= known:
             objects = [{k: v for k, v in each.items() if k in known} for each in objects]
-    return TypeRecords(type, list(numbers), objects, *ends), taking.problems
+    return TypeRecords(type, list(numbers), objects, *ends), batch.problems
 
 
 def with_way_out(problem: Problem) -> Problem:
@@ -87,65 +88,43 @@ def with_way_out(problem: Problem) -> Problem:
     return replace(problem, hint=f"{problem.hint}; {UNKNOWN_LEFT_OUT}")
 
 
-@dataclass(slots=True)
-class _Taking:
-    source: str
-    unit: Unit
-    numbers: Sequence[int]
-    problems: list[Problem] = field(default_factory=list)
-    bad: set[int] = field(default_factory=set)
-    """Positions of objects that have a problem."""
+def _as_object(position: int, value: Any, batch: RecordProblems) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    line = batch.numbers[position]
+    message = f"invalid strict JSON at line {line}: a record is an object, got {shown(value)}"
+    hint = "write each record as one JSON object on a line of its own"
+    batch.add(position, "invalid_json", message, None, hint)
+    return {}
 
-    def as_object(self, position: int, value: Any) -> dict[str, Any]:
-        if isinstance(value, dict):
-            return value
-        self.add(
-            position,
-            "invalid_json",
-            f"invalid strict JSON at line {self.numbers[position]}: "
-            f"a record is an object, got {shown(value)}",
-            "write each record as one JSON object on a line of its own",
-        )
-        return {}
 
-    def ends(
-        self, objects: Sequence[dict[str, Any]], type: EdgeType, name: str, wanted: ValueType
-    ) -> list[str]:
-        """One end of every edge, taken out of its object, as the id of a node."""
-        member = "from" if name == SRC else "to"
-        given = [_taken(each, member, name) for each in objects]
-        others = [i for i, value in enumerate(given) if not isinstance(value, str)]
-        if wanted.scalar is not Scalar.STRING:
-            texts = pa.array([v if isinstance(v, str) else None for v in given], pa.string())
-            known = ids_from_texts(texts, wanted).to_pylist()
-            given = [v if id is None else id for v, id in zip(given, known, strict=True)]
-        ids = _spelled([given[i] for i in others], wanted.with_nullable(False))
-        node = type.source if name == SRC else type.target
-        for i, id in zip(others, ids, strict=True):
-            if id is None and i not in self.bad:
-                message = (
-                    f"edge {type.name} requires field '{member}'"
-                    if given[i] is _ABSENT
-                    else f"field '{member}' must be a string, got {shown(given[i])}"
-                )
-                hint = f"give '{member}' the id of a {node}"
-                self.add(i, "bad_endpoint", message, hint, type_name=type.name, member=member)
-            given[i] = id or ""
-        return given
-
-    def add(
-        self,
-        position: int,
-        kind: ProblemKind,
-        message: str,
-        hint: str,
-        *,
-        type_name: str | None = None,
-        member: str | None = None,
-    ) -> None:
-        self.bad.add(position)
-        place = Place(self.source, self.numbers[position], self.unit)
-        self.problems.append(Problem(kind, message, place, type_name, member, hint))
+def _ends(
+    objects: Sequence[dict[str, Any]],
+    type: EdgeType,
+    name: str,
+    wanted: ValueType,
+    batch: RecordProblems,
+) -> list[str]:
+    """One end of every edge, taken out of its object, as the id of a node."""
+    member = "from" if name == SRC else "to"
+    given = [_taken(each, member, name) for each in objects]
+    others = [i for i, value in enumerate(given) if not isinstance(value, str)]
+    if wanted.scalar is not Scalar.STRING:
+        texts = pa.array([v if isinstance(v, str) else None for v in given], pa.string())
+        known = ids_from_texts(texts, wanted).to_pylist()
+        given = [v if id is None else id for v, id in zip(given, known, strict=True)]
+    ids = _spelled([given[i] for i in others], wanted.with_nullable(False))
+    node = type.source if name == SRC else type.target
+    for i, id in zip(others, ids, strict=True):
+        if id is None and i not in batch.bad:
+            message = (
+                f"edge {type.name} requires field '{member}'"
+                if given[i] is _ABSENT
+                else f"field '{member}' must be a string, got {shown(given[i])}"
+            )
+            batch.add(i, "bad_endpoint", message, member, f"give '{member}' the id of a {node}")
+        given[i] = id or ""
+    return given
 
 
 def _taken(record: dict[str, Any], member: str, name: str) -> Any:

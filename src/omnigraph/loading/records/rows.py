@@ -110,7 +110,7 @@ class RowBuilder:
 
     def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
         """The rows of records without problems, and all problems."""
-        batch = _Batch(self._type, source, self._unit, records.numbers)
+        batch = RecordProblems(self._type, source, self._unit, records.numbers)
         fields = _Fields(records.data)
         if self._strict:
             self._refuse_unknown(fields, records.data, batch)
@@ -139,7 +139,7 @@ class RowBuilder:
         Endpoints are ids or key values of the types in ``ends``. ``are_texts``: cells are texts of
         values, as in CSV.
         """
-        batch = _Batch(self._type, source, self._unit, numbers)
+        batch = RecordProblems(self._type, source, self._unit, numbers)
         columns = {name: _sound(name, column, batch) for name, column in columns.items()}
         built = {
             prop.name: self._cells(prop, columns.get(prop.name), batch, are_texts=are_texts)
@@ -155,7 +155,7 @@ class RowBuilder:
         return self._rows(built, given.cast(pa.string()), batch)
 
     def _rows(
-        self, columns: dict[str, pa.Array], given: pa.StringArray, batch: _Batch
+        self, columns: dict[str, pa.Array], given: pa.StringArray, batch: RecordProblems
     ) -> tuple[TypedRows, list[Problem]]:
         """Drop records with problems, and add ids."""
         numbers = _int64(batch.numbers)
@@ -181,7 +181,7 @@ class RowBuilder:
     # --- members of data ---
 
     def _refuse_unknown(
-        self, fields: _Fields, data: Sequence[dict[str, Any]], batch: _Batch
+        self, fields: _Fields, data: Sequence[dict[str, Any]], batch: RecordProblems
     ) -> None:
         unknown = fields.names - self._type.properties.keys() - {ID}
         for name in sorted(unknown):
@@ -206,7 +206,7 @@ class RowBuilder:
     # --- values ---
 
     def _cells(
-        self, prop: Property, cells: pa.Array | None, batch: _Batch, *, are_texts: bool
+        self, prop: Property, cells: pa.Array | None, batch: RecordProblems, *, are_texts: bool
     ) -> pa.Array:
         """The column of a property from ``cells``, None if the table has no such column."""
         if cells is None:
@@ -233,7 +233,7 @@ class RowBuilder:
         return self._folder_values.get(prop.name, prop.default)
 
     def _refuse_other_values(
-        self, columns: Mapping[str, pa.Array], given: Collection[str], batch: _Batch
+        self, columns: Mapping[str, pa.Array], given: Collection[str], batch: RecordProblems
     ) -> None:
         """Add problems for records with another value than their partition folder."""
         for name in self._folder_values.keys() & given:
@@ -245,14 +245,14 @@ class RowBuilder:
                     message = f"property '{name}' is {shown(value)}, {other}"
                     batch.add(i, "bad_value", message, name, "keep the one that is right")
 
-    def _column(self, prop: Property, values: Sequence[object], batch: _Batch) -> pa.Array:
+    def _column(self, prop: Property, values: Sequence[object], batch: RecordProblems) -> pa.Array:
         try:
             column = column_from_json(values, prop.type, name=prop.name, strict=self._strict)
         except ValueConversionError:
             column = self._fitting(prop.name, prop.type, values, "bad_value", batch)
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
 
-    def _admitted_blobs(self, prop: Property, column: pa.Array, batch: _Batch) -> pa.Array:
+    def _admitted_blobs(self, prop: Property, column: pa.Array, batch: RecordProblems) -> pa.Array:
         for i, uri in self._external.refused(column):
             batch.add(i, "denied_blob", denial(uri), prop.name, self._external.hint)
         if self._copy_external and not batch.bad:
@@ -260,7 +260,12 @@ class RowBuilder:
         return column
 
     def _fitting(
-        self, name: str, type: ValueType, values: Sequence[object], kind: ProblemKind, batch: _Batch
+        self,
+        name: str,
+        type: ValueType,
+        values: Sequence[object],
+        kind: ProblemKind,
+        batch: RecordProblems,
     ) -> pa.Array:
         """Convert value by value: null and a problem for each that does not fit."""
         fitting: list[Value | None] = []
@@ -277,7 +282,7 @@ class RowBuilder:
     # --- endpoints ---
 
     def _ends(
-        self, name: str, given: pa.Array, key: ValueType | None, batch: _Batch
+        self, name: str, given: pa.Array, key: ValueType | None, batch: RecordProblems
     ) -> pa.StringArray:
         """Endpoints as ids: key values are spelled canonically, other texts are ids already."""
         member = _MEMBERS[name]
@@ -298,7 +303,7 @@ class RowBuilder:
 
     # --- ids ---
 
-    def _given_ids(self, fields: _Fields, batch: _Batch) -> pa.StringArray:
+    def _given_ids(self, fields: _Fields, batch: RecordProblems) -> pa.StringArray:
         """The ids in the records, null where there is none."""
         values = fields.column(ID, _ABSENT)
         kinds = set(map(type, values))
@@ -346,7 +351,7 @@ class RowBuilder:
         columns: dict[str, pa.Array],
         given: pa.StringArray,
         numbers: pa.Int64Array,
-        batch: _Batch,
+        batch: RecordProblems,
         renamed: dict[str, tuple[str, int]],
     ) -> pa.StringArray:
         types = [self._type.properties[name].type for name in self._key]
@@ -368,7 +373,7 @@ class RowBuilder:
         return ids
 
 
-def _sound(name: str, column: pa.Array, batch: _Batch) -> pa.Array:
+def _sound(name: str, column: pa.Array, batch: RecordProblems) -> pa.Array:
     """A column without texts that are not UTF-8; each of them becomes a problem."""
     column, bad = sound_texts(column)
     member = _MEMBERS.get(name, name)
@@ -413,8 +418,8 @@ class _Fields:
             return [record.get(name, absent) for record in self._data]
 
 
-class _Batch:
-    """The problems of the records being built."""
+class RecordProblems:
+    """The problems of the records of one type that are being read."""
 
     def __init__(
         self, type: TableType, source: str | None, unit: Unit, numbers: Sequence[int]
@@ -422,13 +427,15 @@ class _Batch:
         self.problems: list[Problem] = []
         self.bad: set[int] = set()
         """Positions of records that have a problem."""
-        self._reported: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str | None]] = set()
         self._type = type
         self.source = source
         self._unit = unit
         self.numbers = numbers
 
-    def add(self, position: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+    def add(
+        self, position: int, kind: ProblemKind, message: str, member: str | None, hint: str
+    ) -> None:
         """Add a problem of the record at ``position``, unless the value has one already."""
         if (position, member) in self._reported:
             return
@@ -436,7 +443,9 @@ class _Batch:
         self.bad.add(position)
         self.add_at(self.numbers[position], kind, message, member, hint)
 
-    def add_at(self, number: int, kind: ProblemKind, message: str, member: str, hint: str) -> None:
+    def add_at(
+        self, number: int, kind: ProblemKind, message: str, member: str | None, hint: str
+    ) -> None:
         """Add a problem of the record with this number."""
         place = Place(self.source, number, self._unit)
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))

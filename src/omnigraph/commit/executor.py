@@ -31,13 +31,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.schema.contract import AcceptedSchema, SchemaContract
-from omnigraph.storage.datasets import (
-    CommitLost,
-    DatasetRef,
-    Handle,
-    StagedTransaction,
-    row_count,
-)
+from omnigraph.storage.datasets import CommitLost, DatasetRef, Handle, StagedTransaction, row_count
 from omnigraph.storage.layout import STAGING_SUFFIX
 from omnigraph.storage.manifest import ManifestBranch
 from omnigraph.storage.manifest_rows import CommitRow, VersionRow

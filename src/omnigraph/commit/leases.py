@@ -246,11 +246,7 @@ class Leases:
     """Acquires the leases of one graph."""
 
     def __init__(
-        self,
-        store: ObjectStore,
-        owner_id: str,
-        settings: WriteSettings,
-        locks: Path | None,
+        self, store: ObjectStore, owner_id: str, settings: WriteSettings, locks: Path | None
     ) -> None:
         self._store = store
         self._is_remote = not store.root.is_local

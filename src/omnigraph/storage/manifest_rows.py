@@ -303,10 +303,7 @@ def _identity_key(prefix: str, identity: TableIdentity) -> str:
 
 def identity_columns(identity: TableIdentity) -> dict[str, int]:
     """The identity of a table, as rows of the manifest and sidecars hold it."""
-    return {
-        "stable_table_id": identity.type_id,
-        "table_incarnation_id": identity.incarnation_id,
-    }
+    return {"stable_table_id": identity.type_id, "table_incarnation_id": identity.incarnation_id}
 
 
 def _json(value: Mapping[str, Any] | BranchRow | RegistryRow) -> str:

@@ -255,10 +255,7 @@ def retired_datasets(store: ObjectStore) -> list[str]:
 
 
 def require_folded(
-    lance: LanceStore,
-    root_uri: str,
-    accepted: AcceptedTables,
-    states: Mapping[str, ManifestState],
+    lance: LanceStore, root_uri: str, accepted: AcceptedTables, states: Mapping[str, ManifestState]
 ) -> None:
     """Raise `StorageError` unless the manifests have every commit of the old datasets."""
     older = OlderGraph(lance, root_uri, accepted)

@@ -124,9 +124,7 @@ def publish(branch: ManifestBranch, request: PublishRequest) -> CommitRow:
             return landed
         _require(state, request)
         commit = replace(
-            request.commit,
-            manifest_version=state.version + 1,
-            commit_seq=state.head.commit_seq + 1,
+            request.commit, manifest_version=state.version + 1, commit_seq=state.head.commit_seq + 1
         )
         rows = _rows(state, request, commit)
         if _swap(branch, handle, state, rows, commit.commit_id):

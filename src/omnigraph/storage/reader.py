@@ -241,11 +241,7 @@ class PastReader(SnapshotReader):
     """
 
     def __init__(
-        self,
-        lance: LanceStore,
-        root_uri: str,
-        snapshot: Snapshot,
-        today: Mapping[str, TableToday],
+        self, lance: LanceStore, root_uri: str, snapshot: Snapshot, today: Mapping[str, TableToday]
     ) -> None:
         known = {
             key: entry

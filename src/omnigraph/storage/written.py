@@ -369,10 +369,7 @@ def rows_by_place(
     count_lance("scan", dataset.uri)
     with lance_errors(dataset):
         found = dataset.scanner(
-            columns=list(columns),
-            fragments=fragments,
-            batch_size=SCAN_ROWS,
-            with_row_address=True,
+            columns=list(columns), fragments=fragments, batch_size=SCAN_ROWS, with_row_address=True
         ).to_table()
     places = found[ROW_ADDRESS].combine_chunks().to_numpy().astype(np.int64)
     order = np.argsort(places, kind="stable")  # as good as sorted already

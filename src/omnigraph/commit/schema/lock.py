@@ -47,8 +47,7 @@ def require_no_schema_apply(kernel: Kernel, operation: str) -> None:
     else:
         message = f"{operation} is unavailable while schema apply is in progress"
     raise Conflict(
-        message,
-        hint="try again when it is done; if its process has died, run `omnigraph recover`",
+        message, hint="try again when it is done; if its process has died, run `omnigraph recover`"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -38,15 +39,19 @@ from omnigraph.server.config import (
 )
 from omnigraph.server.connections import IS_EXTRA, RECORD
 from omnigraph.server.generation import Generation
+from omnigraph.server.repeats import Repeats
 from omnigraph.server.responses import error_response, internal_error
 from omnigraph.server.routes import HANDLERS
 from omnigraph.server.routes.service import METRICS, metrics
 from omnigraph.wire.failures import MethodNotAllowed
 from omnigraph.wire.operations import CONDITION, OPERATIONS, QUERY, Operation
 from omnigraph.wire.requests import (
+    IDEMPOTENCY_KEY,
     IF_GRAPH_COMMIT,
+    REPLAYED,
     REQUEST_ID,
     SNAPSHOT_ID,
+    TIMEOUT,
     is_request_id,
     refuse_condition,
 )
@@ -68,6 +73,7 @@ class App(Starlette):
         self.services = services
         self.generation = generation
         self.is_draining = False
+        self.repeats = Repeats()
         self.inflight = 0
         """Requests that are being answered."""
         middleware = [
@@ -93,14 +99,15 @@ class App(Starlette):
         record: RequestRecord = request.scope["state"][RECORD]
         if isinstance(error, TooManyRequests):
             self.services.metrics.rejected("admission")
-        response = error_response(error)
+        outcome = None if record.call is None else record.call.outcome_after(error)
+        response = error_response(error, outcome=outcome)
         if response.status_code == 500:
             record.log_failure(error)
         elif response.status_code > 500:
             record.log_refusal(error)
         elif record.call is not None and record.call.names_storage(bytes(response.body)):
             record.log_failure(error)
-            return internal_error()
+            return internal_error(outcome)
         return response
 
     async def _unrouted(self, request: Request, error: Exception) -> Response:
@@ -215,9 +222,14 @@ class OperationEndpoint:
             if operation.has_graph:
                 call.find_graph()
             call.read_parameters()
-            if operation.is_gated and CONDITION not in operation.parameters:
-                refuse_condition(call.headers(IF_GRAPH_COMMIT))
-        response = await self._handler(call)
+            if operation.is_gated:
+                if CONDITION not in operation.parameters:
+                    refuse_condition(call.headers(IF_GRAPH_COMMIT))
+                call.read_key()
+        if call.key is None:
+            response = await self._handler(call)
+        else:
+            response = await self._server.repeats.once(call, partial(self._handler, call))
         if operation.successor is not None:
             response.headers["Deprecation"] = "true"
             response.headers["Link"] = f'<{operation.successor}>; rel="successor-version"'
@@ -320,7 +332,8 @@ class RequestLog:
             record.log_failure(bug)
             # After the status is sent, uvicorn closes the connection of an incomplete answer.
             if record.status == CLIENT_GONE:
-                await internal_error()(scope, receive, send_with_id)
+                outcome = None if record.call is None else record.call.outcome_after(bug)
+                await internal_error(outcome)(scope, receive, send_with_id)
         finally:
             server.inflight -= 1
             self._record(record)
@@ -429,8 +442,10 @@ def cors(origins: tuple[str, ...]) -> Middleware:
             "If-None-Match",
             "If-Range",
             "Range",
+            IDEMPOTENCY_KEY,
             IF_GRAPH_COMMIT,
             REQUEST_ID,
+            TIMEOUT,
         ),
         expose_headers=(
             "ETag",
@@ -439,6 +454,7 @@ def cors(origins: tuple[str, ...]) -> Middleware:
             "Deprecation",
             "Link",
             "Retry-After",
+            REPLAYED,
             REQUEST_ID,
         ),
     )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
@@ -16,6 +16,10 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from omnigraph.errors import (
+    Busy,
+    Conflict,
+    Denied,
+    FencedOut,
     InputError,
     LimitExceeded,
     NotFound,
@@ -27,6 +31,7 @@ from omnigraph.graph import Graph
 from omnigraph.graph.opened import no_commit
 from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH, is_ulid, normalize_commit_id
+from omnigraph.model.receipts import checked_key
 from omnigraph.policy import Action
 from omnigraph.server.admission import ANONYMOUS, Admission, QueryLimits, StreamBudget
 from omnigraph.server.auth import Gate, Question, RuntimeState, Verdict, bearer_token
@@ -37,10 +42,14 @@ from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
 from omnigraph.wire.failures import UnsupportedMedia
-from omnigraph.wire.operations import Operation
-from omnigraph.wire.requests import JSON, NDJSON, branch_name, read_document
+from omnigraph.wire.operations import INVOKE, Operation
+from omnigraph.wire.requests import IDEMPOTENCY_KEY, JSON, NDJSON, branch_name, read_document
 
 CLIENT_LEFT = "its client disconnected"
+
+WriteOutcome = Literal["not_begun", "unknown"]
+NOTHING_LANDED = (Busy, Conflict, Denied, InputError, LimitExceeded, NotFound)
+"""Errors after which a write has left nothing behind."""
 
 Document = TypeVar("Document", bound=BaseModel)
 Given = ParamSpec("Given")
@@ -78,6 +87,11 @@ class Call:
         self.request_id = request_id
         self.values: Mapping[str, str] = request.path_params
         self.actor: str | None = None
+        self.key: str | None = None
+        """The caller's name for the write, if it has one."""
+        self.has_written = False
+        """Whether a write of it has begun."""
+        self._body: bytes | None = None
         self.is_draining = False
         """Whether the server is about to stop."""
         self._served: Served | None = None
@@ -182,6 +196,26 @@ class Call:
                 raise InputError(f"parameter `{name}` was given more than once")
             values.append(value)
 
+    def read_key(self) -> None:
+        """Take the name of a write from its header; raises `InputError` for one that is none."""
+        found = self.headers(IDEMPOTENCY_KEY)
+        if len(found) > 1:
+            raise InputError(f"header `{IDEMPOTENCY_KEY}` was sent more than once")
+        if found:
+            self.key = checked_key(found[0].strip(), IDEMPOTENCY_KEY)
+
+    def outcome_after(self, error: Exception) -> WriteOutcome | None:
+        """What became of the write of a request that failed; None for a read.
+
+        Conflicts and waits are told before anything is published, except that a writer whose lease
+        was taken over cannot know what recovery makes of its work.
+        """
+        if self.has_written:
+            nothing_landed = isinstance(error, NOTHING_LANDED) and not isinstance(error, FencedOut)
+            return "not_begun" if nothing_landed else "unknown"
+        is_write = self.operation.is_gated and self.operation is not INVOKE
+        return "not_begun" if is_write else None
+
     async def document(self, model: type[Document]) -> Document:
         """The JSON body; raises `InputError` unless it is an object of this shape."""
         body = await self.body()
@@ -204,6 +238,8 @@ class Call:
         Raises `LimitExceeded` as soon as they are more than the operation takes, and `InputError`
         when the client pauses for too long.
         """
+        if self._body is not None:
+            return self._body
         self.require_body_type()
         self.require_body_length()
         pieces: list[bytes] = []
@@ -217,7 +253,8 @@ class Call:
             self._require_fitting(total)
             pieces.append(piece)
             if not message.get("more_body", False):
-                return b"".join(pieces)
+                self._body = b"".join(pieces)
+                return self._body
 
     def _message_at_hand(self) -> Message | None:
         """The next part of the body if it has arrived, which takes no timer."""
@@ -453,6 +490,7 @@ class Call:
         """
         sees_rows = branch is None or self.may(Action.READ, branch)
         with self.services.admission.admit(self.actor, size):
+            self.has_written = True
             try:
                 receipt = await self.services.pool.write(
                     self.actor or ANONYMOUS, partial(work, *args, **options)

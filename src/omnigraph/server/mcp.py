@@ -114,7 +114,7 @@ class McpServer:
             inner.read_parameters()
             response = await self._handlers[inner.operation.id](inner)
         except OmnigraphError as error:
-            response = error_response(error)
+            response = error_response(error, outcome=inner.outcome_after(error))
             if response.status_code == 403:
                 raise _unknown(name) from None
             if response.status_code >= 500 or call.names_storage(bytes(response.body)):

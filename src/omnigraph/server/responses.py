@@ -25,7 +25,7 @@ from omnigraph.errors import (
 )
 from omnigraph.model.json_object import JsonObject
 from omnigraph.server.admission import ANONYMOUS, RETRY_AFTER_SECONDS
-from omnigraph.server.call import Call
+from omnigraph.server.call import Call, WriteOutcome
 from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
 from omnigraph.wire.requests import JSON, NDJSON_UTF8
 
@@ -50,8 +50,15 @@ def json_response(value: JsonObject | Mapping[str, Any], status: int = 200) -> R
     return Response(orjson.dumps(document), status, media_type=JSON)
 
 
-def error_response(error: OmnigraphError, headers: Mapping[str, str] | None = None) -> Response:
-    """An error with its status, its envelope and the headers that belong to it."""
+def error_response(
+    error: OmnigraphError,
+    headers: Mapping[str, str] | None = None,
+    outcome: WriteOutcome | None = None,
+) -> Response:
+    """An error with its status, its envelope and the headers that belong to it.
+
+    ``outcome`` is what became of a write.
+    """
     status = status_of(error)
     if isinstance(error, HistoricalVersionReclaimed):
         envelope: Mapping[str, Any] = RECLAIMED  # its sentence names files
@@ -59,13 +66,15 @@ def error_response(error: OmnigraphError, headers: Mapping[str, str] | None = No
         envelope = envelope_of(error)
     else:
         envelope = INTERNAL
+    if outcome is not None:
+        envelope = {**envelope, "outcome": outcome}
     body = orjson.dumps(envelope, default=str)
     return Response(body, status, {**(headers or {}), **_headers_of(error)}, JSON)
 
 
-def internal_error() -> Response:
+def internal_error(outcome: WriteOutcome | None = None) -> Response:
     """The answer to a request that met a bug."""
-    return json_response(INTERNAL, 500)
+    return json_response(INTERNAL if outcome is None else {**INTERNAL, "outcome": outcome}, 500)
 
 
 def _headers_of(error: OmnigraphError) -> Mapping[str, str]:

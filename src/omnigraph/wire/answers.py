@@ -154,6 +154,8 @@ class ErrorEnvelope(JsonObject):
     error_code: Annotated[str | None, OPTIONAL] = None
     """The stable name of the error, finer than `code`; see the list of errors."""
     hint: Annotated[str | None, OPTIONAL] = None
+    outcome: Annotated[Literal["not_begun", "unknown"] | None, OPTIONAL] = None
+    """Of a failed write: whether it left nothing behind, or may have landed or land later."""
     details: Detail = None
     """Facts of an error without a structured detail; of an input, its `problems` and `counts`."""
     diagnostic: Annotated[str | None, OPTIONAL] = None

@@ -110,7 +110,7 @@ def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:
             return _rebuilt(narrow, message, hint, {**facts, **more})
     if named is not None and issubclass(named, errors.CompileError):
         return _compile_error(named, message, hint, envelope)
-    known = ("error", "code", "error_code", "hint", "details")
+    known = ("error", "code", "error_code", "hint", "details", "outcome")
     rest = {name: value for name, value in envelope.items() if name not in known}
     return _rebuilt(
         named or _BY_STATUS.get(status, errors.StorageError),

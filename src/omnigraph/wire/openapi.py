@@ -10,7 +10,13 @@ from pydantic.json_schema import models_json_schema
 from omnigraph import __version__
 from omnigraph.model.json_object import JsonObject, json_schema
 from omnigraph.wire.answers import ErrorEnvelope, Ready
-from omnigraph.wire.operations import GRAPH_ID, OPERATIONS, Operation, OperationParameter
+from omnigraph.wire.operations import (
+    GRAPH_ID,
+    KEY,
+    OPERATIONS,
+    Operation,
+    OperationParameter,
+)
 from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON, OCTETS, SNAPSHOT_ID
 
 Schemas = dict[str, Any]
@@ -93,7 +99,8 @@ def _described(operation: Operation, schemas: Schemas, *, is_open: bool) -> dict
     if operation.successor is not None:
         out["deprecated"] = True
     own = [] if "{graph_id}" not in operation.path else [GRAPH_ID]
-    parameters = [_parameter(each) for each in (*own, *operation.parameters)]
+    more = [KEY] if operation.is_gated else []
+    parameters = [_parameter(each) for each in (*own, *operation.parameters, *more)]
     if parameters:
         out["parameters"] = parameters
     if operation.has_body:

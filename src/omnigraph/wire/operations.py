@@ -16,6 +16,7 @@ from omnigraph.model.diffs import DiffPage
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import (
+    KEY_CHARACTERS_MAX,
     BranchCreated,
     BranchDeleted,
     CommitInfo,
@@ -31,6 +32,7 @@ from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import answers, requests
 from omnigraph.wire.requests import (
     ARROW_STREAM,
+    IDEMPOTENCY_KEY,
     IF_GRAPH_COMMIT,
     JSON,
     NDJSON,
@@ -179,6 +181,12 @@ SECONDS = _header(
     "seconds after which the query is stopped; the server's limit when left out, and at most",
     {"type": "number", "exclusiveMinimum": 0},
 )
+KEY = _header(
+    IDEMPOTENCY_KEY,
+    "names the write: asked again with the same key, it is not done again",
+    {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX, "pattern": "[!-~]"},
+)
+"""Of every write."""
 _LIMIT = _query("limit", "changes a page", _COUNT)
 _LIMIT_BYTES = _query("limit_bytes", "target size of a page", _COUNT)
 _PAGE_TOKEN = _query("page_token", "continues an answer that had more than one page")

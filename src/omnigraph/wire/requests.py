@@ -20,6 +20,9 @@ from omnigraph.model.receipts import LoadMode
 IF_GRAPH_COMMIT = "Omnigraph-If-Graph-Commit"
 SNAPSHOT_ID = "Omnigraph-Snapshot-Id"
 TIMEOUT = "Omnigraph-Timeout"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
+"""Marks the answer to a write that was done before."""
 REQUEST_ID = "X-Request-Id"
 
 JSON = "application/json"

@@ -93,7 +93,7 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
         actor=call.actor,
         engine="local",
         replace_types=asked.replace_types or (),
-        operation_id=asked.operation_id,
+        operation_id=asked.operation_id or call.key,
         message=asked.message,
         dry_run=asked.dry_run,
         errors=ErrorOptions(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -88,7 +89,15 @@ async def _mutate(call: Call, expected: str | None) -> Response:
     call.authorize(Action.CHANGE, branch)
     size = len(asked.query.encode()) + len(orjson.dumps(asked.params))
     receipt = await call.write(
-        branch, size, _write, call.served.graph, asked, branch, expected, call.actor
+        branch,
+        size,
+        _write,
+        call.served.graph,
+        asked,
+        branch=branch,
+        expected_head=expected,
+        actor=call.actor,
+        operation_id=asked.operation_id or call.key,
     )
     return json_response(receipt)
 
@@ -108,19 +117,14 @@ def _read(graph: Graph, asked: QueryRequest, snapshot: str | None, governor: Gov
         raise WrongVerb(wrong.message, hint="send it to `/mutate`") from None
 
 
-def _write(
-    graph: Graph, asked: ChangeRequest, branch: str, expected: str | None, actor: str | None
-) -> MutationReceipt:
+def _write(graph: Graph, asked: ChangeRequest, **options: Any) -> MutationReceipt:
     try:
         return graph.mutate(
             asked.query,
             asked.params,
             name=asked.name,
-            branch=branch,
-            expected_head=expected,
-            actor=actor,
-            operation_id=asked.operation_id,
             message=asked.message,
+            **options,
         )
     except WrongVerb as wrong:
         raise WrongVerb(wrong.message, hint="send it to `/query`") from None
@@ -248,6 +252,7 @@ async def _invoke_mutation(
         branch=branch,
         expected_head=expected,
         actor=call.actor,
+        operation_id=call.key,
     )
     return json_response(receipt)
 

@@ -15,7 +15,6 @@ from omnigraph.cli import addressing, login, operator_config
 from omnigraph.commit import leases, plan
 from omnigraph.effects import failpoints, local_disk
 from omnigraph.embedding import config
-from omnigraph.engines.local import rows
 from omnigraph.engines.local.tables import TraversalSettings
 from omnigraph.loading import inputs
 from omnigraph.model import governor
@@ -136,7 +135,7 @@ SECTIONS = (
         "They change how fast an answer comes, never the answer.",
         (
             Setting(
-                rows.CACHE_BYTES_VARIABLE,
+                governor.CACHE_BYTES_VARIABLE,
                 "memory for tables that stay open between queries",
                 f"1/{governor.MEMORY_SHARE} of the machine's or the container's",
             ),

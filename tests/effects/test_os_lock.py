@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -231,8 +233,8 @@ def test_observers_do_not_disturb_each_other_or_an_acquirer(tmp_path: Path):
     path.touch()
     stop = threading.Event()
 
-    def observe() -> list[bool]:
-        seen = []
+    def observe() -> list[bool | None]:
+        seen: list[bool | None] = []
         while not stop.is_set():
             seen.append(is_locked(path))
         return seen
@@ -274,3 +276,62 @@ def test_lock_files_are_named_by_scope(tmp_path: Path):
     assert len(paths) == 4
     assert all(p.parent == tmp_path and p.name.startswith(".omnigraph-lock-") for p in paths)
     assert lock_path(tmp_path, "main") == lock_path(tmp_path, "main")
+
+
+# --- who may open a lock file: all that can read it can lock it, and block its writers ------------
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("folder", "expected"), [(0o755, 0o600), (0o775, 0o660)])
+def test_a_lock_file_is_for_those_who_may_write_to_its_folder(
+    tmp_path: Path, folder: int, expected: int
+):
+    tmp_path.chmod(folder)
+    former = os.umask(0)
+    try:
+        with OsLock(tmp_path / "lock"):
+            assert mode_of(tmp_path / "lock") == expected
+    finally:
+        os.umask(former)
+
+
+def test_a_loose_lock_file_and_its_folder_are_tightened(tmp_path: Path):
+    """As they are where an older release, or a umask of 0, has made them."""
+    path = tmp_path / "folder" / "lock"
+    path.parent.mkdir()
+    path.parent.chmod(0o777)
+    path.touch()
+    path.chmod(0o666)
+    with OsLock(path):
+        assert mode_of(path) == 0o660
+        assert mode_of(path.parent) == 0o775
+    path.parent.chmod(0o755)
+    with OsLock(path):
+        assert mode_of(path) == 0o600
+
+
+def test_a_loose_lock_file_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "lock"
+    path.touch()
+    path.chmod(0o666)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    with pytest.raises(StorageFailure, match=r"other users may block its writers") as refused:
+        OsLock(path).acquire(0)
+    assert refused.value.failure_class == "Configuration"
+    assert f"chmod 600 {path}" in (refused.value.hint or "")
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path):
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailure):
+        OsLock(tmp_path / "lock").acquire(0)

@@ -166,6 +166,10 @@ def outcome(patient: Patient, file: Path, name: str, attempt: Callable[[], Any])
     return "right"
 
 
+def open_read_only(root: Path) -> None:
+    open_graph(root, "read_only")
+
+
 def write(root: Path) -> None:
     graph = open_graph(root)
     graph.mutate(ADD, {"n": "new"})

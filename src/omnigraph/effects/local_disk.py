@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -29,7 +30,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from omnigraph.effects.failures import from_os_error
+from omnigraph.effects.failures import FailureClass, StorageFailure, from_os_error
 from omnigraph.effects.requests import count
 from omnigraph.effects.uri import HIDDEN_PREFIX
 from omnigraph.errors import InputError, InternalError
@@ -125,12 +126,17 @@ def unlock_descriptor(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a live process holds the lock at ``path``; creates and changes nothing."""
+def is_locked(path: Path) -> bool | None:
+    """Whether a live process holds the lock at ``path``; creates and changes nothing.
+
+    None if it cannot be told: lock files belong to the user that writes.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
+    except PermissionError:
+        return None
     except OSError as error:
         raise from_os_error(error, "look at the lock", str(path)) from error
     try:
@@ -141,6 +147,23 @@ def is_locked(path: Path) -> bool:
         return not free
     finally:
         os.close(descriptor)
+
+
+def _tighten(target: int | Path, mode: int, shown: Path) -> None:
+    """Take away permissions beyond ``mode``; refuse what another user owns and leaves open."""
+    found = stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116 - a descriptor, too
+    if not found & ~mode:
+        return
+    try:
+        os.chmod(target, found & mode)  # noqa: PTH101
+    except PermissionError:
+        raise StorageFailure(
+            FailureClass.CONFIGURATION,
+            "lock",
+            str(shown),
+            f"other users may block its writers (mode {found:04o})",
+            hint=f"its owner can mend it: chmod {found & mode:o} {shown}",
+        ) from None
 
 
 class OsLock:
@@ -216,12 +239,30 @@ class OsLock:
     def _open(self) -> int:
         for _ in range(_OPEN_ATTEMPTS_MAX):
             try:
-                return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+                return self._opened_for_us()
             except FileNotFoundError:
                 # Another process may remove the empty directory while it is being made: try again.
                 with suppress(FileNotFoundError, FileExistsError):
                     self.path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        return self._opened_for_us()
+
+    def _opened_for_us(self) -> int:
+        """Open the file, which no other user may open: all that can read it can lock it.
+
+        Members of a group that may write to the folder are writers like its owner.
+        """
+        folder = self.path.parent
+        of_folder = stat.S_IMODE(folder.stat().st_mode)
+        mode = 0o660 if of_folder & stat.S_IWGRP else 0o600
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
+        try:
+            _tighten(descriptor, mode, self.path)
+            if of_folder & stat.S_IWOTH and not of_folder & stat.S_ISVTX:
+                _tighten(folder, of_folder & ~stat.S_IWOTH, folder)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _is_current(self, descriptor: int) -> bool:
         try:

@@ -208,6 +208,7 @@ class Governor:
 # --- settings -------------------------------------------------------------------------------------
 
 
+CACHE_BYTES_VARIABLE = "OMNIGRAPH_CACHE_BYTES"
 QUERY_BYTES_VARIABLE = "OMNIGRAPH_QUERY_BYTES"
 MEMORY_SHARE = 4
 """Caches and queries may each use this fraction of the memory by default."""

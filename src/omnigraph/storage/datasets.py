@@ -25,6 +25,7 @@ from omnigraph.effects.local_disk import Durability, files_below, flush_new_file
 from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
+from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.storage.damage import damaged_version, missing
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
@@ -79,6 +80,20 @@ class DatasetRef:
         return DatasetRef(self.uri, ref)
 
 
+METADATA_BYTES_MIN = 16 << 20
+METADATA_BYTES_MAX = 64 << 20
+"""Lance keeps metadata of every version it has seen; more than the recent ones is of no use."""
+
+
+def _bounded_session() -> Any:
+    """Lance's caches, within the memory that is set for tables; its own defaults are 7 GB."""
+    limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
+    return lance.Session(  # type: ignore[attr-defined]
+        index_cache_size_bytes=limit // 4,
+        metadata_cache_size_bytes=max(METADATA_BYTES_MIN, min(limit // 8, METADATA_BYTES_MAX)),
+    )
+
+
 class CommitLost(OmnigraphError):
     """A staged transaction was rejected and has no effect."""
 
@@ -99,7 +114,7 @@ class LanceStore:
     durability: Durability = Durability.DISK
     is_pinned: Callable[[DatasetRef, int], bool] = field(default=lambda where, version: False)
     """Whether a live branch shows a version, which cleanup then keeps: asked after a failure."""
-    _session: Any = field(default_factory=lance.Session)  # type: ignore[attr-defined]
+    _session: Any = field(default_factory=_bounded_session)
 
     def open(self, where: DatasetRef, version: int | None = None) -> LanceDataset:
         """The dataset at ``version``, or at its newest.

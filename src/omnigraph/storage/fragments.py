@@ -59,7 +59,9 @@ def fragments_of(handle: LanceDataset) -> list[FragmentState]:
     return [
         FragmentState(
             fragment.fragment_id,
-            tuple(file.path for file in fragment.metadata.files),
+            # The property `path` makes a class of its own for every answer, which a cache that
+            # keeps the answer would keep as well.
+            tuple(file._path for file in fragment.metadata.files),
             fragment.physical_rows,
             fragment.deletion_file(),
         )

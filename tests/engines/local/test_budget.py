@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget
+from omnigraph.engines.local.rows import MemoryBudget
 from omnigraph.engines.local.tables import GraphMemory, Mode
 from omnigraph.model import governor
-from omnigraph.model.governor import bytes_from_environment
+from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from tests.engines.local.graphs import (
     city,
     knows,

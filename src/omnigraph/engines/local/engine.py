@@ -20,11 +20,11 @@ from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
-from omnigraph.engines.local.rows import CACHE_BYTES_VARIABLE, MemoryBudget, taken
+from omnigraph.engines.local.rows import MemoryBudget, taken
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
-from omnigraph.model.governor import bytes_from_environment
+from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar, cast
@@ -32,9 +32,6 @@ from omnigraph.storage.fragments import (
 from omnigraph.storage.reader import SAME, StoredColumns
 
 # --- memory budget --------------------------------------------------------------------------------
-
-
-CACHE_BYTES_VARIABLE = "OMNIGRAPH_CACHE_BYTES"
 
 
 @dataclass(slots=True)
@@ -85,6 +82,12 @@ class MemoryBudget:
             for key in keys:
                 if key in self._kept:
                     self._kept.move_to_end(key)
+
+    def forget(self, place: Mapping[Hashable, object]) -> None:
+        """Drop the entries in ``place``, which belongs to a version that is not cached any more."""
+        with self._lock:
+            for name in tuple(place):
+                self._release((id(place), name))
 
     def _make_room(self, newest: Hashable) -> None:
         """Drop the oldest entries until the rest fits; ``newest`` always stays."""
@@ -373,7 +376,8 @@ class TableVersions:
                 known = self._view(handle, columns)
                 self._views[key] = known
                 if len(self._views) > _VIEWS_MAX:
-                    self._views.popitem(last=False)
+                    _, dropped = self._views.popitem(last=False)
+                    self._budget.forget(dropped.made)
             return known
 
     def column(self, view: RowView, name: Hashable, load: Load) -> Column:
@@ -447,7 +451,9 @@ class TableVersions:
         if layout is None:
             layout = self._layouts[files] = Layout(fragments)
             if len(self._layouts) > _VIEWS_MAX:
-                self._layouts.popitem(last=False)
+                _, dropped = self._layouts.popitem(last=False)
+                self._budget.forget(dropped.columns)
+                self._budget.forget(dropped.made)
         live: Mask | None = None
         if any(fragment.deletions is not None for fragment in fragments):
             live = np.ones(layout.size, np.bool_)

@@ -175,23 +175,17 @@ class InputTable:
     """``raw_rows`` with one row per id: the last record of each id."""
     given_ids: pa.StringArray
     """Ids of ``rows`` that were not minted: committed entities may have them too."""
-    places: Places
+    parts: tuple[TypedRows, ...]
+    """``raw_rows`` as they were read."""
+    unit: Unit
 
     @property
     def records_read(self) -> int:
         """How many records there were of this type."""
         return int(self.raw_rows.num_rows)
 
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where each row of an `InputTable` was read."""
-
-    parts: tuple[TypedRows, ...]
-    unit: Unit
-
-    def of(self, row: int) -> Place:
-        """The place of ``raw_rows[row]``."""
+    def place_of(self, row: int) -> Place:
+        """Where ``raw_rows[row]`` was read."""
         for part in self.parts:
             if row < len(part.numbers):
                 return Place(part.source, part.numbers[row].as_py(), self.unit)
@@ -309,12 +303,11 @@ class _InputReader:
         type = parts[0].type
         raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
         minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
-        places = Places(tuple(parts), unit_of(self.grammar))
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()
         rows = raw
         if pc.count_distinct(given).as_py() < len(given):
             rows, given = raw.take(_last_of_each(raw)), pc.unique(given)
-        return InputTable(type, raw, rows, given, places)
+        return InputTable(type, raw, rows, given, tuple(parts), unit_of(self.grammar))
 
 
 def _number(problem: Problem) -> int:
@@ -427,7 +420,7 @@ def checked_plan(
         if table is None or holder.is_kept:
             return None
         row = holder.record[1] if own else pc.index(table.raw_rows[ID], holder.entity_id).as_py()
-        return table.places.of(row) if row >= 0 else None
+        return table.place_of(row) if row >= 0 else None
 
     violations = validate(
         plan.changes, loaded.catalog, view, given=plan.given, collect=True, values=False

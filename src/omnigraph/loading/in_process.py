@@ -36,7 +36,7 @@ from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
-from omnigraph.errors import InputError, LimitExceeded
+from omnigraph.errors import LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
@@ -341,12 +341,10 @@ def plan_load(
     """
     plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
     for key in replace_types:
-        if loaded.mode != "overwrite":
-            raise InputError(
-                f"mode {loaded.mode} cannot empty {key}", hint="only mode overwrite replaces types"
-            )
         if key not in plans:
-            plans[key] = _emptied(key, loaded.catalog)
+            type = type_of(key, loaded.catalog)
+            change = TableChange(key, "replace", table_schema(type).empty_table())
+            plans[key] = (change, LoadedType(type.name, 0, 0, 0, 0))
     changes = ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change})
     given = {
         key: InputRows(
@@ -394,12 +392,6 @@ def _existing(
     if not len(table.given_ids) or view.is_empty(key):
         return table.rows.schema.empty_table().select(list(columns))
     return view.rows_where_in(key, ID, table.given_ids, columns)
-
-
-def _emptied(key: str, catalog: Catalog) -> _Planned:
-    type = type_of(key, catalog)
-    change = TableChange(key, "replace", table_schema(type).empty_table())
-    return change, LoadedType(type.name, records_read=0, inserted=0, updated=0, unchanged=0)
 
 
 def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int = 0) -> LoadedType:

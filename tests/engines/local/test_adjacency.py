@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.engines.local import adjacency as adjacency_module
 from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, sorted_distinct, spread
 from omnigraph.engines.local.entities import merged_ends
 from omnigraph.engines.local.ids import Slots
@@ -18,6 +21,16 @@ from tests.engines.local.multigraphs import (
     multigraphs,
     slots_of,
 )
+
+
+@pytest.fixture(params=[1, 1 << 20], ids=["in parts", "at once"], autouse=True)
+def sorting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Edges are sorted at once, or put into parts first, as very many are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adjacency_module, "_CHUNK", request.param)
+        patch.setattr(adjacency_module, "BLOCK_ROWS", request.param)
+        yield
+
 
 directions = st.sampled_from(DIRECTIONS)
 some_slots = st.lists(st.integers(0, 12), max_size=12)

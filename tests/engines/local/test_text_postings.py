@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph.engines.local import text_index
 from omnigraph.engines.local.text_index import Mask, TextIndex, tokens
 from omnigraph.errors import InputError
 
@@ -187,6 +188,17 @@ def test_an_index_in_many_parts_answers_as_one_and_keeps_few_of_them() -> None:
         assert grown_singly.scores(query)[1].tolist() == whole.scores(query)[1].tolist()
     # What was extended is as it was.
     assert [len(index.matching("cat")) for index in earlier] == list(range(1, 301))
+
+
+def test_a_large_column_is_analysed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    column = [" ".join(WORDS[row % 5 : row % 7]) for row in range(60)]
+    whole = index_of(column)
+    monkeypatch.setattr(text_index, "_PIECE_BYTES", 40)
+    pieces = index_of(column)
+    assert len(pieces) == len(whole) == 60
+    for word in WORDS:
+        assert pieces.matching(word).tolist() == whole.matching(word).tolist()
+        assert pieces.scores(word)[1].tolist() == whole.scores(word)[1].tolist()
 
 
 def test_dense_and_sparse_sums_agree() -> None:

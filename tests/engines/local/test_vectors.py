@@ -35,6 +35,8 @@ def shortlists_from_the_first_row_on() -> Iterator[None]:
     """Otherwise small columns would be computed in full, and the products would go untested."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_EXACT_ROWS_MAX", 0)
+        patch.setattr(vectors, "_PRODUCT_ROWS", 2)
+        patch.setattr(vectors, "_PRODUCT_CELLS", 8)
         patch.setattr(vectors, "_HEADS_ROWS_MIN", 0)
         patch.setattr(vectors, "_HEADS_PROBE", 6)
         patch.setattr(vectors, "_HEADS_SHARE_MAX", 1)

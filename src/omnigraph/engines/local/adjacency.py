@@ -352,9 +352,9 @@ def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt
         governor.check()
         counts += np.bincount(high[start : start + _CHUNK], minlength=len(counts))
     bounds = blocks(counts, _CHUNK)
-    part_of = np.repeat(
-        np.arange(len(bounds), dtype=np.int32), [stop - start for start, stop in bounds]
-    )
+    # The narrowest type, because numpy sorts 16 bits in two passes.
+    numbers = np.arange(len(bounds)).astype(np.min_scalar_type(len(bounds)))
+    part_of = np.repeat(numbers, [stop - start for start, stop in bounds])
     ends = np.cumsum([int(counts[start:stop].sum()) for start, stop in bounds])
     places = [0, *ends[:-1].tolist()]
     keys = np.empty(len(high), "<u8")

@@ -19,6 +19,7 @@ from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.model.arrow import BLOB_STORAGE, ID
+from omnigraph.model.governor import current
 from omnigraph.model.types import ROW_ADDRESS
 from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
@@ -210,9 +211,20 @@ def rows_where_in(
 def rows_where(
     handle: LanceDataset, wanted: pc.Expression | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """Rows that pass a filter, all of them without one; without ``columns`` with all they have."""
+    """Rows that pass a filter, all of them without one; without ``columns`` with all they have.
+
+    They may be as many as the table has, so a query that reads them is stopped between batches.
+    """
     count_lance("scan" if wanted is None else "lookup", handle.uri)
-    return handle.to_table(columns=None if columns is None else list(columns), filter=wanted)
+    scanner = handle.scanner(columns=None if columns is None else list(columns), filter=wanted)
+    governor = current()
+    batches = []
+    held = 0
+    for batch in scanner.to_batches():
+        batches.append(batch)
+        held = governor.hold_instead(held, held + batch.nbytes)
+    governor.release(held)
+    return pa.Table.from_batches(batches, scanner.projected_schema)
 
 
 SCANNED_ROWS_MAX = 10_000

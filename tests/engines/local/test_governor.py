@@ -241,3 +241,11 @@ def test_what_a_deadline_interrupts_is_read_in_the_background(stored: og.Graph):
     result(graph, QUERIES["hop"], again)
     assert again.asked < warm.asked + 12, "the table that was being read is there"
     assert engine.memory.budget.used > 0
+
+
+def test_a_scan_of_storage_is_counted_batch_by_batch(stored: og.Graph):
+    graph, _ = with_engine(stored, memory_limit=1)
+    text = "match { $a: Person $a.age >= 0 } return { $a.name, $a.bio }"
+    assert len(result(graph, text)) == PEOPLE
+    with pytest.raises(QueryMemoryExceeded):
+        result(graph, text, Governor(memory_bytes=20_000))

@@ -14,6 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph.storage.blobs import OpenBlob
 from tests.cli.conftest import PROGRAM, ROOT, Run
+from tests.support.forked import Command
 
 SCHEMA = "node Person { name: String @key  photo: Blob?  age: I32? }"
 PHOTO = bytes(range(256)) * 40
@@ -43,13 +44,9 @@ def of(name: str) -> tuple[str, str, str, str]:
 
 def piped(graph: og.Graph, *arguments: str) -> tuple[int, bytes, str]:
     """What a program of its own writes to a pipe."""
-    done = subprocess.run(
-        [*PROGRAM, "blob", *arguments, "--store", graph.uri],
-        capture_output=True,
-        cwd=ROOT,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr.decode()
+    command = Command("blob", *arguments, "--store", graph.uri)
+    out, err = command.communicate()
+    return command.wait(), out, err.decode()
 
 
 # --- get ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[ObjectStore]:
     before = beating()
     yield open_store(Root.parse(tmp_path / "root"), Durability.PROCESS)
     for timer in beating() - before:
-        timer.join(timeout=10)
+        timer.join(timeout=60)
     assert beating() <= before
 
 

@@ -112,13 +112,12 @@ def test_c_wrt_044_a_killed_local_owner_is_taken_over_at_once(
     root: Path, model: Model, pause: Pause
 ) -> None:
     graph = open_graph(root)
-    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause.at()}")
+    # The lease has an hour to live, and a test that waited for that would be stopped long before.
+    settings = {"OMNIGRAPH_LEASE_TTL_MS": "3600000"}
+    writer = start("merge", root, f"mutation.post_finalize_pre_publisher={pause.at()}", settings)
     pause.reached()
     writer.kill()
-    began = time.monotonic()
     insert(graph, "next")
-    # The lease has half a minute to live; nobody waits for that.
-    assert time.monotonic() - began < 10
     OPERATIONS["merge"].apply(model)
     model.main.persons["next"] = 1
     model.main.cities["next"] = 1

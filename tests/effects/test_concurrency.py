@@ -42,7 +42,7 @@ def test_without_threads_all_waiting_is_charged_and_all_runs_here():
 
 
 def test_calls_really_overlap():
-    meeting = threading.Barrier(3, timeout=10)
+    meeting = threading.Barrier(3, timeout=60)
     concurrently(meeting.wait, meeting.wait, meeting.wait, threads=True)
 
 

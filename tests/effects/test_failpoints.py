@@ -188,7 +188,7 @@ def test_a_pause_with_a_limit_goes_on_by_itself(tmp_path: Path):
     with armed(f"{POINT}=pause:{marker},30"):
         started = time.monotonic()
         hit(POINT)
-    assert 0.03 <= time.monotonic() - started < 5
+    assert 0.03 <= time.monotonic() - started < 60
     assert int(marker.read_text()) == os.getpid()
 
 

@@ -98,7 +98,7 @@ def test_a_wait_ends_at_its_limit(tmp_path: Path):
     with OsLock(tmp_path / "lock"):
         started = time.monotonic()
         assert not OsLock(tmp_path / "lock").acquire(timeout_ms=40)
-        assert 0.04 <= time.monotonic() - started < 5
+        assert 0.04 <= time.monotonic() - started < 60
 
 
 def test_a_wait_that_was_given_up_on_leaves_no_lock_behind(tmp_path: Path):

@@ -20,6 +20,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 NAMES = ("review", "spark")
+SMALL_SESSIONS = {
+    "OMNIGRAPH_SPARK_CONF_spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "OMNIGRAPH_SPARK_CONF_spark_sql_shuffle_partitions": "2",
+}
+"""For so few rows, more compilation and more tasks only take time."""
 LINK = re.compile(r"\]\((?P<target>[^)#]+)")
 
 
@@ -37,7 +42,7 @@ def shown(name: str) -> dict[str, str]:
     with TemporaryDirectory() as folder:
         out = Path(folder) / "out.ipynb"
         program = [sys.executable, "-m", "tests.examples.run_notebook"]
-        settings = os.environ | {"OMNIGRAPH_DURABILITY": "process"}
+        settings = os.environ | {"OMNIGRAPH_DURABILITY": "process"} | SMALL_SESSIONS
         done = subprocess.run(
             [*program, str(path_of(name)), str(out)],
             cwd=ROOT,

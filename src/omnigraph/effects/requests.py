@@ -1,6 +1,6 @@
 """Requests to stores: counted while a caller measures, and sent concurrently where latency matters.
 
-Stores report with `count`, the Lance kernel with `storage.datasets.count_lance`; both do nothing
+Stores report with `count`, the Lance kernel with `storage.failures.count_lance`; both do nothing
 unless the caller runs inside `measure`::
 
     with measure() as io:

@@ -18,8 +18,7 @@ from lance.blob import BlobFile
 from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
 from omnigraph.model.values import BlobUri
-from omnigraph.storage.datasets import count_lance
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, addresses_at
 from omnigraph.storage.tables import rows_where_in, take
 
@@ -136,8 +135,7 @@ class OpenBlob:
 
     def read(self, start: int, length: int) -> bytes:
         """Some of the bytes, all of which the value has; no others are fetched."""
-        count_lance("read_blob_range", self._handle.uri)
-        with lance_errors(self._handle):
+        with lance_errors(self._handle, "read_blob_range"):
             data: bytes = self._file.read_range(start, length)
         return data
 
@@ -164,8 +162,7 @@ def cell(handle: LanceDataset, column: str, id: str) -> BlobCell | None:
 
 
 def _opened(handle: LanceDataset, column: str, **which: list[int]) -> BlobFile:
-    count_lance("read_blobs", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "read_blobs"):
         # Without a buffer of its own: what is asked for is all that is read.
         (blob,) = handle.take_blobs(column, **which, buffer_size=0)
     assert blob is not None

@@ -19,7 +19,6 @@ from lance.schema import LanceSchema
 from lance.udf import BatchUDF, batch_udf
 
 from omnigraph.model.arrow import ID
-from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
 
 Fill: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
@@ -50,8 +49,7 @@ class ColumnsChange:
 
     def stage(self, handle: LanceDataset, uuids: Iterator[str]) -> list[Transaction]:
         """Write what has to be computed, and return the transactions that lead there, in order."""
-        count_lance("stage", handle.uri)
-        with lance_errors(handle):
+        with lance_errors(handle, "stage"):
             if not handle.get_fragments():
                 return [self._emptied(handle, next(uuids))]
             return self._staged(handle, uuids)

@@ -22,13 +22,13 @@ from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
 from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
-from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
 from omnigraph.storage.damage import damaged_version, missing
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
+    count_lance,
     hint_of,
     is_missing,
     is_of_a_library,
@@ -52,13 +52,6 @@ FILE_FORMAT = "2.2"
 
 _LISTINGS_MAX = 10
 """How often a listing is begun again because something in it was removed meanwhile."""
-
-
-def count_lance(verb: str, target: str) -> None:
-    """Report one Lance call to the running measurement, if there is one."""
-    meter = current_meter.get()
-    if meter is not None:
-        meter.add(IoEvent("lance", verb, target), 1, round_trips=1)
 
 
 @dataclass(frozen=True, slots=True)

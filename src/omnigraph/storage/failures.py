@@ -1,9 +1,9 @@
 """The one place where errors of Lance and Arrow get a type; those of the OS and of stores get
 theirs in `effects.failures`, which this builds on.
 
-Every call into Lance is made inside ``with lance_errors(handle):``. What comes out is a
-`DamagedFile` with the file's name, a version that cleanup removed, a full disk, a failure of the
-store, or a `StorageError`; never an exception of a library.
+Every call into Lance is made inside ``with lance_errors(handle, verb):``, which counts it. What
+comes out is a `DamagedFile` with the file's name, a version that cleanup removed, a full disk, a
+failure of the store, or a `StorageError`; never an exception of a library.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from omnigraph.effects.failures import (
     from_store_error,
     hint_for,
 )
+from omnigraph.effects.requests import IoEvent, current_meter
 from omnigraph.errors import HistoricalVersionReclaimed, OmnigraphError, StorageError
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -38,13 +39,25 @@ _REMOVAL_PAUSE_S = 0.05
 """Cleanup removes the files of a version and the version itself one after the other."""
 
 
+def count_lance(verb: str, target: str) -> None:
+    """Report one Lance call to the running measurement, if there is one."""
+    meter = current_meter.get()
+    if meter is not None:
+        meter.add(IoEvent("lance", verb, target), 1, round_trips=1)
+
+
 class lance_errors:  # noqa: N801 - a statement, like `suppress`
-    """Give errors of a block that calls Lance a type, in terms of a dataset or an address."""
+    """Give errors of a block that calls Lance a type, in terms of a dataset or an address.
+
+    With ``verb``, the call is counted as well.
+    """
 
     __slots__ = ("_where",)
 
-    def __init__(self, where: LanceDataset | str) -> None:
+    def __init__(self, where: LanceDataset | str, verb: str | None = None) -> None:
         self._where = where
+        if verb is not None:
+            count_lance(verb, where if isinstance(where, str) else where.uri)
 
     def __enter__(self) -> None:
         pass

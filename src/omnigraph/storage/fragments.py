@@ -26,8 +26,7 @@ from lance import LanceDataset, LanceFragment
 from lance.blob import BlobType
 
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import count_lance
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors
 
 FRAGMENT_SHIFT = 32
 OFFSET_MASK = (1 << FRAGMENT_SHIFT) - 1

@@ -16,8 +16,7 @@ from lance.dataset import Index
 
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
-from omnigraph.storage.datasets import count_lance
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors
 
 VECTORS_PER_PARTITION = 4_096
 """A search that is exact probes all partitions; one that need not be should read few vectors."""

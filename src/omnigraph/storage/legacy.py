@@ -27,7 +27,8 @@ from omnigraph.effects.uri import Root
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK, TableKey
 from omnigraph.model.receipts import CommitKind
-from omnigraph.storage.datasets import DatasetRef, LanceStore, count_lance
+from omnigraph.storage.datasets import DatasetRef, LanceStore
+from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import (
     BranchRow,

@@ -18,8 +18,8 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.errors import DamagedFile, InternalError, NotFound, StorageError
 from omnigraph.model.ids import EntityKind, TableKey
 from omnigraph.model.types import LAST_UPDATED_AT, ROW_ADDRESS
-from omnigraph.storage.datasets import DatasetRef, LanceStore, count_lance, latest_version
-from omnigraph.storage.failures import lance_errors, version_file
+from omnigraph.storage.datasets import DatasetRef, LanceStore, latest_version
+from omnigraph.storage.failures import count_lance, lance_errors, version_file
 from omnigraph.storage.layout import LEASES, MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
 from omnigraph.storage.manifest_rows import (

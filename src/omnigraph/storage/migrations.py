@@ -31,8 +31,8 @@ from omnigraph.storage.datasets import (
     CommitOutcomeUnknown,
     DatasetRef,
     LanceStore,
-    count_lance,
 )
+from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.legacy import COMMIT_ACTORS, COMMITS, RUN_PREFIX, AcceptedTables, OlderGraph
 from omnigraph.storage.manifest import ManifestState

@@ -37,10 +37,9 @@ from omnigraph.storage.datasets import (
     CommitLost,
     CommitOutcomeUnknown,
     StagedTransaction,
-    count_lance,
     fragment_count,
 )
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (

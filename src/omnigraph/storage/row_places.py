@@ -18,7 +18,6 @@ from lance import LanceDataset, Transaction
 
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import LAST_UPDATED_AT
-from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.fragments import (
     PlacedFragment,
@@ -138,8 +137,7 @@ def _all_of(handle: LanceDataset, fragments: Sequence[PlacedFragment]) -> Iterat
 def _scanned(
     handle: LanceDataset, fragments: Sequence[PlacedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    count_lance("scan", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "scan"):
         yield from handle.scanner(
             columns=list(columns),
             fragments=[each.fragment for each in fragments],

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import ID
-from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
 
 Doubles = NDArray[np.float64]
@@ -91,8 +90,7 @@ def matching_rows(
             f"{handle.uri} has no text index on {column}",
             hint="build the index, or search in memory",
         )
-    count_lance("text_search", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "text_search"):
         return handle.to_table(
             columns=[*columns, SCORE],
             full_text_query=MatchQuery(text, column),
@@ -124,8 +122,7 @@ def nearest_rows(
     nearest = {"column": column, "q": pa.array(single), "metric": "l2", "use_index": False}
     rows_max = k + _EXTRA_ROWS
     while True:
-        count_lance("vector_search", handle.uri)
-        with lance_errors(handle):
+        with lance_errors(handle, "vector_search"):
             found = handle.to_table(
                 columns=[*columns, DISTANCE],
                 nearest={**nearest, "k": rows_max},

@@ -32,7 +32,6 @@ from lance.optimize import Compaction, CompactionTask
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
-from omnigraph.storage.datasets import count_lance
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.indexes import (
     TableIndex,
@@ -80,8 +79,7 @@ def stage_rewrite(
     handle: LanceDataset, groups: Iterable[Sequence[int]], fragment_rows: int, uuid: str
 ) -> Transaction:
     """Rewrite each group of fragments, by their ids, into as few of that size as possible."""
-    count_lance("compact", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "compact"):
         target: Any = {"target_rows_per_fragment": fragment_rows}
         plan: Any = Compaction.plan(handle, target)
         options = json.loads(plan.json())["options"]

@@ -21,8 +21,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph.model.arrow import BLOB_STORAGE, ID
 from omnigraph.model.governor import current
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import count_lance
-from omnigraph.storage.failures import lance_errors
+from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK, Positions, take_rows
 from omnigraph.storage.written import replacing_rows
 
@@ -154,8 +153,7 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
 
 def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
-    count_lance("scan", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "scan"):
         yield from handle.to_batches(columns=list(columns))
 
 

@@ -18,8 +18,8 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.errors import OmnigraphError, StorageError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.storage.datasets import DatasetRef, count_lance, latest_version
-from omnigraph.storage.failures import lance_errors, version_named
+from omnigraph.storage.datasets import DatasetRef, latest_version
+from omnigraph.storage.failures import count_lance, lance_errors, version_named
 from omnigraph.storage.fragments import fragments_of
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest import Manifest, ManifestState
@@ -48,8 +48,7 @@ class Reclaimed:
 
 def stored_versions(handle: LanceDataset) -> list[StoredVersion]:
     """All versions of the ref a handle belongs to, newest first."""
-    count_lance("list_versions", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "list_versions"):
         found: list[dict[str, Any]] = handle.versions()  # type: ignore[assignment]
     versions = [
         # Lance gives times in the zone of this machine, without saying so.
@@ -63,8 +62,7 @@ def reclaimable(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     """What `reclaim` would remove."""
     if not versions:
         return Reclaimed()
-    count_lance("explain_cleanup", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "explain_cleanup"):
         explained = handle.explain_cleanup_old_versions(
             versions=list(versions), error_if_tagged_old_versions=False
         )
@@ -78,8 +76,7 @@ def reclaim(handle: LanceDataset, versions: Sequence[int]) -> Reclaimed:
     that should have gone.
     """
     hit(Failpoint.CLEANUP_TABLE_GC)
-    count_lance("cleanup", handle.uri)
-    with lance_errors(handle):
+    with lance_errors(handle, "cleanup"):
         if versions:
             stats = handle.cleanup_old_versions(
                 versions=list(versions), error_if_tagged_old_versions=False

@@ -24,8 +24,8 @@ from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.types import ROW_ADDRESS
-from omnigraph.storage.datasets import FILE_FORMAT, count_lance
-from omnigraph.storage.failures import LIBRARY_ERRORS, lance_errors, lance_failure
+from omnigraph.storage.datasets import FILE_FORMAT
+from omnigraph.storage.failures import LIBRARY_ERRORS, count_lance, lance_errors, lance_failure
 
 _ID_ENCODING = {b"lance-encoding:compression": b"lz4"}
 """How columns of ids are written, which are most of a table of edges: twice as fast as Lance's own
@@ -149,8 +149,7 @@ def read_written(
 ) -> Iterable[pa.RecordBatch]:
     """Columns of rows that `write_rows` wrote, before any version lists them."""
     for address in data_files(place, [fragment]):
-        count_lance("scan", address)
-        with lance_errors(address):
+        with lance_errors(address, "scan"):
             reader = LanceFileReader(address, storage_options, columns=list(columns))
             yield from reader.read_all(batch_size=batch_rows).to_batches()
 
@@ -257,8 +256,7 @@ def committed_batches(
 
     ``with_places`` adds the row id and the address of each row.
     """
-    count_lance("scan", address)
-    with lance_errors(address):
+    with lance_errors(address, "scan"):
         dataset = lance.dataset(address, version=version, storage_options=storage_options)
         wanted = set(fragment_ids)
         chosen = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
@@ -335,8 +333,7 @@ def read_stretches(
             for numbers, name in zip(parts, columns, strict=True):
                 numbers.append(stretch.in_memory[name][chosen])
             continue
-        count_lance("scan", stretch.address)
-        with lance_errors(stretch.address):
+        with lance_errors(stretch.address, "scan"):
             reader = LanceFileReader(stretch.address, storage_options, columns=list(columns))
             found = reader.read_range(stretch.start, stretch.rows).to_table()
         for numbers, name in zip(parts, columns, strict=True):
@@ -363,11 +360,9 @@ def rows_by_place(
     wanted = set(np.unique(addresses >> 32).tolist())
     fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
     if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
-        count_lance("take", dataset.uri)
-        with lance_errors(dataset):
+        with lance_errors(dataset, "take"):
             return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
-    count_lance("scan", dataset.uri)
-    with lance_errors(dataset):
+    with lance_errors(dataset, "scan"):
         found = dataset.scanner(
             columns=list(columns), fragments=fragments, batch_size=SCAN_ROWS, with_row_address=True
         ).to_table()

@@ -9,7 +9,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.errors import NotFound
-from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore, count_lance
+from omnigraph.storage.datasets import CommitLost, DatasetRef, LanceStore
+from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import RECOVERY_AUDIT
 
 SCHEMA = pa.schema(

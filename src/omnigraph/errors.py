@@ -650,12 +650,15 @@ class InitializationIndeterminate(OutcomeUnknown):
 class AnswerLost(OutcomeUnknown):
     """The connection broke after a write was sent; the server may have done it."""
 
-    def __init__(self, reason: str) -> None:
-        # A write over HTTP carries no operation id to ask with: the caller reads history instead.
+    def __init__(self, reason: str, operation_id: str | None = None) -> None:
+        # Only a mutation or a load can be asked about by its id: for others, history tells.
+        look = "look at the newest commits of the branch before you repeat the write"
+        ask = f"repeat it with operation_id={operation_id!r} to learn its outcome"
         OmnigraphError.__init__(
             self,
             reason,
-            hint="look at the newest commits of the branch before you repeat the write",
+            hint=look if operation_id is None else ask,
+            details={} if operation_id is None else {"operation_id": operation_id},
         )
 
 

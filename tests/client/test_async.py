@@ -103,4 +103,4 @@ def test_failures_are_the_same():
 
     with answering(lambda _number: None) as (url, seen):
         on(url, lost)
-        assert len(seen) == 1
+        assert len(seen) == 3

@@ -19,6 +19,7 @@ from omnigraph.errors import (
     ExpectedVersionMismatch,
     InputError,
     NotFound,
+    OmnigraphError,
     ServerUnreachable,
     TooManyRequests,
     Unauthenticated,
@@ -160,12 +161,66 @@ def test_a_read_is_given_up_after_some_attempts():
         assert len(seen) == 2
 
 
-def test_a_write_whose_answer_is_lost_is_not_repeated():
-    with answering(lambda _number: None) as (url, seen):
+UNKNOWN = http(500, '{"error": "a failure", "code": "internal", "outcome": "unknown"}')
+NOT_BEGUN = http(500, '{"error": "a failure", "code": "internal", "outcome": "not_begun"}')
+CREATED = http(
+    200,
+    '{"uri": "u", "from": "main", "name": "x", "actor_id": null}',
+    Content_Type="application/json",
+)
+
+
+def key_of(request: bytes) -> str:
+    (line,) = [
+        each for each in request.split(b"\r\n") if each.lower().startswith(b"idempotency-key")
+    ]
+    return line.partition(b":")[2].strip().decode()
+
+
+@pytest.mark.parametrize("first", [None, UNKNOWN], ids=["broken", "unknown"])
+def test_a_write_whose_outcome_is_unknown_is_repeated_with_its_key(first: bytes | None):
+    with answering(lambda number: CREATED if number == 3 else first) as (url, seen):
+        assert og.connect(url).create_branch("x").name == "x"
+        assert len(seen) == 3
+        assert len({key_of(request) for request in seen}) == 1
+
+
+def test_every_write_has_a_key_of_its_own_or_that_of_the_caller():
+    with answering(lambda _number: CREATED) as (url, seen):
+        graph = og.connect(url)
+        graph.create_branch("x")
+        graph.create_branch("x")
+        assert len({key_of(request) for request in seen}) == 2
+    with answering(lambda _number: NOT_BEGUN) as (url, seen):
+        with pytest.raises(OmnigraphError):
+            og.connect(url).mutate(ADD, {"name": "x"}, operation_id="mine")
+        assert key_of(seen[0]) == "mine" and len(seen) == 1
+        assert b"Idempotency-Key" not in seen[0].split(b"\r\n\r\n")[1]
+
+
+@pytest.mark.parametrize("answer", [None, UNKNOWN], ids=["broken", "unknown"])
+def test_a_write_whose_answer_stays_lost_says_how_to_ask(answer: bytes | None):
+    with answering(lambda _number: answer) as (url, seen):
         with pytest.raises(AnswerLost) as lost:
             og.connect(url).mutate(ADD, {"name": "x"})
+        assert len(seen) == 3
+    assert lost.value.details["operation_id"] == key_of(seen[0])
+    assert key_of(seen[0]) in str(lost.value.hint)
+
+
+def test_a_deletion_whose_answer_is_lost_is_not_repeated():
+    with answering(lambda _number: None) as (url, seen):
+        with pytest.raises(AnswerLost) as lost:
+            og.connect(url).delete_branch("x")
         assert len(seen) == 1
     assert "newest commits" in str(lost.value.hint)
+
+
+def test_a_write_is_not_repeated_against_the_callers_will():
+    with answering(lambda _number: None) as (url, seen):
+        with pytest.raises(AnswerLost):
+            og.connect(url, patience=Patience(repeats_writes=False)).create_branch("x")
+        assert len(seen) == 1
 
 
 def test_a_server_that_takes_too_long_is_not_waited_for():

@@ -43,5 +43,6 @@ NOT_SERVED: Mapping[str, str] = {
     "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
     "load.spark": "a server loads in its own process",
     "query.engine": "a server runs queries in its own process",
+    "query.governor": "a server sets the limits of its queries; a client that leaves stops its own",
 }
 """Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""

@@ -19,6 +19,7 @@ from omnigraph.client.exchange import (
     Text,
     checked_body,
     condition,
+    new_key,
     present,
     query_items,
     segment,
@@ -252,6 +253,7 @@ class AsyncRemoteGraph:
             headers=condition(expected_head),
             content=checked_body(requests.ChangeRequest, fields, params),
             text=text,
+            key=operation_id,
         )
 
     async def load(
@@ -306,9 +308,11 @@ class AsyncRemoteGraph:
             content = checked_body(
                 requests.LoadRequest, options | {"data": utf8(records, "the data")}
             )
-            return await self._ask(operations.LOAD, LoadReceipt, content=content)
+            return await self._ask(operations.LOAD, LoadReceipt, content=content, key=operation_id)
         read_document(requests.LoadOptions, present(options))
-        return await self._ask(operations.LOAD_NDJSON, LoadReceipt, query=options, content=records)
+        return await self._ask(
+            operations.LOAD_NDJSON, LoadReceipt, query=options, content=records, key=operation_id
+        )
 
     async def plan_schema(
         self, desired: SourceText, *, allow_data_loss: bool = False
@@ -654,6 +658,7 @@ class AsyncRemoteGraph:
         content: bytes | None = None,
         text: Text | None = None,
         is_read: bool | None = None,
+        key: str | None = None,
     ) -> Answered:
         """Send a request whose answer is one JSON object of a kind; a GET changes nothing."""
 
@@ -670,6 +675,7 @@ class AsyncRemoteGraph:
                 content,
                 operation.method == "GET" if is_read is None else is_read,
                 text=text,
+                key=key or new_key(),
             )
         )
 

@@ -8,12 +8,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
+from uuid import uuid4
 
 import orjson
 
 from omnigraph.errors import InputError, UnexpectedAnswer
-from omnigraph.wire.operations import GRAPH, GRAPH_ID_PATTERN, Operation
-from omnigraph.wire.requests import IF_GRAPH_COMMIT, Body, expected_commit, read_document
+from omnigraph.wire.operations import (
+    DELETE_BRANCH,
+    GRAPH,
+    GRAPH_ID_PATTERN,
+    LOAD,
+    LOAD_NDJSON,
+    MUTATE,
+    MUTATE_IF,
+    Operation,
+)
+from omnigraph.wire.requests import (
+    IDEMPOTENCY_KEY,
+    IF_GRAPH_COMMIT,
+    Body,
+    expected_commit,
+    read_document,
+)
 
 Value = TypeVar("Value")
 
@@ -138,6 +154,11 @@ class Response:
         return found
 
 
+def new_key() -> str:
+    """A name for a write whose caller gives none."""
+    return uuid4().hex
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange(Generic[Value]):
     """One request and how its answer is read."""
@@ -155,6 +176,22 @@ class Exchange(Generic[Value]):
     """Statuses beyond those of every success."""
     text: Text | None = None
     """The query or schema that is sent, to show where a mistake in it is."""
+    key: str = field(default_factory=new_key)
+    """The name of the write, by which the server knows it again."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it is a write with a name, which can be sent again and is not done again.
+
+        A deletion is not: another branch of that name may have been created since.
+        """
+        is_write = self.operation.is_gated and not self.is_read
+        return is_write and self.operation is not DELETE_BRANCH
+
+    @property
+    def operation_id(self) -> str | None:
+        """The id to ask with what became of it, if its verb takes one."""
+        return self.key if self.operation in (MUTATE, MUTATE_IF, LOAD, LOAD_NDJSON) else None
 
     @property
     def path(self) -> str:
@@ -177,6 +214,8 @@ class Exchange(Generic[Value]):
         headers = {"Accept": self.operation.gives[0], **self.headers}
         if self.operation.has_body:  # also one that is left out: a server may insist on the type
             headers.setdefault("Content-Type", self.operation.takes)
+        if self.is_keyed and self.key.isascii() and self.key.isprintable():
+            headers[IDEMPOTENCY_KEY] = self.key
         return headers
 
 

@@ -19,6 +19,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
     OmnigraphError,
+    OutcomeUnknown,
     Position,
     ServerUnreachable,
     TooManyRequests,
@@ -69,7 +70,10 @@ def unanswered(
     """The error for a request that got no answer, or only a part of it."""
     if isinstance(failure, httpx.TimeoutException) and not isinstance(failure, NOT_SENT):
         if not exchange.is_read:
-            return AnswerLost(f"{address} did not answer in time, and may still do the write")
+            return AnswerLost(
+                f"{address} did not answer in time, and may still do the write",
+                exchange.operation_id,
+            )
         return ServerUnreachable(
             f"{address} did not answer in time", hint="give it more with `timeout`"
         )
@@ -79,7 +83,10 @@ def unanswered(
             hint="check the URL, and that the server runs: `omnigraph serve`",
         )
     if not exchange.is_read:
-        return AnswerLost(f"the connection to {address} broke before the write was answered")
+        return AnswerLost(
+            f"the connection to {address} broke before the write was answered",
+            exchange.operation_id,
+        )
     return ServerUnreachable(
         f"the connection to {address} broke: {_reason(failure)}", hint="try again"
     )
@@ -89,6 +96,12 @@ def retry_after_seconds(response: Response) -> float | None:
     """How long a server asks to wait; None if it does not, or says it in another way."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdecimal() else None
+
+
+def is_unknown(response: Response) -> bool:
+    """Whether a server failed at a write and cannot tell what became of it."""
+    envelope = _envelope(response) if response.status >= 409 else None
+    return envelope is not None and envelope.get("outcome") == "unknown"
 
 
 def _reason(failure: httpx.TransportError) -> str:
@@ -126,6 +139,8 @@ def _told(
     response: Response, envelope: Mapping[str, Any], exchange: Exchange[Any], address: Address
 ) -> OmnigraphError:
     error = error_of(response.status, envelope)
+    if is_unknown(response) and not isinstance(error, OutcomeUnknown):
+        return AnswerLost(f"{address} failed: {error.message}", exchange.operation_id)
     if isinstance(error, CompileError) and exchange.text is not None:
         error.position = _position(envelope.get("position"), exchange.text)
     wait = retry_after_seconds(response)

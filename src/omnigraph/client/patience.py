@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from omnigraph.client.exchange import Exchange, Response
-from omnigraph.client.failures import NOT_SENT, retry_after_seconds
+from omnigraph.client.failures import NOT_SENT, is_unknown, retry_after_seconds
 
 RETRY_STATUSES = (429, 503)
 """A server that answers with these has done nothing."""
@@ -18,8 +18,9 @@ RETRY_STATUSES = (429, 503)
 class Patience:
     """How often and how long to try.
 
-    A read is repeated when the connection breaks, because reading twice changes nothing. A write is
-    repeated only if the server cannot have seen it, or said that it did nothing.
+    A read is repeated when the connection breaks, because reading twice changes nothing, and a
+    write because the server knows it again by its key. A deletion is repeated only if the server
+    cannot have seen it, or said that it did nothing.
     """
 
     attempts: int = 3
@@ -36,18 +37,29 @@ class Patience:
         if not self._may_repeat(exchange, attempt):
             return None
         is_timeout = isinstance(failure, httpx.TimeoutException)
-        if is_timeout or not (exchange.is_read or isinstance(failure, NOT_SENT)):
+        may_be_seen = exchange.is_read or exchange.is_keyed
+        if is_timeout or not (may_be_seen or isinstance(failure, NOT_SENT)):
             return None
-        return self.first_wait_seconds * 4.0 ** (attempt - 1)
+        return self._backoff(attempt)
 
     def after_answer(
         self, response: Response, exchange: Exchange[Any], attempt: int
     ) -> float | None:
-        """Seconds to wait after a busy server's answer; None to give up."""
-        if response.status not in RETRY_STATUSES or not self._may_repeat(exchange, attempt):
+        """Seconds to wait after the answer of a server that is busy, or does not know the outcome.
+
+        None to give up.
+        """
+        if not self._may_repeat(exchange, attempt):
+            return None
+        if exchange.is_keyed and is_unknown(response):
+            return self._backoff(attempt)
+        if response.status not in RETRY_STATUSES:
             return None
         wait = retry_after_seconds(response)
         return wait if wait is not None and wait <= self.wait_seconds_max else None
+
+    def _backoff(self, attempt: int) -> float:
+        return self.first_wait_seconds * 4.0 ** (attempt - 1)
 
     def _may_repeat(self, exchange: Exchange[Any], attempt: int) -> bool:
         return attempt < self.attempts and (exchange.is_read or self.repeats_writes)

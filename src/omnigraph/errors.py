@@ -96,11 +96,7 @@ class OmnigraphError(Exception):
             cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(
-        self,
-        message: str,
-        *,
-        hint: str | None = None,
-        details: Mapping[str, Any] | None = None,
+        self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
         self.message = message

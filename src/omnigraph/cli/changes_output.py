@@ -39,8 +39,7 @@ CONFLICTS_SHOWN = 20
 KindOption = Annotated[list[str] | None, option("--kind", "node|edge", "only nodes, or only edges")]
 TypeOption = Annotated[list[str] | None, option("--type", "NAME", "only this type; repeatable")]
 OpOption = Annotated[
-    list[str] | None,
-    option("--op", "insert|update|delete", "only this operation; repeatable"),
+    list[str] | None, option("--op", "insert|update|delete", "only this operation; repeatable")
 ]
 LimitOption = Annotated[
     int, option("--limit", "N", "how many changes to list; not with --json", min=0)

@@ -199,10 +199,7 @@ def changes(
     graph = graph_to_read(ctx, uri)
     output = output_of(ctx)
     page = partial(
-        graph.commit_changes_page,
-        commit,
-        limit=limit,
-        **change_filter(kinds, types, ops),
+        graph.commit_changes_page, commit, limit=limit, **change_filter(kinds, types, ops)
     )
     if page_token is not None:
         show_page(output, page(page_token=page_token), as_json=json)

@@ -75,11 +75,7 @@ NodeOption = Annotated[
 ]
 EdgeOption = Annotated[
     list[str] | None,
-    option(
-        "--edge",
-        "TYPE=FILE",
-        "rows of an edge type, with columns `from` and `to`; repeatable",
-    ),
+    option("--edge", "TYPE=FILE", "rows of an edge type, with columns `from` and `to`; repeatable"),
 ]
 EngineOption = Annotated[
     str | None,
@@ -135,10 +131,7 @@ ModeOption = Annotated[
 FromOption = Annotated[
     str | None,
     option(
-        "--from",
-        "NAME",
-        "if the branch does not exist, create it from this one",
-        check=branch_name,
+        "--from", "NAME", "if the branch does not exist, create it from this one", check=branch_name
     ),
 ]
 

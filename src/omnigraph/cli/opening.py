@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from omnigraph.cli.addressing import (
-    ServedTarget,
-    Target,
-    actor_of,
-    config_of,
-    resolve,
-    resolve_any,
-)
+from omnigraph.cli.addressing import ServedTarget, Target, actor_of, config_of, resolve, resolve_any
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.options import DEFAULT_BRANCH, Given
 from omnigraph.cli.output import Output, Styled, output_of

@@ -80,10 +80,7 @@ def validate(ctx: typer.Context, file: BundleOption, json: JsonFlag = False) -> 
 
 @COMMANDS.add(ControlCommand)
 def test(
-    ctx: typer.Context,
-    tests: CasesOption,
-    file: BundleOption,
-    json: JsonFlag = False,
+    ctx: typer.Context, tests: CasesOption, file: BundleOption, json: JsonFlag = False
 ) -> None:
     """Ask a bundle a list of questions and compare the answers with the expected ones.
 

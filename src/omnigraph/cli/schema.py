@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.files import compile_schema_file, every_problem_of, read_schema, show_warnings
-from omnigraph.cli.help import (
-    Commands,
-    DestructiveCommand,
-    FileCommand,
-    GraphCommand,
-    ReadCommand,
-)
+from omnigraph.cli.help import Commands, DestructiveCommand, FileCommand, GraphCommand, ReadCommand
 from omnigraph.cli.opening import graph_to_read, graph_to_write, open_to_read
 from omnigraph.cli.options import JsonFlag, UriArgument, argument, flag, option
 from omnigraph.cli.output import output_of

@@ -38,9 +38,7 @@ ClusterOption = Annotated[
 BindOption = Annotated[
     str | None,
     option(
-        "--bind",
-        "HOST:PORT",
-        "where to listen; 127.0.0.1:8080 by default, port 0 takes a free one",
+        "--bind", "HOST:PORT", "where to listen; 127.0.0.1:8080 by default, port 0 takes a free one"
     ),
 ]
 GraphIdOption = Annotated[
@@ -83,10 +81,7 @@ ShutdownOption = Annotated[
 ConnectionsOption = Annotated[
     int | None,
     option(
-        "--connections-max",
-        "N",
-        "how many connections there is room for; 1000 by default",
-        min=1,
+        "--connections-max", "N", "how many connections there is room for; 1000 by default", min=1
     ),
 ]
 QueryTimeoutOption = Annotated[
@@ -99,8 +94,7 @@ ActorTimeoutOption = Annotated[
 ]
 MetricsFlag = Annotated[bool, flag("--metrics", "offer numbers for Prometheus at /metrics")]
 MetricsBindOption = Annotated[
-    str | None,
-    option("--metrics-bind", "HOST:PORT", "the same on an address that needs no token"),
+    str | None, option("--metrics-bind", "HOST:PORT", "the same on an address that needs no token")
 ]
 OriginOption = Annotated[
     list[str] | None,

@@ -71,12 +71,7 @@ from omnigraph.wire.answers import (
     SchemaSource,
 )
 from omnigraph.wire.operations import Operation
-from omnigraph.wire.requests import (
-    ARROW_STREAM,
-    JSON,
-    branch_name,
-    read_document,
-)
+from omnigraph.wire.requests import ARROW_STREAM, JSON, branch_name, read_document
 
 RowForm = Literal["arrow", "json"]
 Grammar = Literal["strict", "compatible"]

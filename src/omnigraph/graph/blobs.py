@@ -7,13 +7,7 @@ from functools import cached_property
 
 from omnigraph.commit.kernel import Gates
 from omnigraph.errors import InputError, NotFound
-from omnigraph.model.blobs import (
-    CHUNK_BYTES_MAX,
-    BlobSelector,
-    BlobStat,
-    ByteRange,
-    KnownBlob,
-)
+from omnigraph.model.blobs import CHUNK_BYTES_MAX, BlobSelector, BlobStat, ByteRange, KnownBlob
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.values import BlobUri
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType

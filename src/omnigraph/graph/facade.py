@@ -54,13 +54,7 @@ from omnigraph.graph.reading import (
     snapshot_summary,
 )
 from omnigraph.graph.stored_queries import signatures_of
-from omnigraph.graph.writing import (
-    Data,
-    LoadInput,
-    compiled_mutation,
-    run_load,
-    with_newest_schema,
-)
+from omnigraph.graph.writing import Data, LoadInput, compiled_mutation, run_load, with_newest_schema
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadSpec
 from omnigraph.model.blobs import BlobSelector

@@ -159,10 +159,7 @@ class PageLimits:
 
     @classmethod
     def of(
-        cls,
-        changes: int | None = None,
-        bytes: int | None = None,
-        commits: int | None = None,
+        cls, changes: int | None = None, bytes: int | None = None, commits: int | None = None
     ) -> PageLimits:
         """Limits with defaults; raises `InputError` below one and `LimitExceeded` above the most.
 

@@ -41,11 +41,7 @@ class ConflictKind(StrEnum):
 
 
 ROW_CONFLICTS = frozenset(
-    {
-        ConflictKind.DIVERGENT_INSERT,
-        ConflictKind.DIVERGENT_UPDATE,
-        ConflictKind.DELETE_VS_UPDATE,
-    }
+    {ConflictKind.DIVERGENT_INSERT, ConflictKind.DIVERGENT_UPDATE, ConflictKind.DELETE_VS_UPDATE}
 )
 """Both sides changed one entity and disagree; the others are about the merged graph."""
 

@@ -105,9 +105,7 @@ CELL_MAX = 200
 
 
 def html_table(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str | int]],
-    colours: Sequence[str | None] = (),
+    headers: Sequence[str], rows: Sequence[Sequence[str | int]], colours: Sequence[str | None] = ()
 ) -> str:
     """Rows under their headers; numbers to the right, and a row in its colour if it has one.
 

@@ -51,9 +51,9 @@ from omnigraph.graph.reading import (
     explanation,
     exported,
     read_target,
+    signatures_of,
     snapshot_summary,
 )
-from omnigraph.graph.stored_queries import signatures_of
 from omnigraph.graph.writing import Data, LoadInput, compiled_mutation, run_load, with_newest_schema
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadSpec

@@ -31,13 +31,17 @@ from omnigraph.model.result import (
     SnapshotSummary,
     TableSummary,
 )
+from omnigraph.model.signatures import QuerySignature
 from omnigraph.model.values import datetime_from_ms
+from omnigraph.query.compile import check_query
+from omnigraph.query.descriptor import describe_parameter
 from omnigraph.query.explain import explain as plan_text
 from omnigraph.query.expressions import Nearest
-from omnigraph.query.plan import QueryPlan, ReadPlan
+from omnigraph.query.plan import MutationPlan, QueryPlan, ReadPlan
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import PastReader
+from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
 
 
@@ -204,3 +208,46 @@ def plain_columns(type_key: str, catalog: Catalog) -> list[str]:
             plain = [p.name for p in entity_type.properties.values() if not p.type.is_blob]
             return ["id", *ends, *plain]
     raise NotFound(f"there is no type {type_key}", hint="write it as `node:Name` or `edge:Name`")
+
+
+# --- stored queries -------------------------------------------------------------------------------
+
+
+def signatures_of(
+    source: str | Path | Source, catalog: Catalog, *, name: str | None = None
+) -> tuple[QuerySignature, ...]:
+    """The queries of a text in their order, or the one called ``name``.
+
+    Raises the compile error of the first of them that does not match the catalog.
+    """
+    file = parse_query_file(source)
+    plans = [
+        check_query(query, file.source, catalog)
+        for query in file.queries
+        if name is None or query.name == name
+    ]
+    return tuple(
+        QuerySignature(
+            plan.name,
+            isinstance(plan, MutationPlan),
+            tuple(describe_parameter(parameter) for parameter in plan.parameters),
+            plan.description,
+            plan.instruction,
+        )
+        for plan in plans
+    )
+
+
+def query_files(paths: Iterable[Path]) -> list[Path]:
+    """Each path itself, or the `.gq` files of a directory by name; raises `InputError`."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            files += sorted(each for each in path.glob("*.gq") if each.is_file())
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise InputError(
+                f"there are no stored queries at {path}", hint="name a `.gq` file or a directory"
+            )
+    return files

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from omnigraph.client import RemoteGraph
 from omnigraph.errors import Denied, InputError
 from omnigraph.graph import Graph
-from omnigraph.graph.stored_queries import query_files
+from omnigraph.graph.reading import query_files
 from omnigraph.model.ids import check_branch_name
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result

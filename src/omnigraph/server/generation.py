@@ -16,7 +16,7 @@ import orjson
 
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import AUTO_OPTIMIZE_VARIABLE, Graph, open_graph
-from omnigraph.graph.stored_queries import query_files
+from omnigraph.graph.reading import query_files
 from omnigraph.model.signatures import QuerySignature
 from omnigraph.policy import Policy, load_policy
 from omnigraph.server.auth import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from omnigraph.errors import CompileError, Conflict, InputError
-from omnigraph.graph.stored_queries import signatures_of
+from omnigraph.graph.reading import signatures_of
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaApplyReceipt, SchemaPlan
 from omnigraph.policy import Action

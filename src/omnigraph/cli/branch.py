@@ -36,7 +36,7 @@ from omnigraph.cli.options import (
     option,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of
-from omnigraph.errors import Denied
+from omnigraph.errors import Denied, NotFound
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.receipts import MergeReceipt
 
@@ -241,11 +241,11 @@ def cherry_pick(
 def _unmerged(graph: Graph | RemoteGraph, name: str) -> int:
     """How many commits of a branch main has neither itself nor by a merge; 0 if none can be read.
 
-    A server may let an actor delete a branch and not read it.
+    A server may let an actor delete a branch that it does not show to the actor.
     """
     if name == DEFAULT_BRANCH:
         return 0
-    with suppress(Denied):
+    with suppress(Denied, NotFound):
         reached = graph.list_commits()
         there = {commit.graph_commit_id for commit in reached}
         there |= {commit.merged_parent_commit_id or "" for commit in reached}

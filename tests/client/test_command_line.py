@@ -279,6 +279,28 @@ def test_c_cli_039_041_writes_say_where_they_go_and_destruction_needs_consent(ru
     assert (quiet.code, quiet.err) == (0, "")
 
 
+def test_deleting_a_served_branch_tells_what_main_never_got(run: Run, url: str):
+    run("branch", "create", "old", "--server", url)
+    run("mutate", "--server", url, "--branch", "old", "-e", ADD, "--params", '{"name": "cy"}')
+    done = run("branch", "delete", "old", "--server", url, "--yes")
+    assert done.code == 0
+    assert "warning: main never got 1 commit of old" in done.err
+
+
+def test_a_branch_that_may_not_be_read_may_be_deleted(run: Run):
+    answers = [
+        http(403, '{"error": "no", "code": "forbidden"}'),
+        http(
+            200,
+            '{"uri": "u", "name": "secret", "actor_id": null}',
+            Content_Type="application/json",
+        ),
+    ]
+    with answering(lambda number: answers[number - 1]) as (url, seen):
+        assert run("branch", "delete", "secret", "--server", url, "--yes").code == 0
+    assert len(seen) == 2
+
+
 # --- failures -------------------------------------------------------------------------------------
 
 

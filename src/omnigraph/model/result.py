@@ -117,6 +117,7 @@ ROWS_SHOWN_MAX = 20
 """Rows that a result shows of itself; asking for them gives all."""
 _CELL_WIDTH_MAX = 40
 _ROWS_AT_ONCE = 1024
+_CELLS_AT_ONCE = 1 << 15
 _NO_ROWS = b'"rows":[]'
 """Where the rows stand in the JSON form; inside of a string the quotes would be escaped."""
 
@@ -251,16 +252,15 @@ class Result:
 
     def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
         """The JSON form as a text."""
-        if self.row_count <= _ROWS_AT_ONCE:
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(self._columns.names))))
+        if self.row_count <= at_once:
             return orjson.dumps(self.to_dict(safe_integers=safe_integers))
         # In blocks: rows as Python objects take ten times the memory of their text.
         governor = current()
         before, after = orjson.dumps(self._answer([]).to_dict()).split(_NO_ROWS)
         blocks = []
-        for start in range(0, self.row_count, _ROWS_AT_ONCE):
-            rows = rows_to_python(
-                self._columns.slice(start, _ROWS_AT_ONCE), safe_integers=safe_integers
-            )
+        for start in range(0, self.row_count, at_once):
+            rows = rows_to_python(self._columns.slice(start, at_once), safe_integers=safe_integers)
             blocks.append(orjson.dumps(rows)[1:-1])
             governor.hold(len(blocks[-1]))
         governor.reserve(sum(map(len, blocks)))

@@ -249,3 +249,15 @@ def test_a_scan_of_storage_is_counted_batch_by_batch(stored: og.Graph):
     assert len(result(graph, text)) == PEOPLE
     with pytest.raises(QueryMemoryExceeded):
         result(graph, text, Governor(memory_bytes=20_000))
+
+
+def test_few_rows_in_very_many_columns_are_counted(stored: og.Graph):
+    items = ", ".join(f"$a.bio as b{n}" for n in range(300))
+    text = f"query q() {{ match {{ $a: Person }} return {{ {items} }} }}"
+    governor = Governor(memory_bytes=64 * MIB)
+    with governor:
+        found = stored.query(text, governor=governor)
+        assert governor.held > 300 * PEOPLE * 100, "every column is a copy"
+        assert len(json.loads(found.to_json_bytes())["rows"]) == PEOPLE
+    with pytest.raises(QueryMemoryExceeded):
+        stored.query(text, governor=Governor(memory_bytes=MIB))

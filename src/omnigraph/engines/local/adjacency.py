@@ -671,6 +671,11 @@ def _joined(reached: Iterator[_Reached]) -> tuple[Rows, Slots]:
 # --- shortest paths -------------------------------------------------------------------------------
 
 
+_PATHS_AT_ONCE = 1 << 10
+_PATH_STEPS = 1 << 16
+"""Paths that are made, and edges that are followed, between two looks at the limits."""
+
+
 @dataclass(slots=True)
 class PathStore:
     """The paths found by a query; a path variable is bound to an index into it."""
@@ -684,8 +689,18 @@ class PathStore:
 
     def nodes(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
         """The ids along each path, both ends included."""
-        found = [None if number < 0 else self._nodes[number] for number in numbers.tolist()]
-        return pa.array(found, pa.list_(pa.field("item", pa.string())))
+        type = pa.list_(pa.field("item", pa.string()))
+        governor = current()
+        parts = [pa.array([], type)]
+        held = 0
+        for start in range(0, len(numbers), _PATH_STEPS):
+            some = numbers[start : start + _PATH_STEPS].tolist()
+            found = [None if number < 0 else self._nodes[number] for number in some]
+            parts.append(pa.array(found, type))
+            held = governor.hold_instead(held, held + parts[-1].nbytes)
+        governor.reserve(held)
+        governor.release(held)
+        return pa.concat_arrays(parts)
 
     def lengths(self, numbers: npt.NDArray[np.int32]) -> pa.Array:
         """The number of hops of each path."""
@@ -693,11 +708,6 @@ class PathStore:
             None if number < 0 else len(self._nodes[number]) - 1 for number in numbers.tolist()
         ]
         return pa.array(found, pa.int64())
-
-
-_PATHS_AT_ONCE = 1 << 10
-_PATH_STEPS = 1 << 16
-"""Paths that are made, and edges that are followed, between two looks at the limits."""
 
 
 def path_bytes(nodes: int) -> int:

@@ -27,6 +27,8 @@ Rows = npt.NDArray[np.integer]
 UNCOUNTED_ROWS = 4_096
 """So few rows are not counted: asking Arrow for their size takes longer than reading them."""
 
+_UNCOUNTED_COLUMNS = 8
+
 Bound = npt.NDArray[np.int32]
 """What a variable is bound to in each row: a slot, an edge's position or a path's number."""
 
@@ -121,6 +123,11 @@ _ID_TYPE = pa.string()
 """Of the only node column that a prepared plan does not list."""
 
 
+def is_counted(rows: int, columns: int) -> bool:
+    """Whether values are worth counting: of many rows, or of several in many columns."""
+    return rows > UNCOUNTED_ROWS or (columns > _UNCOUNTED_COLUMNS and rows > 1)
+
+
 class _Held:
     """Bytes that are counted as held as long as this object lives."""
 
@@ -153,7 +160,7 @@ class BindingValues:
         known = self._known.get(id(leaf))
         if known is None:
             column = self._read(leaf)
-            many = self.frame.count > UNCOUNTED_ROWS
+            many = is_counted(self.frame.count, len(self._known))
             held = _Held(self.session.governor, column.nbytes) if many else None
             known = self._known[id(leaf)] = (leaf, column, held)
         return known[1]

@@ -14,7 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution, StepReport
-from omnigraph.engines.local.bindings import UNCOUNTED_ROWS, BindingTable, BindingValues
+from omnigraph.engines.local.bindings import (
+    UNCOUNTED_ROWS,
+    BindingTable,
+    BindingValues,
+    is_counted,
+)
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.last_hop import groups_of
 from omnigraph.engines.local.match import match
@@ -90,7 +95,7 @@ def answer(session: Session) -> ResultColumns:
         governor.release(held)
     else:
         rows = _grouped_answer(session, *solutions)
-    if rows.row_count > UNCOUNTED_ROWS:
+    if is_counted(rows.row_count, len(rows.arrays)):
         governor.hold(sum(column.nbytes for column in rows.arrays))
     if trace is not None:
         seconds = time.perf_counter() - began

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,8 @@ def ordered_numbers(column: pa.Array) -> npt.NDArray[np.generic] | None:
 
 
 Codes = npt.NDArray[np.integer]
+
+_OBJECTS_AT_ONCE = 1 << 14
 
 _DENSE_FACTOR = 4
 """Up to this many codes per row, groups are counted instead of sorted."""
@@ -234,8 +236,16 @@ def _coded_in_blocks(column: pa.Array) -> Coded:
 
 def _coded_objects(column: pa.Array) -> Coded:
     known: dict[str, int] = {}
-    codes = [known.setdefault(_spelled(value), len(known)) for value in column.to_pylist()]
+    codes = [known.setdefault(_spelled(value), len(known)) for value in python_values(column)]
     return Coded(np.array(codes, np.int64), max(len(known), 1))
+
+
+def python_values(column: pa.Array) -> Iterator[Any]:
+    """The values of a column as Python objects, with a look at the limits once in a while."""
+    governor = current()
+    for start in range(0, len(column), _OBJECTS_AT_ONCE):
+        governor.check()
+        yield from column.slice(start, _OBJECTS_AT_ONCE).to_pylist()
 
 
 def _spelled(value: list[object] | None) -> str:

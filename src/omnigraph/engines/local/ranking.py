@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.engines.local.adjacency import sorted_distinct
 from omnigraph.engines.local.bindings import BindingTable
 from omnigraph.engines.local.entities import CachedNodes
-from omnigraph.engines.local.grouping import SortKey, ordered_numbers, sorted_rows
+from omnigraph.engines.local.grouping import SortKey, ordered_numbers, python_values, sorted_rows
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
@@ -68,9 +68,10 @@ def _sortable(column: pa.Array) -> pa.Array:
     """A column that Arrow can sort; lists become their ranks."""
     if not pa.types.is_nested(column.type):
         return column
-    values = column.to_pylist()
-    ranks = {value: rank for rank, value in enumerate(sorted({_comparable(v) for v in values}))}
-    return pa.array([ranks[_comparable(value)] for value in values], pa.int64())
+    values = [_comparable(value) for value in python_values(column)]
+    current().reserve(200 * len(values))
+    ranks = {value: rank for rank, value in enumerate(sorted(set(values)))}
+    return pa.array([ranks[value] for value in values], pa.int64())
 
 
 def _comparable(value: list[object] | None) -> tuple[tuple[int, object], ...]:

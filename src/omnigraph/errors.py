@@ -136,6 +136,10 @@ class OmnigraphError(Exception):
         """The structured members of the envelope."""
         return {self.detail_key: self.details} if self.detail_key else {}
 
+    def input_problems(self) -> dict[str, Any]:
+        """What is wrong with an input, one by one and by kind, if the error is about that."""
+        return {name: self.details[name] for name in ("problems", "counts") if name in self.details}
+
     def render(self) -> str:
         """The text a person sees: the sentence, and the hint on a line of its own."""
         return f"{self.message}\n{HINT}{self.hint}" if self.hint else self.message

@@ -125,13 +125,8 @@ def error_lines(error: OmnigraphError) -> Iterator[Line]:
 
 
 def _envelope(errors: tuple[OmnigraphError, ...]) -> dict[str, Any]:
-    envelopes = [error.envelope() | _problems(error) for error in errors]
+    envelopes = [error.envelope() | error.input_problems() for error in errors]
     return envelopes[0] | ({"errors": envelopes} if len(envelopes) > 1 else {})
-
-
-def _problems(error: OmnigraphError) -> dict[str, Any]:
-    """Of an input that was looked at as a whole: what is wrong with it, and how often."""
-    return {name: error.details[name] for name in ("problems", "counts") if name in error.details}
 
 
 def _errors_of(failure: Exception) -> tuple[OmnigraphError, ...]:

@@ -85,14 +85,9 @@ def envelope_of(error: OmnigraphError) -> dict[str, Any]:
     envelope["error_code"] = error.code
     if isinstance(error, _TELLING):
         envelope["details"] = {k: v for k, v in error.details.items() if v is not None}
-    elif found := problems_of(error):
+    elif found := error.input_problems():
         envelope["details"] = found
     return envelope
-
-
-def problems_of(error: OmnigraphError) -> dict[str, Any]:
-    """What is wrong with an input, one by one and by kind, if that is what the error is about."""
-    return {name: error.details[name] for name in ("problems", "counts") if name in error.details}
 
 
 def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:

@@ -162,6 +162,19 @@ def test_a_commit_that_another_operation_made_does_not_settle_it(write: Interrup
     assert contents(root) == before
 
 
+def test_a_write_is_not_published_without_the_table_that_was_taken_out(tmp_path: Path) -> None:
+    """Only the sidecar knows which tables belong together; its transactions know the sidecar."""
+    complete = interrupted(tmp_path, "complete Mutation")
+    root = forged(complete, lambda record: record["tables"].pop())
+    before = contents(root)
+    graph = open_graph(root, settle=False)
+    ((outcome, reason),) = recover(graph)
+    assert outcome == "set_aside"
+    assert "was changed" in reason
+    assert contents(root) == before
+    assert names(graph) == names(graph, "City") == ["kept"]
+
+
 # --- what becomes of it ---------------------------------------------------------------------------
 
 

@@ -82,27 +82,21 @@ def state(graph: Graph, branch: str) -> list[str]:
 
 
 def changed(record: dict[str, Any]) -> Iterator[tuple[Path_, dict[str, Any]]]:
-    """The record with one thing wrong in it, over and over.
-
-    Only a whole table is never left out: the sidecar is the one place that tells which belong
-    together.
-    """
+    """The record with one thing wrong in it, over and over."""
     for path in places(record):
         value = at(record, path)
-        for wrong in () if path == ("tables",) else WRONG:
+        for wrong in WRONG:
             if type(wrong) is not type(value) or wrong != value:
                 yield path, with_value(record, path, wrong)
         for other in others(record, path):
             if other != value:
                 yield path, with_value(record, path, other)
-        if path[:1] != ("tables",) or len(path) != 2:
-            yield path, without(record, path)
+        yield path, without(record, path)
         if isinstance(value, dict) and path[-1:] != ("receipt",):
             yield path, with_value(record, path, {**value, "extra": 1})
         if isinstance(value, list) and value:
             yield path, with_value(record, path, [*value, value[0]])
-            if path != ("tables",):
-                yield path, with_value(record, path, value[:-1])
+            yield path, with_value(record, path, value[:-1])
 
 
 def places(value: object, path: Path_ = ()) -> Iterator[Path_]:

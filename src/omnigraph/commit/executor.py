@@ -114,6 +114,8 @@ class Executor:
         self._lease = lease
         self._has_started = False
         """Whether an effect of the plan may be there."""
+        self._sidecar_digest: str | None = None
+        """Of the sidecar that this executor wrote; every transaction of the plan carries it."""
 
     def run(
         self,
@@ -130,7 +132,7 @@ class Executor:
             # It publishes versions that exist: there is nothing to undo, hence no sidecar.
             return self._publish_checked(plan, tables)
         self._lease.require_valid()
-        self._kernel.sidecars.write(plan)
+        self._sidecar_digest = self._kernel.sidecars.write(plan)
         try:
             commit = self._effects(plan, tables, schema)
         except CommitLost as lost:
@@ -161,7 +163,9 @@ class Executor:
                 hit(Failpoint.MUTATION_POST_FORK_PRE_COMMIT)
             elif at:
                 self._lease.require_valid()
-            landed = table.landed = self._kernel.lance.commit(landed, staged, plan.attempt_id)
+            landed = table.landed = self._kernel.lance.commit(
+                landed, staged, plan.attempt_id, self._sidecar_digest
+            )
 
     def publish(self, plan: CommitPlan, tables: Sequence[TableExecution]) -> CommitRow:
         """The compare-and-swap that makes the plan visible, with its tables where they stand."""

@@ -319,6 +319,8 @@ class CommitPlan:
     """Only of a change of schema."""
     versions_only: bool = False
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
+    sidecar_digest: str | None = None
+    """Of the bytes it was read from; None for a plan that was made here."""
 
     def request(self, pins: Iterable[VersionRow], epoch: int) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``."""

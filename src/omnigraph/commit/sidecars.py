@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -112,16 +112,20 @@ class Sidecars:
         listed = self._store.list(RECOVERY)
         return sorted(name for name in listed if name.endswith(".json") and name.isprintable())
 
-    def write(self, plan: CommitPlan) -> None:
-        """Phase A: make the intent durable."""
+    def write(self, plan: CommitPlan) -> str:
+        """Phase A: make the intent durable; the digest of its bytes."""
         hit(Failpoint.RECOVERY_SIDECAR_WRITE)
-        self._store.write(sidecar_name(plan.attempt_id), encode_sidecar(plan))
+        content = encode_sidecar(plan)
+        self._store.write(sidecar_name(plan.attempt_id), content)
+        return _digest(content)
 
     def read(self, name: str) -> CommitPlan | None:
         """The sidecar behind a listed name; None if its writer has finished meanwhile."""
         hit(Failpoint.RECOVERY_POST_SIDECAR_LIST_PRE_READ)
         content = self._store.read_if_exists(name)
-        return None if content is None else read_sidecar(name, content)
+        if content is None:
+            return None
+        return replace(read_sidecar(name, content), sidecar_digest=_digest(content))
 
     def delete(self, operation_id: str) -> None:
         """Phase D: the operation is settled."""
@@ -215,10 +219,13 @@ class RefusedSidecar:
     problem: str
 
 
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _refused_name(name: str, content: bytes) -> str:
-    digest = hashlib.sha256(content).hexdigest()[:16]
     stem = name.removeprefix(f"{RECOVERY}/").removesuffix(".json")[:STEM_CHARACTERS_MAX]
-    return f"{REFUSED_SIDECARS}/{stem}.{digest}.json"
+    return f"{REFUSED_SIDECARS}/{stem}.{_digest(content)[:16]}.json"
 
 
 def _problem_of(operation_id: str, content: bytes) -> str:

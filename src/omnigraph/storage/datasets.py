@@ -172,14 +172,22 @@ class LanceStore:
         return created
 
     def commit(
-        self, handle: LanceDataset, transaction: Transaction, operation_id: str | None = None
+        self,
+        handle: LanceDataset,
+        transaction: Transaction,
+        operation_id: str | None = None,
+        sidecar_digest: str | None = None,
     ) -> LanceDataset:
         """Commit strictly (see `commit_strict`) and put it on disk as far as configured.
 
-        ``operation_id`` is written into the transaction, for readers of the table's history.
+        ``operation_id`` is written into the transaction, for readers of the table's history, and
+        ``sidecar_digest`` for recovery (see `sidecar_digest_of`).
         """
         if operation_id is not None:
-            transaction.transaction_properties = {"operation": operation_id}
+            properties = {"operation": operation_id}
+            if sidecar_digest is not None:
+                properties[SIDECAR_DIGEST] = sidecar_digest
+            transaction.transaction_properties = properties
         landed = commit_strict(handle, transaction)
         self._flush_commit(landed, transaction)
         return landed
@@ -334,11 +342,32 @@ def row_count(handle: LanceDataset, version: int) -> int:
     return rows
 
 
+SIDECAR_DIGEST = "sidecar"
+"""The property of a transaction that has the digest of the sidecar it was announced in."""
+
+
 def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
     """The uuid of the transaction that made ``version``; None if that version does not exist."""
+    transaction = _transaction(handle, version)
+    return None if transaction is None else str(transaction.uuid)
+
+
+def sidecar_digest_of(handle: LanceDataset, version: int, uuid: str) -> str | None:
+    """The digest in the transaction that made ``version``, if that is the one with this uuid.
+
+    None where there is no such transaction, and for one of a release that wrote no digests.
+    """
+    transaction = _transaction(handle, version)
+    if transaction is None or str(transaction.uuid) != uuid:
+        return None
+    digest = (transaction.transaction_properties or {}).get(SIDECAR_DIGEST)
+    return None if digest is None else str(digest)
+
+
+def _transaction(handle: LanceDataset, version: int) -> Transaction | None:
     count_lance("read_transaction", handle.uri)
     try:
-        transaction = handle.read_transaction(version)
+        transaction: Transaction | None = handle.read_transaction(version)
     except BaseException as error:
         if not is_of_a_library(error):
             raise
@@ -346,7 +375,7 @@ def transaction_uuid(handle: LanceDataset, version: int) -> str | None:
             return None
         damaged = damaged_version(handle.uri, version) if _is_local(handle) else None
         raise damaged or lance_failure(handle, error) from error
-    return None if transaction is None else str(transaction.uuid)
+    return transaction
 
 
 def transactions_since(handle: LanceDataset, version: int) -> list[str | None]:

@@ -29,6 +29,7 @@ from omnigraph.commit.recovery.settling import (
 from omnigraph.commit.recovery.trust import (
     landed_commit,
     refusal,
+    require_own_bytes,
     require_same_change,
     require_true,
     rollback_commit,
@@ -215,6 +216,7 @@ class Recoverer:
     ) -> Settlement:
         # Before the fence, which writes: for a sidecar that lies nothing is written at all.
         self._require_believed(plan, branch.refresh())
+        require_own_bytes(plan, self._kernel)
         if lease.was_taken_over or plan.lease.owner_id != lease.owner_id:
             # The writer of the sidecar may be slow instead of dead. From here on it cannot publish,
             # and what is read below stays true.

@@ -8,11 +8,13 @@ it describes. `UnreadableSidecar` names the first contradiction.
 
 from __future__ import annotations
 
+from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
 from omnigraph.commit.schema.change import SchemaChange, identity_of
-from omnigraph.errors import UnreadableSidecar
+from omnigraph.errors import NotFound, UnreadableSidecar
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import table_location
+from omnigraph.storage.datasets import DatasetRef, sidecar_digest_of
 from omnigraph.storage.manifest import ManifestState
 from omnigraph.storage.manifest_rows import CommitRow, TableRow
 
@@ -65,6 +67,23 @@ def require_same_change(plan: CommitPlan, delta: SchemaDelta, change: SchemaChan
         or {table.identity for table in plan.tables} != changed
     ):
         raise refusal(plan, "does not have the tables of the schema that it leads to")
+
+
+def require_own_bytes(plan: CommitPlan, kernel: Kernel) -> None:
+    """The sidecar has the bytes that its transactions were committed under.
+
+    Only the sidecar knows which tables belong together. So every transaction carries the digest of
+    the sidecar that announced it: one from which a table was taken out would else publish a part.
+    """
+    for table in plan.tables if plan.sidecar_digest is not None else ():
+        try:
+            handle = kernel.lance.open(DatasetRef(kernel.table_uri(table.location), table.ref))
+        except NotFound:
+            continue  # the fork of a first touch that was never made
+        for planned in table.transactions:
+            found = sidecar_digest_of(handle, planned.read_version + 1, planned.uuid)
+            if found not in (None, plan.sidecar_digest):
+                raise refusal(plan, "was changed after its transactions were committed")
 
 
 class _Check:

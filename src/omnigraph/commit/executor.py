@@ -282,6 +282,7 @@ def interrupted(plan: CommitPlan, error: Exception) -> RecoveryRequired:
     return RecoveryRequired(
         plan.attempt_id,
         f"the {what} was interrupted after its first effect: {known.message}",
-        f"{first}the next write, or `omnigraph recover`, finishes or undoes it",
+        f"{first}`omnigraph recover`, or the next open, finishes or undoes it; a server does so "
+        "by itself",
         outcome="unknown",
     )

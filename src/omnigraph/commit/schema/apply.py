@@ -58,7 +58,7 @@ def apply_schema(
 
     Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, and `Conflict` while there
     are branches or another apply runs; none of them leaves anything behind. `RecoveryRequired`
-    means that it was interrupted: the next write or `omnigraph recover` finishes or undoes it.
+    means that it was interrupted: the next open or `omnigraph recover` finishes or undoes it.
     """
     Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
     attempt_id = kernel.ids.ulid()

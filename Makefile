@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test test-long check crash crash-load attack lint types audit dist format bench bench-queries bench-load bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -66,7 +66,7 @@ test-long: $(STAMP) ## the suite with large budgets and the long crash schedules
 check: lint types audit ## lint, types, known advisories and the quick tests: about a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not spark and not slow" $(ARGS)
 
-# How long `make crash` runs, and which random choices it makes.
+# How long `make crash` and `make attack` run, and which random choices `make crash` makes.
 SEED ?= 7
 SECONDS ?= 120
 
@@ -78,6 +78,9 @@ RUNS ?= 20
 
 crash-load: $(STAMP) ## kill drivers of bulk loads at random: make crash-load RUNS=20 SEED=7
 	@$(BIN)/python -m tests.pipeline.crash_load --seed $(SEED) --runs $(RUNS)
+
+attack: $(STAMP) ## attack a real server and say what held: make attack SECONDS=120
+	@LANCE_LOG=error $(BIN)/python -m tests.attack --seconds $(SECONDS) $(ARGS)
 
 lint: $(STAMP) ## style and likely mistakes
 	@$(BIN)/ruff check $(SOURCES)

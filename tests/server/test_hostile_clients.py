@@ -20,7 +20,7 @@ from omnigraph.graph import Graph
 from omnigraph.model.governor import current
 from omnigraph.server.admission import SMALL_BYTES, QueryLimits
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.pool import FairQueue, Workers
+from omnigraph.server.pool import ACTORS_KEPT_MAX, FairQueue, Workers
 from tests.server.live import PATIENCE_SECONDS, PEOPLE, Live, bearer, serving, with_tokens
 
 
@@ -163,7 +163,16 @@ def test_calls_are_taken_in_turns_by_actor():
     assert last == ("a", "job a3")
     for actor in ("a", "a", "c"):
         queue.done(actor)
-    assert not queue._actors
+    assert _running(queue) == 0
+
+
+def test_queues_of_actors_that_are_gone_are_not_kept_for_ever():
+    job: Any = None
+    queue = FairQueue(running_max=2, waiting_max=10, total_max=100)
+    for number in range(3 * ACTORS_KEPT_MAX):
+        queue.put(f"actor-{number}", job)
+        queue.done(queue.take()[0])
+    assert len(queue._actors) <= ACTORS_KEPT_MAX
 
 
 def test_the_queue_is_bounded_for_each_actor_and_for_all():
@@ -176,7 +185,7 @@ def test_the_queue_is_bounded_for_each_actor_and_for_all():
     with pytest.raises(Busy) as caught:
         queue.put("c", job)
     assert not isinstance(caught.value, TooManyRequests)
-    assert "c" not in queue._actors and queue.waiting == 3
+    assert queue.waiting == 3
 
 
 def test_too_many_reads_of_an_actor_are_429_with_retry_after(

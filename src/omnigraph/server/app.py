@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -62,6 +62,8 @@ NO_ROUTE = "none"
 """The route of an unknown path, in logs and metrics."""
 SENT_BYTES_MAX = 256 * 1024
 """Bytes of a body that are handed to a connection at a time."""
+HOSTS_KEPT_MAX = 64
+"""Values of `Host` whose verdict is remembered."""
 CLIENT_GONE = 499
 """The status, in logs and metrics, of a request whose client disconnected before an answer."""
 
@@ -390,6 +392,7 @@ class ThisMachine:
         self._any_address = is_wildcard(bound)
         """Whether it listens on every address of this machine, whichever those are."""
         self._hosts = {each.lower() for each in config.allowed_hosts} | {bound.lower()}
+        self._is_known_host = lru_cache(HOSTS_KEPT_MAX)(self._knows)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 403."""
@@ -405,16 +408,23 @@ class ThisMachine:
         await app(scope, receive, send)
 
     def _is_from_here(self, scope: Scope) -> bool:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        name = host_name(host)
-        is_known = name in self._hosts or is_loopback(name)
-        if not is_known and not (self._any_address and is_address(name)):
+        host, origin = b"", None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value.decode("latin-1")
+        if not self._is_known_host(host):
             return False
-        origin = headers.get("origin")
         if origin is None or origin in self._server.services.config.cors_origins:
             return True
-        return origin.lower() == f"{scope['scheme']}://{host.lower()}"
+        return origin.lower() == f"{scope['scheme']}://{host.decode('latin-1').lower()}"
+
+    def _knows(self, host: bytes) -> bool:
+        name = host_name(host.decode("latin-1"))
+        if name in self._hosts or is_loopback(name):
+            return True
+        return self._any_address and is_address(name)
 
 
 class Cors(CORSMiddleware):

@@ -106,7 +106,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self._waiting.pop(self, None)
         is_old = self.parser.get_http_version() == "1.0"
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if hosts > 1 or (hosts == 0 and not is_old):
             found = "no" if hosts == 0 else "more than one"
             self._malformed = f"the request has {found} `Host`"

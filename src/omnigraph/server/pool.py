@@ -39,6 +39,8 @@ WRITE_THREADS = 32
 WAITING_MAX = 256
 """Calls of one actor that wait for a thread."""
 WAITING_TOTAL_MAX = 1024
+ACTORS_KEPT_MAX = 64
+"""Actors without a call whose empty queues are kept for the next one."""
 STUCK_SECONDS = 0.002
 """How long nothing may be finished while calls wait, until more threads are woken."""
 SHORT_SECONDS = STUCK_SECONDS / 2
@@ -149,7 +151,8 @@ class FairQueue:
         self._forget_idle(actor, calls)
 
     def _forget_idle(self, actor: str, calls: _Calls) -> None:
-        if not calls.running and not calls.waiting:
+        is_idle = not calls.running and not calls.waiting
+        if is_idle and len(self._actors) > ACTORS_KEPT_MAX:
             del self._actors[actor]
 
 

@@ -59,6 +59,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     ├── StorageError                    the store under the graph failed
     │   ├── InitializationCommitted     `init` made the graph, then failed
     │   ├── LeaseLost                   a writer's lease expired or was taken over
+    │   ├── OutOfSpace                  the disk or the quota is full
     │   ├── DamagedFile                 a file is missing, truncated or undecodable
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
@@ -735,6 +736,12 @@ class InitializationCommitted(StorageError):
 
 class LeaseLost(StorageError):
     """The lease of a writer expired or was taken over; the writer stops."""
+
+
+class OutOfSpace(StorageError):
+    """The disk or the quota under the graph is full."""
+
+    wire_code = None
 
 
 class DamagedFile(StorageError):

@@ -26,6 +26,7 @@ from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
     EffectFreeConflict,
     OmnigraphError,
+    OutOfSpace,
     ReadSetChanged,
     RecoveryRequired,
     StorageError,
@@ -207,6 +208,8 @@ class Executor:
         if moved or forked or plan.schema is not None:
             return interrupted(plan, lost)
         self._kernel.sidecars.delete(plan.attempt_id)
+        if isinstance(lost.__cause__, OutOfSpace):
+            return lost.__cause__
         if not lost.details.get("conflict", True):
             # No other writer was first: the store refused, and would again.
             return StorageError(lost.message, hint=lost.hint)

@@ -14,7 +14,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from omnigraph.errors import StorageError
+from omnigraph.errors import OutOfSpace, StorageError
 
 
 class FailureClass(StrEnum):
@@ -64,6 +64,12 @@ class StorageFailure(StorageError):
         self.reason = reason
 
 
+class StoreFull(OutOfSpace, StorageFailure):
+    """A write failed because the disk or the quota is full."""
+
+    code = OutOfSpace.code
+
+
 # --- the local file system ------------------------------------------------------------------------
 
 _CLASS_OF_ERRNO = {
@@ -106,6 +112,9 @@ _HINT_OF_ERRNO = {
 }
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 def hint_for(number: int) -> str | None:
     """What helps against an error of the operating system."""
     return _HINT_OF_ERRNO.get(number)
@@ -115,7 +124,8 @@ def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure
     """The failure behind an error of the operating system."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "no error number")
-    return StorageFailure(
+    kind = StoreFull if number in FULL else StorageFailure
+    return kind(
         _CLASS_OF_ERRNO.get(number, FailureClass.UNKNOWN),
         operation,
         target,

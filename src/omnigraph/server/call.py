@@ -42,7 +42,7 @@ from omnigraph.server.logs import EventLog
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
 from omnigraph.wire.failures import UnsupportedMedia
-from omnigraph.wire.operations import INVOKE, Operation
+from omnigraph.wire.operations import GRAPH, INVOKE, Operation
 from omnigraph.wire.requests import IDEMPOTENCY_KEY, JSON, NDJSON, branch_name, read_document
 
 CLIENT_LEFT = "its client disconnected"
@@ -126,6 +126,10 @@ class Call:
         return call
 
     # --- what it says -----------------------------------------------------------------------------
+
+    def address_of(self, graph_id: str) -> str:
+        """The public address of a graph, as the caller of this request reaches it."""
+        return f"{str(self.request.base_url).rstrip('/')}{GRAPH.format(graph_id=graph_id)}"
 
     def headers(self, name: str) -> list[str]:
         """Every value of a header."""

@@ -36,6 +36,7 @@ from omnigraph.storage.failures import (
     lance_failure,
     reclaimed,
     sentence_of,
+    store_failure,
     version_file,
 )
 from omnigraph.storage.layout import MANIFEST
@@ -437,7 +438,7 @@ def _settle_failed_commit(
         f"a commit to {handle.uri} was rejected: {reason}",
         hint=hint_of(error),
         details={"conflict": _is_conflict(error)},
-    ) from error
+    ) from (store_failure(handle.uri, error) or error)
 
 
 def _is_conflict(error: Exception) -> bool:

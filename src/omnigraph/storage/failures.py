@@ -19,6 +19,7 @@ import pyarrow as pa
 from lance import LanceDataset
 
 from omnigraph.effects.failures import (
+    FULL,
     StorageFailure,
     StoreReply,
     from_os_error,
@@ -89,7 +90,7 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
     that was removed while it was read.
     """
     address = where if isinstance(where, str) else where.uri
-    known = _of_the_store(address, error)
+    known = store_failure(address, error)
     if known is not None:
         return known
     if not isinstance(where, str):
@@ -103,10 +104,10 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
     return StorageError(f"{address} could not be used: {sentence_of(error)}", hint=hint_of(error))
 
 
-def _of_the_store(address: str, error: BaseException) -> StorageFailure | None:
+def store_failure(address: str, error: BaseException) -> StorageFailure | None:
     """The failure of the disk or of the store under a table, if it is one."""
     number = _os_error(error)
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    if number in FULL:
         return from_os_error(OSError(number, "no space left"), "write to", address)
     if _is_local(address) or not isinstance(error, Exception):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -39,6 +40,7 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
     (errors.Busy, 503),
     (errors.QueryCancelled, 503),
     (errors.RecoveryRequired, 503),
+    (errors.OutOfSpace, 507),
 )
 """The first class that fits decides; anything else is 500."""
 
@@ -75,7 +77,9 @@ _BY_STATUS: Mapping[int, type[OmnigraphError]] = {
 
 
 def status_of(error: OmnigraphError) -> int:
-    """The status that an error travels with."""
+    """The status that an error travels with; that of a full disk also if it interrupted a write."""
+    if _full_store_behind(error):
+        error = errors.OutOfSpace.__new__(errors.OutOfSpace)
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
@@ -83,11 +87,45 @@ def envelope_of(error: OmnigraphError) -> dict[str, Any]:
     """An error on the wire: its envelope, and the name by which a client makes it again."""
     envelope = error.envelope()
     envelope["error_code"] = error.code
+    if status_of(error) >= 500:
+        if _full_store_behind(error):
+            envelope["error_code"] = errors.OutOfSpace.code
+        for name in ("error", "hint"):
+            if name in envelope:
+                envelope[name] = without_places(envelope[name])
     if isinstance(error, _TELLING):
         envelope["details"] = {k: v for k, v in error.details.items() if v is not None}
     elif found := error.input_problems():
         envelope["details"] = found
     return envelope
+
+
+_CAUSES_MAX = 8
+"""An error can be its own cause."""
+
+
+def _full_store_behind(error: OmnigraphError) -> bool:
+    """Whether a write was interrupted because the store was full."""
+    if not isinstance(error, errors.RecoveryRequired | errors.OutOfSpace):
+        return False
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if isinstance(cause, errors.OutOfSpace):
+            return True
+        cause = None if cause is None else cause.__cause__
+    return False
+
+
+_PLACE = re.compile(
+    r"""[a-z][a-z0-9+.-]*://[^\s'"`]+"""  # an address: a bucket, an endpoint
+    r"""|(?<![\w.])(?:/[^\s/'"`:,;]+){2,}/?"""  # an absolute path
+    r"""|(?<![\w/])(?:__?[a-z_]+|nodes|edges)/[^\s'"`:,;]+"""  # an object below the root
+)
+
+
+def without_places(text: str) -> str:
+    """A sentence without addresses, paths and names of objects: they are for the server's log."""
+    return _PLACE.sub("[not shown]", text)
 
 
 def error_of(status: int, envelope: Mapping[str, Any]) -> OmnigraphError:

@@ -41,6 +41,7 @@ _REASONS = {
     429: "too many requests of one actor at a time",
     500: "an error of the server",
     503: "not now: a writer, or an unfinished operation, is in the way",
+    507: "the disk or the quota under the graph is full",
 }
 
 
@@ -211,7 +212,7 @@ def _refusals(operation: Operation) -> Iterator[int]:
     if operation.has_body:
         found |= {413, 415}
     if operation.is_gated:
-        found |= {409, 429, 503}
+        found |= {409, 429, 503, 507}
     if operation.answer is Ready:
         found.discard(503)
     return iter(sorted(found))

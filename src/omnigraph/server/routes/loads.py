@@ -29,7 +29,7 @@ async def load(call: Call) -> Response:
     size = len(asked.data.encode())
     work = partial(call.served.graph.load, data=asked.data, grammar="compatible")
     receipt = await _loaded(call, asked, size, work)
-    return json_response(LoadReceiptAt.of(receipt, call.served.graph.uri))
+    return json_response(LoadReceiptAt.of(receipt, call.address_of(call.served.graph_id)))
 
 
 async def load_ndjson(call: Call) -> Response:

@@ -67,7 +67,8 @@ async def plan_schema(call: Call) -> Response:
         graph.plan_schema, asked.schema_source, allow_data_loss=asked.allow_data_loss
     )
     steps = tuple(step.to_json() for step in planned.plan.steps)
-    return json_response(SchemaPlan(graph.uri, planned.plan.supported, steps))
+    address = call.address_of(call.served.graph_id)
+    return json_response(SchemaPlan(address, planned.plan.supported, steps))
 
 
 async def get_stats(call: Call) -> Response:

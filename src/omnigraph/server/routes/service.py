@@ -96,7 +96,7 @@ async def list_graphs(call: Call) -> Response:
     """The graphs served here, by id."""
     call.authorize(Action.GRAPH_LIST)
     graphs = call.generation.graphs
-    listed = (ServedGraph(graph_id, graphs[graph_id].graph.uri) for graph_id in sorted(graphs))
+    listed = (ServedGraph(graph_id, call.address_of(graph_id)) for graph_id in sorted(graphs))
     return json_response(GraphList(tuple(listed)))
 
 

@@ -22,6 +22,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.storage import tables
 from omnigraph.storage.datasets import LanceStore
 from tests.crash.operations import operation
+from tests.support.forked import enter
 
 BEFORE_VARIABLE = "CRASH_BEFORE"
 """`commit=kill@2`: what to do right before the second commit of a Lance dataset, in the notation of
@@ -65,9 +66,7 @@ def interpose(name: str, action: str) -> None:
 
 def forked(name: str, root: str, answer: str, environment: dict[str, str]) -> None:
     """The same in a process forked from the server: the environment arrives as an argument."""
-    os.environ.update(environment)
-    # A fresh process does this when it loads the module.
-    failpoints._plans.update(failpoints.parse(os.environ.get(failpoints.VARIABLE, "")))
+    enter(environment)
     main(name, root, answer)
 
 

@@ -68,7 +68,7 @@ def start(
 ) -> Child:
     """Start an operation in a process of its own."""
     answer = _answer_file(root)
-    settings = {**(environment or {}), VARIABLE: failpoints}
+    settings = {**os.environ, **(environment or {}), VARIABLE: failpoints}
     process = FORK_SERVER.Process(
         target=child.forked, args=(name, str(root), str(answer), settings)
     )

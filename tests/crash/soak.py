@@ -103,7 +103,7 @@ class Soak:
         if self._dice.random() < ARMED_SHARE:
             armed = f"{self._dice.choice(self._points)}=kill@{self._dice.randint(1, 4)}"
         place = (str(self.root), str(self._journals[number]))
-        settings = {**self._settings, VARIABLE: armed}
+        settings = {**os.environ, **self._settings, VARIABLE: armed}
         process = FORK_SERVER.Process(
             target=soak_worker.forked, args=(*place, self.report.seed, number, settings)
         )

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from omnigraph.effects import failpoints
 from omnigraph.errors import Busy, Conflict, LeaseLost, NotFound, RecoveryRequired, UncoveredDrift
 from omnigraph.graph import Graph
 from tests.crash.operations import opened
 from tests.crash.soak_model import COMMON, Operation, choose, perform
+from tests.support.forked import enter
 
 # The server that forks these processes imports Lance and never uses it, which is safe.
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
@@ -148,6 +148,5 @@ class Worker:
 def forked(root: str, journal: str, seed: str, number: int, settings: dict[str, str]) -> None:
     """The process: armed with failpoints, and silent about what it survives."""
     logging.disable(logging.WARNING)
-    os.environ.update(settings)
-    failpoints._plans.update(failpoints.parse(settings[failpoints.VARIABLE]))
+    enter(settings)
     Worker(root, Path(journal), seed, number).run()

@@ -129,6 +129,18 @@ class Command:
         self.send_signal(signal.SIGKILL)
 
 
+def enter(environment: Mapping[str, str]) -> None:
+    """In a child: take over an environment, instead of that of the test which started the server.
+
+    Failpoints are armed too, which a fresh process does when it imports their module.
+    """
+    from omnigraph.effects import failpoints
+
+    os.environ.clear()
+    os.environ.update(environment)
+    failpoints._plans.update(failpoints.parse(environment.get(failpoints.VARIABLE, "")))
+
+
 def _pipe() -> tuple[IO[bytes], int]:
     reading, writing = os.pipe()
     return os.fdopen(reading, "rb"), writing
@@ -143,7 +155,6 @@ def _run(
 ) -> None:
     """In the child: what a fresh interpreter has done when it calls `main`."""
     from omnigraph.cli.main import main
-    from omnigraph.effects import failpoints
 
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
@@ -151,11 +162,9 @@ def _run(
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    os.environ.clear()
-    os.environ.update(environment)
+    enter(environment)
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    failpoints._plans.update(failpoints.parse(environment.get(failpoints.VARIABLE, "")))
     if not overrides_permissions:
         none_at_all = (ctypes.c_uint32 * 6)()
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)

@@ -280,6 +280,7 @@ def test_conflicts_of_a_merge_are_not_listed_to_a_caller_that_cannot_read_the_ta
         "code": "conflict",
         "error_code": "conflict",
         "hint": "what stands in the way is shown to callers that may `read` the branch",
+        "outcome": "not_begun",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,9 @@ from omnigraph.errors import (
     SchemaContractError,
 )
 from omnigraph.graph import doctor, open_graph
-from omnigraph.storage import datasets
+from omnigraph.storage import datasets, tables
+from omnigraph.storage.datasets import DatasetRef
+from omnigraph.storage.failures import version_file
 from tests.support.budgets import IS_LONG
 
 SCHEMA = """
@@ -256,3 +259,18 @@ def test_a_graph_without_the_record_of_its_last_publish_opens(patient: Patient) 
     assert graph.query(PEOPLE).to_pylist() == patient.right["people"]
     graph.mutate(ADD, {"n": "more"})
     assert json.loads(file.read_bytes())["published"]["version"] == 8
+
+
+def test_a_read_that_cleanup_overtakes_is_told_so_and_not_of_damage(patient: Patient) -> None:
+    """Cleanup removes the files of a version one after the other, the version file among them."""
+    patient.restore()
+    kernel = open_graph(patient.root, "read_only")._kernel
+    entry = kernel.manifest.main.state.head_snapshot().table("node:Person")
+    old = kernel.lance.open(DatasetRef(kernel.table_uri(entry.location)), 2)
+    for file in old.get_fragments()[0].data_files():
+        (Path(old.uri) / "data" / file.path).unlink()
+    removal = threading.Timer(0.1, version_file(old.uri, 2).unlink)
+    removal.start()
+    with pytest.raises(HistoricalVersionReclaimed):
+        tables.rows_where(old, None, ["id"])
+    removal.join()

@@ -256,13 +256,12 @@ class AlreadyWritten(Exception):
 
 def refuse_repetition(state: ManifestState, operation_id: str | None, kind: CommitKind) -> None:
     """Raise `AlreadyWritten` if this branch has a commit of the operation."""
-    if operation_id is None:
+    row = None if operation_id is None else state.operations.get(operation_id)
+    if operation_id is None or row is None:
         return
-    for row in state.commits.values():
-        if row.operation_id == operation_id:
-            if row.kind != kind:
-                raise key_taken(operation_id, f"a {row.kind}", row)
-            raise AlreadyWritten(row)
+    if row.kind != kind:
+        raise key_taken(operation_id, f"a {row.kind}", row)
+    raise AlreadyWritten(row)
 
 
 def key_taken(key: str, used_for: str, row: CommitRow) -> Conflict:

@@ -408,7 +408,8 @@ class ThisMachine:
         await app(scope, receive, send)
 
     def _is_from_here(self, scope: Scope) -> bool:
-        host, origin = b"", None
+        host = b""
+        origin: str | None = None
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value
@@ -418,7 +419,8 @@ class ThisMachine:
             return False
         if origin is None or origin in self._server.services.config.cors_origins:
             return True
-        return origin.lower() == f"{scope['scheme']}://{host.decode('latin-1').lower()}"
+        own: str = f"{scope['scheme']}://{host.decode('latin-1')}"
+        return origin.lower() == own.lower()
 
     def _knows(self, host: bytes) -> bool:
         name = host_name(host.decode("latin-1"))

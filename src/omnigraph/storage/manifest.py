@@ -100,6 +100,8 @@ class ManifestState:
     versions: tuple[VersionRow, ...]
     tombstones: tuple[TombstoneRow, ...]
     commits: Mapping[str, CommitRow]
+    operations: Mapping[str, CommitRow]
+    """The commit of each operation id: whether a write was made before is one look."""
     heads: Mapping[str, HeadRow]
     branches: Mapping[str, BranchRow]
     registry_changes: int
@@ -111,12 +113,12 @@ class ManifestState:
         cls, branch: str, ref: str | None, version: int, rows: list[ManifestRow]
     ) -> ManifestState:
         """The state that a full scan at ``version`` shows."""
-        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, 0, {})
+        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, 0, {})
         return empty.with_rows(version, rows)
 
     def with_rows(self, version: int, rows: list[ManifestRow]) -> ManifestState:
         """This state after ``rows`` were inserted or updated; deletions need a new fold."""
-        tables, commits = dict(self.tables), dict(self.commits)
+        tables, commits, operations = dict(self.tables), dict(self.commits), dict(self.operations)
         heads, branches = dict(self.heads), dict(self.branches)
         versions, tombstones = list(self.versions), list(self.tombstones)
         registry_changes = self.registry_changes
@@ -130,6 +132,8 @@ class ManifestState:
                     tombstones.append(row)
                 case CommitRow():
                     commits[row.commit_id] = row
+                    if row.operation_id is not None:
+                        operations.setdefault(row.operation_id, row)
                 case HeadRow():
                     heads[row.branch] = row
                 case BranchRow():
@@ -144,6 +148,7 @@ class ManifestState:
             tuple(versions),
             tuple(tombstones),
             commits,
+            operations,
             heads,
             branches,
             registry_changes,

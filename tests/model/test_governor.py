@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -13,7 +14,7 @@ from omnigraph.errors import (
     QueryTimeout,
     TooManyRequests,
 )
-from omnigraph.model.governor import UNLIMITED, Governor, MemoryPool, current
+from omnigraph.model.governor import LONG_S, UNLIMITED, Governor, MemoryPool, Turns, current
 from omnigraph.wire.failures import envelope_of, error_of, status_of
 
 MIB = 1 << 20
@@ -126,3 +127,80 @@ def test_errors_travel_by_name(error: Exception, status: int):
     again = error_of(status, envelope_of(error))
     assert type(again) is type(error)
     assert again.message == error.message
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_a_short_query_takes_no_turn_and_a_long_one_does() -> None:
+    clock, turns = Clock(), Turns(1)
+    short, long = (Governor(turns=turns, clock=clock) for _ in range(2))
+    with short, long:
+        clock.now += LONG_S / 2
+        short.check()
+        clock.now += LONG_S
+        long.check()
+        with pytest.raises(QueryCancelled):
+            _take_while_cancelled(turns)
+    turns.take(lambda: None)  # the long one gave it back at its end
+
+
+def _take_while_cancelled(turns: Turns) -> None:
+    def give_up() -> None:
+        raise QueryCancelled("it waits")
+
+    turns.take(give_up)
+
+
+def test_long_queries_get_turns_in_the_order_they_asked() -> None:
+    clock, turns = Clock(), Turns(1)
+    began: list[int] = []
+    first = Governor(turns=turns, clock=clock)
+    others = [Governor(turns=turns, clock=clock) for _ in range(3)]
+    clock.now += 2 * LONG_S
+
+    def run(number: int) -> None:
+        with others[number]:
+            others[number].check()
+            began.append(number)
+
+    with first:
+        first.check()
+        threads = []
+        for number in range(3):
+            threads.append(threading.Thread(target=run, args=(number,)))
+            threads[-1].start()
+            while len(turns._waiting) <= number:
+                time.sleep(0.001)
+        assert began == []
+    for thread in threads:
+        thread.join(60)
+    assert began == [0, 1, 2]
+
+
+def test_a_query_that_waits_for_its_turn_ends_at_its_deadline_and_when_cancelled() -> None:
+    clock, turns = Clock(), Turns(1)
+    running = Governor(turns=turns, clock=clock)
+    late = Governor(turns=turns, clock=clock, timeout_s=LONG_S * 3)
+    left = Governor(turns=turns, clock=clock)
+    clock.now += 2 * LONG_S
+    with running:
+        running.check()
+        for waiting, error, end in (
+            (late, QueryTimeout, lambda: setattr(clock, "now", clock.now + 10)),
+            (left, QueryCancelled, left.cancel),
+        ):
+            threading.Timer(0.01, end).start()
+            with waiting, pytest.raises(error):
+                waiting.check()
+        assert not turns._waiting
+
+
+def test_a_query_that_holds_a_lock_waits_for_no_turn() -> None:
+    """Another one may wait for that lock, and have the turn."""
+    clock, turns = Clock(), Turns(1)
+    running, locking = (Governor(turns=turns, clock=clock) for _ in range(2))
+    clock.now += 2 * LONG_S
+    with running, locking, locking.locked(threading.Lock()):
+        running.check()
+        locking.check()

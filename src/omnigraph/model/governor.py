@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
@@ -70,11 +71,61 @@ class MemoryPool:
             self.used -= nbytes
 
 
+LONG_S = 0.05
+"""A query that takes longer than this takes turns with other long ones, if its governor says so."""
+TURN_S = 0.05
+"""How long a turn lasts, up to the next block of work."""
+
+
+class Turns:
+    """Lets few long queries run at a time, each for a while, in the order in which they asked.
+
+    Python runs one thread at a time, so each long query that runs delays all short ones; more of
+    them at once end no sooner.
+    """
+
+    def __init__(self, running_max: int) -> None:
+        self._free = running_max
+        self._guard = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        """A locked lock for each query that waits; it is released to give it the turn."""
+
+    def take(self, check: Callable[[], None]) -> None:
+        """Wait for a turn; what ``check`` raises meanwhile ends the wait."""
+        with self._guard:
+            if self._free:
+                self._free -= 1
+                return
+            granted = threading.Lock()
+            granted.acquire()
+            self._waiting.append(granted)
+        try:
+            while not granted.acquire(timeout=_LOCK_WAIT_S):
+                check()
+        except BaseException:
+            with self._guard:
+                is_waiting = granted in self._waiting
+                if is_waiting:
+                    self._waiting.remove(granted)
+            if not is_waiting:
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """End a turn: the query that has waited longest gets it."""
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1
+
+
 class Governor:
     """The limits of one query. One thread runs the query; any thread may call `cancel`.
 
     ``timeout_s`` counts from the making of the governor, ``memory_bytes`` is what the query may
-    hold; None means no limit. ``pool`` is memory that it shares with other queries.
+    hold; None means no limit. ``pool`` is memory that it shares with other queries. With ``turns``,
+    a query that takes long runs in turns with others, and waits for its turn in `check`.
     """
 
     timeout_s: float | None = None
@@ -87,6 +138,12 @@ class Governor:
     """The most bytes that `reserve` has found to fit; so many are taken from the pool."""
     _cancelled: str | None = None
     _pool: MemoryPool | None = None
+    _turns: Turns | None = None
+    _has_turn = False
+    _locks = 0
+    """Locks held through `locked`: meanwhile the query keeps running, others may wait for it."""
+    _next_look: float | None = None
+    """When `check` has to look at the deadline or take a turn."""
     _entered: _Entered | None = None
 
     def __init__(
@@ -95,6 +152,7 @@ class Governor:
         timeout_s: float | None = None,
         memory_bytes: int | None = None,
         pool: MemoryPool | None = None,
+        turns: Turns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """A request that waits for its turn uses up its deadline too, as it counts from now."""
@@ -103,9 +161,13 @@ class Governor:
         if timeout_s is not None:
             self._clock = clock
             self.timeout_s = timeout_s
-            self.deadline = clock() + timeout_s
+            self.deadline = self._next_look = clock() + timeout_s
         if pool is not None:
             self._pool = pool
+        if turns is not None:
+            self._clock = clock
+            self._turns = turns
+            self._look_again(clock() + LONG_S)
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Stop the query at its next block of work; ``reason`` becomes part of the error."""
@@ -124,9 +186,38 @@ class Governor:
         """Raise `QueryCancelled` or `QueryTimeout` if the query has to stop."""
         if self._cancelled is not None:
             raise QueryCancelled(self._cancelled)
+        if self._next_look is not None and self._clock() > self._next_look:
+            self._look()
+
+    def _look(self) -> None:
+        """Raise `QueryTimeout` after the deadline; else it is time for the next turn."""
+        self._require_time()
+        if self._turns is None:
+            return
+        if not self._locks:
+            self._end_turn()
+            self._turns.take(self._require_going_on)
+            self._has_turn = True
+        self._look_again(self._clock() + TURN_S)
+
+    def _require_time(self) -> None:
         if self.deadline is not None and self._clock() > self.deadline:
             assert self.timeout_s is not None
             raise QueryTimeout(self.timeout_s)
+
+    def _require_going_on(self) -> None:
+        if self._cancelled is not None:
+            raise QueryCancelled(self._cancelled)
+        self._require_time()
+
+    def _look_again(self, at: float) -> None:
+        self._next_look = at if self.deadline is None else min(at, self.deadline)
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            assert self._turns is not None
+            self._has_turn = False
+            self._turns.give_back()
 
     def reserve(self, nbytes: int) -> None:
         """`check`, and raise `QueryMemoryExceeded` if so many more bytes do not fit.
@@ -164,9 +255,13 @@ class Governor:
             self.check()
             while not lock.acquire(timeout=_LOCK_WAIT_S):
                 self.check()
+        if self._turns is not None:
+            self._locks += 1
         try:
             yield
         finally:
+            if self._turns is not None:
+                self._locks -= 1
             lock.release()
 
     def __enter__(self) -> Governor:
@@ -183,6 +278,7 @@ class Governor:
         token, self._entered = self._entered
         _CURRENT.reset(token)
         if self._entered is None:
+            self._end_turn()
             self.held = 0  # what is left is the result, which now belongs to the caller
 
     def close(self) -> None:

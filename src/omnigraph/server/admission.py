@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from omnigraph.errors import InputError, LimitExceeded, TooManyRequests
-from omnigraph.model.governor import Governor, MemoryPool, bytes_from_environment, query_bytes
+from omnigraph.model.governor import (
+    Governor,
+    MemoryPool,
+    Turns,
+    bytes_from_environment,
+    query_bytes,
+)
 from omnigraph.wire.requests import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -104,6 +111,8 @@ def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
 # --- queries --------------------------------------------------------------------------------------
 
 QUERIES_BYTES_VARIABLE = "OMNIGRAPH_SERVER_QUERY_BYTES"
+LONG_READS_RUNNING_MAX = max(1, (os.cpu_count() or 1) // 2)
+"""Long reads of all actors that run at a time; the others wait for their turn."""
 SMALL_BYTES = 1024 * 1024
 """What a point query needs."""
 SMALL_RESERVE_BYTES = 64 * SMALL_BYTES
@@ -155,6 +164,7 @@ class QueryLimits:
         self._seconds_of = seconds_of
         self.memory = _AllQueries(bytes_max or bytes_from_environment(QUERIES_BYTES_VARIABLE))
         self._query_bytes = min(query_bytes(), self.memory.bytes_max // 2)
+        self._turns = Turns(LONG_READS_RUNNING_MAX)
         self._actors: dict[str, MemoryPool] = {}
 
     def governor(self, actor: str | None, asked: str | None) -> Governor:
@@ -170,7 +180,9 @@ class QueryLimits:
         pool = self._actors.get(name)
         if pool is None:
             pool = self._actors[name] = _QueriesOfActor(self.memory)
-        return Governor(timeout_s=seconds, memory_bytes=self._query_bytes, pool=pool)
+        return Governor(
+            timeout_s=seconds, memory_bytes=self._query_bytes, pool=pool, turns=self._turns
+        )
 
 
 def _asked_seconds(text: str) -> float:

@@ -36,6 +36,7 @@ from omnigraph.storage.manifest_rows import SCHEMA as MANIFEST_SCHEMA
 from omnigraph.storage.migrations import Migration
 from tests.storage.footprint import contents, footprint
 from tests.storage.legacy_graphs import SCHEMA, STAMP_KEY, older_graph
+from tests.support.sidecars import interrupted
 
 MODES: list[OpenMode] = ["read_write", "read_only"]
 ADD_ADA = 'query q { insert Person { name: "ada" } }'
@@ -210,13 +211,12 @@ def interrupted_write(graph: Graph) -> str:
     return str(left.value.details["operation_id"])
 
 
-def pending_schema_apply(graph: Graph, root: Path) -> str:
-    """Make the sidecar of an interrupted write look like one of a schema apply."""
-    operation_id = interrupted_write(graph)
-    sidecar = root / "__recovery" / f"{operation_id}.json"
-    record = orjson.loads(sidecar.read_bytes())
-    sidecar.write_bytes(orjson.dumps({**record, "writer_kind": "SchemaApply"}))
-    return operation_id
+def pending_schema_apply(root: Path) -> str:
+    """Give the graph the sidecar of a schema apply that was interrupted in another one."""
+    other = interrupted(root.parent / "other", "SchemaApply")
+    (root / "__recovery").mkdir(exist_ok=True)
+    shutil.copy(other.root / other.name, root / other.name)
+    return Path(other.name).stem
 
 
 def stage_schema(root: Path) -> None:
@@ -228,7 +228,8 @@ def test_c_sto_034_reading_writes_nothing_with_sidecars_staging_and_leases_prese
     graph: Graph, root: Path
 ) -> None:
     graph.create_branch("feature")
-    pending_schema_apply(graph, root)
+    interrupted_write(graph)
+    pending_schema_apply(root)
     stage_schema(root)
     (root / "__recovery" / "broken.json").write_text("{")
     (root / "__init_claim.json").write_text("{}")
@@ -272,7 +273,7 @@ def test_reading_reports_a_staged_schema_nobody_answers_for(
 def test_reading_reports_a_schema_change_interrupted_between_two_objects(
     graph: Graph, root: Path
 ) -> None:
-    operation_id = pending_schema_apply(graph, root)
+    operation_id = pending_schema_apply(root)
     stage_schema(root)
     (root / "_schema.pg").write_text(f"{SCHEMA}\nnode Planet {{ name: String @key }}\n")
     with pytest.raises(RecoveryRequired, match="interrupted") as refused:

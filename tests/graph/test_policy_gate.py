@@ -127,8 +127,15 @@ UPKEEP = {"cleanup", "close", "ensure_indices", "optimize", "recover", "repair"}
 """Done by whoever runs the storage: there is no actor, and no action to allow."""
 
 READS = {
-    *("accepted_ir", "auto_optimize", "blob", "change_baseline", "commit_changes"),
-    *("commit_changes_page", "describe_queries", "diff", "diff_page", "entity_at"),
+    *("accepted_ir", "auto_optimize", "blob", "blocked_branches", "change_baseline"),
+    *(
+        "commit_changes",
+        "commit_changes_page",
+        "describe_queries",
+        "diff",
+        "diff_page",
+        "entity_at",
+    ),
     *("entity_history", "examine"),
     *("explain", "export", "frame", "list_branches", "list_commits", "list_recoveries"),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),

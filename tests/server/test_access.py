@@ -209,7 +209,7 @@ def test_c_srv_009_graphs_is_403_without_a_server_policy_even_when_open(
 def test_graphs_are_listed_to_whom_the_server_policy_allows(guarded: Live, spec: GraphSpec):
     listed = guarded.client("act-ana", None).get("/graphs")
     assert listed.json() == {
-        "graphs": [{"graph_id": "default", "uri": guarded.graph().uri}],
+        "graphs": [{"graph_id": "default", "uri": f"{guarded.url}/graphs/default"}],
     }
     assert guarded.client("act-bo", None).get("/graphs").status_code == 403
 

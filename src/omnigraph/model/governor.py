@@ -278,7 +278,8 @@ class Governor:
         token, self._entered = self._entered
         _CURRENT.reset(token)
         if self._entered is None:
-            self._end_turn()
+            if self._has_turn:
+                self._end_turn()
             self.held = 0  # what is left is the result, which now belongs to the caller
 
     def close(self) -> None:

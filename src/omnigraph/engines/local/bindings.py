@@ -160,7 +160,7 @@ class BindingValues:
         known = self._known.get(id(leaf))
         if known is None:
             column = self._read(leaf)
-            many = is_counted(self.frame.count, len(self._known))
+            many = self.frame.count > 1 and is_counted(self.frame.count, len(self._known))
             held = _Held(self.session.governor, column.nbytes) if many else None
             known = self._known[id(leaf)] = (leaf, column, held)
         return known[1]

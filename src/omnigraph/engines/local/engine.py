@@ -89,13 +89,16 @@ def answer(session: Session) -> ResultColumns:
     began = time.perf_counter()
     governor = session.governor
     if isinstance(solutions, BindingTable):
-        held = solutions.nbytes if solutions.count > UNCOUNTED_ROWS else 0
-        governor.hold(held)
-        rows = _row_answer(session, solutions)
-        governor.release(held)
+        if solutions.count > UNCOUNTED_ROWS:
+            held = solutions.nbytes
+            governor.hold(held)
+            rows = _row_answer(session, solutions)
+            governor.release(held)
+        else:
+            rows = _row_answer(session, solutions)
     else:
         rows = _grouped_answer(session, *solutions)
-    if is_counted(rows.row_count, len(rows.arrays)):
+    if rows.row_count > 1 and is_counted(rows.row_count, len(rows.arrays)):
         governor.hold(sum(column.nbytes for column in rows.arrays))
     if trace is not None:
         seconds = time.perf_counter() - began

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import adjacency, bindings, grouping, last_hop
+from omnigraph.engines.local import adjacency, bindings, grouping, last_hop, reach
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.errors import QueryCancelled, QueryMemoryExceeded, QueryTimeout
 from omnigraph.model.governor import Governor
@@ -88,9 +88,9 @@ class Watched(Governor):
 def small_blocks() -> Iterator[None]:
     """Blocks of a few rows, so that little data has many of them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (adjacency, bindings, grouping, last_hop):
+        for module in (adjacency, bindings, grouping, last_hop, reach):
             patch.setattr(module, "BLOCK_ROWS", 64)
-        patch.setattr(adjacency, "_SEEN_MAX", 256)
+        patch.setattr(reach, "_SEEN_MAX", 256)
         patch.setattr(rows_module, "_BLOCK_ROWS", 64)
         patch.setattr(grouping, "_SORTED_AT_ONCE", 64)
         yield

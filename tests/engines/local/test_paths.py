@@ -9,8 +9,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.adjacency import Adjacency, Counts, PathStore, paths_from
+from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.ids import IdSpace, Slots
+from omnigraph.engines.local.reach import PathStore, paths_from
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local import adjacency as reach_module
-from omnigraph.engines.local.adjacency import Adjacency, Counts, reach, reaches
+from omnigraph.engines.local import reach as reach_module
+from omnigraph.engines.local.adjacency import Adjacency, Counts
 from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.reach import reach, reaches
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,

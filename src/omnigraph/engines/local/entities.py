@@ -20,11 +20,11 @@ from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
     EdgeRows,
-    Neighbours,
     sorted_distinct,
     spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
+from omnigraph.engines.local.reach import Neighbours
 from omnigraph.engines.local.rows import Load, Mask, Positions, RowView, checked_rows, taken
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current

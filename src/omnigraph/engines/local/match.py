@@ -11,15 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engines.base import StepReport
-from omnigraph.engines.local.adjacency import (
-    Neighbours,
-    path_bytes,
-    paths_from,
-    reach,
-    reaches,
-    reserve_rows,
-    spread_values,
-)
+from omnigraph.engines.local.adjacency import reserve_rows, spread_values
 from omnigraph.engines.local.bindings import (
     UNCOUNTED_ROWS,
     BindingTable,
@@ -31,6 +23,7 @@ from omnigraph.engines.local.entities import CachedEdges, EdgeTable, FetchedEdge
 from omnigraph.engines.local.grouping import codes_of
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
+from omnigraph.engines.local.reach import Neighbours, path_bytes, paths_from, reach, reaches
 from omnigraph.engines.local.scan import masked_nodes, scanned
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import pyarrow as pa
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.adjacency import PathStore
 from omnigraph.engines.local.entities import (
     CachedEdges,
     CachedNodes,
@@ -28,6 +27,7 @@ from omnigraph.engines.local.entities import (
 )
 from omnigraph.engines.local.ids import IdSpace
 from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.local.reach import PathStore
 from omnigraph.engines.local.rows import MemoryBudget, Positions, RowView, TableVersions
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import Governor, current

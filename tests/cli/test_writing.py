@@ -268,6 +268,32 @@ def test_c_cli_049_an_interrupt_that_a_library_loses_while_it_is_imported_still_
     assert contents(run, full_graph) == before
 
 
+INTERRUPTS_CODE_FROM_TEXT = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lance":
+            sys.meta_path.remove(self)
+            exec("os.kill(os.getpid(), signal.SIGINT)")
+
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+def test_c_cli_049_an_interrupt_inside_code_from_text_ends_a_load_with_130_too(
+    start, full_graph: str, tmp_path: Path
+):
+    # `python -m` remembers such an interrupt, and would end by the signal instead of the exit code.
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_CODE_FROM_TEXT)
+    process = start(
+        *("load", full_graph, "--data", "-", "--mode", "overwrite"),
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
 # --- mutate ---------------------------------------------------------------------------------------
 
 

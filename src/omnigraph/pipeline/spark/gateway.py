@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,9 @@ from omnigraph.errors import StorageError
 from omnigraph.pipeline.spark.java import Java, reason_of
 
 STOP_SECONDS_MAX = 20
+
+RECONNECT_TRIES = 10
+RECONNECT_SECONDS = 0.1
 
 JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -166,15 +170,16 @@ def interrupts_first() -> Iterator[None]:
     """Raise Ctrl-C in a block as `KeyboardInterrupt`, even if Py4J replaced it.
 
     Py4J closes its connection when it is interrupted. If the connection is already closed, that
-    raises another error, which would hide the interrupt.
+    raises another error, which would hide the interrupt. After the block the JVM answers again.
     """
     with _silent():
         try:
             yield
-        except Exception as error:
-            if _is_interrupted(error):
-                raise KeyboardInterrupt from None
-            raise
+        except BaseException as error:
+            if not _is_interrupted(error):
+                raise
+            _reconnect()
+            raise KeyboardInterrupt from None
 
 
 @contextmanager
@@ -191,6 +196,23 @@ def own_interrupts() -> Iterator[None]:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+def _reconnect() -> None:
+    """Call the JVM until it answers.
+
+    Py4J asks the JVM to close the interrupted connection. The JVM closes others too, even one that
+    is opened next, and the call on that one, such as the end of a session, would fail.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._jvm is None:
+        return
+    for _ in range(RECONNECT_TRIES):
+        with contextlib.suppress(Exception):
+            SparkContext._jvm.java.lang.System.nanoTime()
+            return
+        time.sleep(RECONNECT_SECONDS)
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import ssl
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +12,9 @@ from hypothesis import HealthCheck, settings
 # Tests kill processes, not machines: nothing here has to survive a loss of power, and flushing
 # every file would be most of the suite's time. Tests of durability itself set it explicitly.
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")
+
+# Every call of `httpx.get` would read the certificates of all authorities again.
+setattr(ssl, "create_default_context", cache(ssl.create_default_context))  # noqa: B010
 
 # Times depend on the machine, and some of our strategies build large values.
 _calm = settings(

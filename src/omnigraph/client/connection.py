@@ -8,9 +8,11 @@ step, which is how `RemoteGraph` runs the verbs of `AsyncRemoteGraph` without an
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 import weakref
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -203,7 +205,14 @@ def _options(token: str | None, timeout: float | None) -> dict[str, Any]:
         ),
         # A token is for one server: it does not follow a redirection.
         "follow_redirects": False,
+        "verify": _certificates(),
     }
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Those of the authorities that HTTPX trusts: read once, which takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 def _headers(token: str | None) -> dict[str, str]:

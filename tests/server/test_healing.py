@@ -33,7 +33,7 @@ def add(client: httpx.Client, name: str) -> httpx.Response:
 
 
 def ready_when(live: Live, status: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (found := live.client(graph_id=None).get("/readyz").json())["status"] != status:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)

@@ -303,7 +303,7 @@ def test_a_client_that_stops_reading_is_disconnected_and_its_buffer_is_small(
 
 
 def test_a_client_that_reads_slowly_gets_everything(spec: GraphSpec, big: None):
-    with serving(spec, client_seconds=5.0) as live, ExitStack() as stack:
+    with serving(spec, client_seconds=60.0) as live, ExitStack() as stack:
         connection = unread(live, stack, "Connection: close\r\n")
         time.sleep(0.1)
         received = 0
@@ -317,12 +317,11 @@ def test_stopping_ends_within_its_timeout_whatever_clients_do(
     spec: GraphSpec, big: None, more: str
 ):
     with ExitStack() as stack:
-        with serving(spec, shutdown_seconds=0.3, waits=False) as live:
+        with serving(spec, shutdown_seconds=0.3, client_seconds=3_600.0, waits=False) as live:
             unread(live, stack, more)
             thread = next(each for each in threading.enumerate() if each.name == "server")
-        began = time.monotonic()
         thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive() and time.monotonic() - began < 5.0
+        assert not thread.is_alive()
 
 
 # --- connections without a request ----------------------------------------------------------------

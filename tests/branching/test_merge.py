@@ -395,6 +395,7 @@ node Person {
     @range(age, 0..150)
 }
 edge Boss: Person -> Person @card(0..1)
+edge Likes: Person -> Person { how: String  much: I32?  @key(src, dst, how) }
 """
 
 
@@ -427,6 +428,17 @@ def test_c_bra_027_a_tuple_taken_on_both_sides_is_a_conflict(tmp_path: Path) -> 
     load(graph, person("a", first="Ada", last="L"), branch="review")
     load(graph, person("b", first="Ada", last="L"))
     assert kinds(conflicts_of(graph)) == [("unique_violation", "node:Person", "a")]
+
+
+def test_an_edge_key_taken_on_both_sides_is_a_conflict_that_names_it(tmp_path: Path) -> None:
+    graph = constrained(tmp_path)
+    insert = 'query q() { insert Likes { from: "a", to: "b", how: "HOW", much: 1 } }'
+    graph.mutate(insert.replace("HOW", "well"), branch="review")
+    graph.mutate(insert.replace("HOW", "a lot"), branch="review")
+    graph.mutate(insert.replace("HOW", "well"))
+    (found,) = conflicts_of(graph)
+    assert (found["kind"], found["table_key"]) == ("unique_violation", "edge:Likes")
+    assert "@key violation on Likes.(src, dst, how): value '(a, b, well)'" in found["message"]
 
 
 def test_c_bra_027_too_many_edges_together_are_a_conflict(tmp_path: Path) -> None:

@@ -34,10 +34,11 @@ DEFINITIONS = Path(constraints.__file__)
 MESSAGES = {
     "required": ("non-nullable property '{", Path(null_message.__code__.co_filename)),
     "enum": ("invalid enum value", DEFINITIONS),
+    "finite": ("a non-finite float", Path(null_message.__code__.co_filename)),
     "range": ("@range violation", DEFINITIONS),
     "check": ("@check violation", DEFINITIONS),
     "identity": ("repeats id", DEFINITIONS),
-    "unique": ("@unique violation", DEFINITIONS),
+    "unique": ("@{ violation on {", DEFINITIONS),
     "endpoint": ("not found in {", DEFINITIONS),
     "cardinality": ("@card violation", DEFINITIONS),
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from omnigraph.commit.plan import ChangeSet, TableChange
+from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange
 from omnigraph.commit.validation import InputRows, validate
 from omnigraph.errors import ConstraintViolation, InternalError
 from omnigraph.model.merging import ConflictKind
@@ -223,6 +224,70 @@ def test_c_sch_049_edges_are_unique_by_source_and_property():
     edges = written(grows("e2", "oak", kind="root"), table_key="edge:GrowsIn")
     assert messages(edges, view) == [
         "@unique violation on GrowsIn.(kind, src): value '(root, oak)' held by 'e1' and 'e2'"
+    ]
+
+
+EDGE_KEYS = catalog_of(
+    """
+node City { name: String @key }
+edge Road: City -> City { @key(src, dst) @unique(dst, src) }
+edge Flight: City -> City { number: I32  fare: F64  @key(src, dst, number, fare) }
+"""
+)
+
+
+def cities(**edges: list[dict[str, Any]]) -> MemoryView:
+    named = [{"id": name, "name": name} for name in ("bern", "graz", "oslo")]
+    return graph_of(EDGE_KEYS, City=named, **edges)
+
+
+def road(edge_id: str, src: str, dst: str) -> dict[str, Any]:
+    return {"id": edge_id, "src": src, "dst": dst}
+
+
+def flight(edge_id: str, number: int, fare: float = 9.5) -> dict[str, Any]:
+    return {**road(edge_id, "bern", "oslo"), "number": number, "fare": fare}
+
+
+def edge_messages(
+    view: MemoryView, key: str, *rows: dict[str, Any], kind: ChangeKind = "append"
+) -> list[str]:
+    changes = ChangeSet({key: change_of(EDGE_KEYS, kind, key, *rows)})
+    return [found.message for found in validate(changes, EDGE_KEYS, view, collect=True)]
+
+
+@pytest.mark.parametrize("kind", ["append", "upsert"])
+def test_at_most_one_edge_has_a_key_and_the_violation_names_its_values(kind):
+    view = cities(Road=[road("r1", "bern", "graz")])
+    assert edge_messages(
+        view, "edge:Road", road("r2", "bern", "graz"), road("r3", "graz", "bern"), kind=kind
+    ) == ["@key violation on Road.(src, dst): value '(bern, graz)' held by 'r1' and 'r2'"]
+    assert edge_messages(
+        view, "edge:Road", road("r4", "oslo", "bern"), road("r5", "oslo", "bern"), kind=kind
+    ) == ["@key violation on Road.(src, dst): value '(oslo, bern)' held by 'r4' and 'r5'"]
+
+
+def test_the_key_of_an_edge_follows_the_edge_and_a_replaced_type_starts_anew():
+    view = cities(Road=[road("r1", "bern", "graz")])
+    moved = (road("r1", "oslo", "graz"), road("r2", "bern", "graz"))
+    assert edge_messages(view, "edge:Road", *moved, kind="upsert") == []
+    assert edge_messages(view, "edge:Road", road("r2", "bern", "graz"), kind="replace") == []
+
+
+def test_a_property_of_the_key_tells_parallel_edges_apart():
+    view = cities(Flight=[flight("f1", 7)])
+    assert edge_messages(view, "edge:Flight", flight("f2", 8), flight("f3", 7, 10.0)) == []
+    (found,) = edge_messages(view, "edge:Flight", flight("f4", 7))
+    assert found == (
+        "@key violation on Flight.(src, dst, fare, number): value '(bern, oslo, 9.5, 7)' "
+        "held by 'f1' and 'f4'"
+    )
+
+
+@pytest.mark.parametrize("fare", [math.nan, math.inf])
+def test_a_float_that_is_no_number_identifies_no_edge(fare: float):
+    assert edge_messages(cities(), "edge:Flight", flight("f1", 7, fare)) == [
+        f"a non-finite float cannot be part of a key: {fare}"
     ]
 
 

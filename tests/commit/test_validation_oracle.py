@@ -38,7 +38,7 @@ node Ant {
 }
 node Bug { name: String  age: U64? @unique  @range(age, 1..) }
 edge Eats: Ant -> Bug @card(1..2) { day: Date?  @unique(src, day) }
-edge Likes: Bug -> Ant { how: enum(much, some)? }
+edge Likes: Bug -> Ant { how: enum(much, some)?  @key(src, dst) }
 edge Knows: Ant -> Ant @card(0..1) { since: I64  @unique(dst, since) }
 """
 )
@@ -83,7 +83,10 @@ class Oracle:
     def uniqueness(self, type: NodeType | EdgeType) -> Iterator[tuple[str, str, str, str]]:
         key = type.table_key
         found = []
-        for group in sorted(tuple(sorted(columns)) for columns in type.unique):
+        groups = [tuple(sorted(columns)) for columns in type.unique]
+        if isinstance(type, EdgeType) and type.key_columns:
+            groups.append(type.key_columns)
+        for group in sorted(groups):
             holders: dict[tuple[Any, ...], list[str]] = {}
             for entity_id, row in sorted(self.after[key].items()):
                 values = tuple(row[name] for name in group)
@@ -169,8 +172,9 @@ def unique_text(
     shown = [spell(value, each) for value, each in zip(values, types, strict=True)]
     columns = group[0] if len(group) == 1 else f"({', '.join(group)})"
     text = shown[0] if len(group) == 1 else f"({', '.join(shown)})"
+    is_key = isinstance(type, EdgeType) and group == type.key_columns
     return (
-        f"@unique violation on {type.name}.{columns}: "
+        f"@{'key' if is_key else 'unique'} violation on {type.name}.{columns}: "
         f"value '{text}' held by '{ids[0]}' and '{ids[1]}'"
     )
 

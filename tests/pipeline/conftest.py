@@ -45,6 +45,7 @@ node Note { text: String  stars: I64? }
 edge Knows: Person -> Person { since: Date?  weight: F64? }
 edge About: Note -> Person @card(0..2)
 edge Owns: Person -> Slot { note: String? }
+edge Rates: Person -> Note { on: Date  stars: I32?  @key(src, dst, on) }
 """
 
 

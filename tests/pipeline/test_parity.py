@@ -17,6 +17,13 @@ from tests.pipeline.conftest import SCHEMA
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
+
+def rates(edge_id: str, person: str, on: str) -> dict[str, Any]:
+    """An edge of the type that has a key of both ends and a date."""
+    data = {"id": edge_id, "on": on}
+    return {"edge": "Rates", "from": person, "to": "n1", "data": data}
+
+
 SEED = lines(
     node("Person", slug="ada", name="Ada", age=36, email="ada@x.org", visits=2**64 - 1),
     node("Person", slug="bob", name="Bob", email="bob@x.org"),
@@ -24,6 +31,7 @@ SEED = lines(
     {"type": "Note", "data": {"id": "n1", "text": "first"}},
     {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "k1", "since": "2020-01-01"}},
     {"edge": "About", "from": "n1", "to": "ada", "data": {"id": "a1"}},
+    rates("r1", "ada", "2024-02-29"),
 )
 
 EXTREMES = [
@@ -105,6 +113,8 @@ GOOD = {
         {"type": "Note", "data": {"id": "n2", "text": "third"}},
         edge("About", "n1", "x2"),
         edge("Owns", "x0", '["7","north"]'),
+        rates("r2", "ada", "2024-03-01"),
+        rates("r3", "bob", "2024-02-29"),
     ),
     "merge": lines(
         node("Person", slug="ada", name="Countess"),
@@ -175,6 +185,9 @@ BAD = {
         {"type": "Note", "data": {"id": "m", "text": "y"}},
         edge("About", "n1", "ok"),
         edge("About", "n1", "ada"),
+        rates("r2", "ada", "2024-02-29"),
+        rates("r3", "bob", "2024-02-29"),
+        rates("r4", "bob", "2024-02-29"),
     ),
     "merge": lines(
         node("Person", slug="ok", email="ada@x.org"),
@@ -192,6 +205,8 @@ BAD = {
         edge("About", "m", "ok"),
         edge("About", "m", "ok2"),
         edge("About", "m", "ada"),
+        rates("r2", "ok", "2024-02-29"),
+        rates("r3", "ok", "2024-02-29"),
     ),
 }
 

@@ -332,6 +332,7 @@ def _body_items(draw: st.DrawFn, prefix: str, *, is_node: bool) -> tuple[str, ..
     plain: list[str] = []
     rules: list[str] = []
     key: str | None = None
+    of_edge = ["src", "dst"] if not is_node and draw(st.booleans()) else []
     for letter in names:
         name = f"{prefix}{letter}"
         item, base = draw(_property_item(name))
@@ -342,6 +343,8 @@ def _body_items(draw: st.DrawFn, prefix: str, *, is_node: bool) -> tuple[str, ..
             if is_node and key is None and not nullable and not has_default and draw(st.booleans()):
                 key = name
                 rules.append(f"@key({name})")
+            if of_edge and not nullable and not has_default and draw(st.booleans()):
+                of_edge.append(name)
         if is_node and base in ("I32", "F64") and not has_default and draw(st.booleans()):
             rules.append(f"@range({name}, {draw(st.sampled_from(['0..', '..9', '-1..2.5']))})")
         if is_node and base == "String" and not has_default and draw(st.booleans()):
@@ -352,6 +355,8 @@ def _body_items(draw: st.DrawFn, prefix: str, *, is_node: bool) -> tuple[str, ..
         groups = st.lists(st.sampled_from(columns), min_size=2, max_size=2, unique=True)
         kinds = draw(st.lists(st.sampled_from(["unique", "index"]), max_size=2))
         rules += [f"@{kind}({', '.join(draw(groups))})" for kind in kinds]
+    if of_edge:
+        rules.append(f"@key({', '.join(draw(st.permutations(of_edge)))})")
     return (*items, *rules)
 
 

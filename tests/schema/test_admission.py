@@ -7,6 +7,7 @@ import pytest
 from omnigraph.errors import CatalogError, SchemaParseError
 from omnigraph.model.types import VIRTUAL_COLUMNS
 from omnigraph.schema.admission import find_problems
+from omnigraph.schema.compile import compile_schema
 from omnigraph.syntax.schema_parser import parse_schema
 from tests.schema.library import check_rejected, compiled, failure, underlined
 
@@ -280,8 +281,8 @@ def test_groups_are_sets_of_columns():
     assert node.indexes == (("a", "b"), ("b",))
 
 
-@pytest.mark.parametrize("constraint", ["key(p)", "range(p, 0..1)", 'check(p, "x")'])
-def test_c_sch_016_edges_have_no_key_range_or_check(constraint):
+@pytest.mark.parametrize("constraint", ["range(p, 0..1)", 'check(p, "x")'])
+def test_c_sch_016_edges_have_no_range_or_check(constraint):
     name = constraint.partition("(")[0]
     check_rejected(
         f"{EDGE} @{constraint} }}",
@@ -289,6 +290,57 @@ def test_c_sch_016_edges_have_no_key_range_or_check(constraint):
         f"@{name} constraint is not supported on edges (edge E)",
         f"@{constraint}",
     )
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message", "pointed_at"),
+    [
+        ("@key(p)", "@key on edge E must contain src and dst (src and dst missing)", "@key(p)"),
+        ("@key(src, p)", "@key on edge E must contain src and dst (dst missing)", "@key(src, p)"),
+        ("@key(dst)", "@key on edge E must contain src and dst (src missing)", "@key(dst)"),
+        ("@key(src, dst, q)", "@key on E references unknown property 'q'", "q"),
+        ("@key(src, dst, from)", "@key on E references unknown property 'from'", "from"),
+        ("n: String? @key(src, dst, n)", "@key property E.n cannot be nullable", "n"),
+        ("@key(src, dst, l)", "@key is not supported on list property E.l", "l"),
+        ("@key(src, dst, v)", "@key is not supported on vector property E.v", "v"),
+        ("@key(src, dst, x)", "@key is not supported on blob property E.x", "x"),
+        (
+            "@key(src, dst) @key(src, dst, p)",
+            "edge type E has multiple @key constraints",
+            "@key(src, dst, p)",
+        ),
+        (
+            'q: String @default("a") @key(src, dst, q)',
+            "@default is not supported on @key property E.q",
+            '"a"',
+        ),
+    ],
+)
+def test_c_sch_016_a_key_of_an_edge_has_both_ends_and_plain_required_members(
+    constraint, message, pointed_at
+):
+    check_rejected(f"{EDGE} {constraint} }}", SchemaParseError, message, pointed_at)
+
+
+def test_a_key_of_an_edge_has_its_ends_first_and_properties_in_the_order_of_their_ids():
+    edge = compiled(AB + "edge E: A -> A { z: I32 a: String @key(z, dst, a, src) }").catalog.edges
+    assert edge["E"].key_columns == ("src", "dst", "a", "z")
+    assert compiled(AB + "edge E: A -> A").catalog.edges["E"].key_columns == ()
+    accepted = compiled(AB + "edge E: A -> A { z: I32 a: String @key(src, dst, a, z) }").ir
+    text = 'edge E: A -> A { z: I32 zz: String @rename_from("a") @key(src, dst, z, zz) }'
+    renamed = compile_schema(AB + text, accepted=accepted)
+    assert renamed.catalog.edges["E"].key_columns == ("src", "dst", "zz", "z")
+
+
+def test_the_same_key_of_an_edge_may_be_written_twice_like_that_of_a_node():
+    edges = compiled(AB + "edge E: A -> A { @key(src, dst) @key(dst, src) }").catalog.edges
+    assert edges["E"].key_columns == ("src", "dst")
+
+
+def test_a_key_in_the_header_of_an_edge_is_told_where_it_belongs():
+    error = failure(AB + "edge E: A -> A @key(src, dst)", SchemaParseError)
+    assert error.hint is not None
+    assert "{ @key(src, dst) }" in error.hint
 
 
 @pytest.mark.parametrize("annotation", ["key", "embed(p)"])

@@ -133,8 +133,9 @@ def _rules(entry: NodeType | EdgeType) -> Iterator[Line]:
 
 
 def _wide_groups(entry: NodeType | EdgeType) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if isinstance(entry, NodeType) and len(entry.key) > 1:
-        yield "key", entry.key
+    key = entry.key if isinstance(entry, NodeType) else entry.key_columns
+    if len(key) > 1:
+        yield "key", key
     for kind, groups in (("unique", entry.unique), ("index", entry.indexes)):
         yield from ((kind, columns) for columns in groups if len(columns) > 1)
 
@@ -184,6 +185,7 @@ def _edge(entry: EdgeType) -> dict[str, Any]:
             "source": entry.source,
             "target": entry.target,
             "cardinality": asdict(entry.cardinality),
+            "key": list(entry.key_columns),
             **_groups(entry),
             "description": entry.description,
             "instruction": entry.instruction,

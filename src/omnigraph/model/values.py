@@ -532,11 +532,14 @@ def entity_id(members: Sequence[str]) -> str:
     return json.dumps(list(members), ensure_ascii=False, separators=(",", ":"))
 
 
+def non_finite_message(value: float) -> str:
+    """What is said about NaN or an infinity in a key."""
+    return f"a non-finite float cannot be part of a key: {value}"
+
+
 def refuse_non_finite(value: float) -> ValueConversionError:
     """The error for a float that has no spelling."""
-    return ValueConversionError(
-        f"a non-finite float cannot be part of a key: {value}", details={"value": str(value)}
-    )
+    return ValueConversionError(non_finite_message(value), details={"value": str(value)})
 
 
 def expand_exponent(text: str) -> str:

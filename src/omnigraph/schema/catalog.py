@@ -131,6 +131,9 @@ class EdgeType:
     target: str
     properties: Mapping[str, Property]
     cardinality: Cardinality = Cardinality()
+    key_columns: tuple[str, ...] = ()
+    """Columns of `@key`: `src`, `dst`, then properties in ascending property id order; empty
+    without a key. At most one edge has the same values, whatever its id."""
     unique: tuple[tuple[str, ...], ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     description: str | None = None

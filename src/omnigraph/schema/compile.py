@@ -26,7 +26,7 @@ from omnigraph.schema.catalog import (
 )
 from omnigraph.schema.encoding import ir_hash
 from omnigraph.schema.identity import IdentityWarning, initialize, resolve
-from omnigraph.schema.rules import METADATA
+from omnigraph.schema.rules import EDGE_ENDS, METADATA
 from omnigraph.schema.shape import (
     OFFLINE_DOMAIN,
     ColumnsShape,
@@ -121,20 +121,30 @@ def _node(ir: SchemaIR, shape: NodeShape) -> NodeType:
 
 
 def _edge(ir: SchemaIR, shape: EdgeShape) -> EdgeType:
+    properties = _properties(ir, "edge", shape)
     return EdgeType(
         name=shape.name,
         type_id=ir.ids.types["edge", shape.name],
         incarnation_id=ir.ids.incarnations["edge", shape.name],
         source=shape.source,
         target=shape.target,
-        properties=_properties(ir, "edge", shape),
+        properties=properties,
         cardinality=shape.cardinality,
+        key_columns=_edge_key(shape, properties),
         unique=_groups(shape.constraints, "unique"),
         indexes=_groups(shape.constraints, "index"),
         description=_text(shape.annotations, "description"),
         instruction=_text(shape.annotations, "instruction"),
         annotations=_opaque(shape.annotations),
     )
+
+
+def _edge_key(shape: EdgeShape, properties: Mapping[str, Property]) -> tuple[str, ...]:
+    columns = next(iter(_groups(shape.constraints, "key")), ())
+    if not columns:
+        return ()
+    members = sorted(set(columns) - set(EDGE_ENDS), key=lambda name: properties[name].property_id)
+    return (*EDGE_ENDS, *members)
 
 
 def _properties(ir: SchemaIR, kind: TypeKind, shape: TypeShape) -> Mapping[str, Property]:

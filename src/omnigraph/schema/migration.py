@@ -217,14 +217,14 @@ class TypeView:
         self.name = shape.name
         self.properties = {self._id(prop.name): prop for prop in shape.properties}
         self.key: set[int] = set()
-        """The properties of the key, by id."""
+        """The properties that entity ids are spelled from, by id."""
         self._own: dict[str, set[ColumnsKind]] = {
             prop.name: set(prop.constraints) for prop in shape.properties
         }
         for constraint in self._constraints:
             if not isinstance(constraint, ColumnsShape):
                 continue
-            if constraint.kind == "key":
+            if constraint.kind == "key" and kind == "node":
                 self.key.update(map(self._id, constraint.columns))
             if len(constraint.columns) == 1 and constraint.columns[0] in self._own:
                 self._own[constraint.columns[0]].add(constraint.kind)

@@ -261,19 +261,40 @@ def check_edge_constraints(edge: EffectiveEdge, report: Report) -> None:
             report.reject(
                 f"@key is not supported on edge properties (edge {owner}.{prop.name})",
                 bare_key.name.span,
-                hint="use `@unique`; an edge is identified by its id",
+                hint=f"the key of an edge has both ends: write `@key(src, dst, {prop.name})`",
             )
+    keys: set[tuple[str, ...]] = set()
     for rule in edge.declaration.constraints:
-        name = rule.kind if isinstance(rule, ast.ColumnsDecl) else _RULES[type(rule)]
-        if name not in ("unique", "index"):
+        if not isinstance(rule, ast.ColumnsDecl):
+            name = _RULES[type(rule)]
             report.reject(f"@{name} constraint is not supported on edges (edge {owner})", rule.span)
+        elif rule.kind == "key":
+            keys.add(columns_of(rule))
+            _check_edge_key(rule, owner, keys, report)
     for constraint in column_constraints(edge):
-        for column in constraint.columns if constraint.kind != "key" else ():
+        if constraint.kind == "key" and constraint not in edge.declaration.constraints:
+            continue  # bare on a property, reported above
+        for column in constraint.columns:
             if column.text in EDGE_ENDS:
                 continue
             found = _known(constraint.kind, owner, column, edge, report)
             if found is not None:
                 _check_column(constraint, owner, column, found, report)
+
+
+def _check_edge_key(
+    rule: ast.ColumnsDecl, owner: str, keys: set[tuple[str, ...]], report: Report
+) -> None:
+    missing = [end for end in EDGE_ENDS if end not in columns_of(rule)]
+    if missing:
+        report.reject(
+            f"@key on edge {owner} must contain src and dst ({' and '.join(missing)} missing)",
+            rule.span,
+            hint="an edge is identified by its ends: `@key(src, dst)`, and properties after them "
+            "where two nodes may have several edges",
+        )
+    if len(keys) == 2:
+        report.reject(f"edge type {owner} has multiple @key constraints", rule.span)
 
 
 def range_of(rule: ast.RangeDecl, properties: Properties) -> Range:

@@ -478,7 +478,12 @@ def parse_type_annotations(
         span = tokens.current.span.to(word.span)
         if word.text in (*CONSTRAINT_NAMES, "embed"):
             place = _HEADER_CONSTRAINTS[kind, word.text in ("range", "check")]
-            tokens.reject(f"@{word.text} {place} ({kind} {owner.text})", at=span)
+            hint = (
+                f"constraints of an edge stand in its body: `{{ @{word.text}(src, dst) }}`"
+                if kind == "edge" and word.text in ast.COLUMNS_KINDS
+                else None
+            )
+            tokens.reject(f"@{word.text} {place} ({kind} {owner.text})", at=span, hint=hint)
         if word.text == "card":
             _misplaced_card(tokens, span)
         found.append(_annotation(tokens))

@@ -5,15 +5,17 @@ kind         columns                  broken when
 ===========  =======================  ==============================================================
 required     a property               it is null
 enum         a property               it is not among the declared values
+finite       a member of a key        it is NaN or infinite (edges; a node has no id for it)
 range        a property               it is NaN, below the minimum or above the maximum
 check        a property               it does not match the pattern
 identity     the id                   two records have it, or an append meets a committed entity
-unique       a group of columns       two entities hold the same values, or two records of one input
+unique       a group of columns, or   two entities hold the same values, or two records of one input
+             the key of an edge type
 endpoint     `src` and `dst`          no node has the id
 cardinality  `src`                    the source has, or is left with, too few or too many edges
 ===========  =======================  ==============================================================
 
-The first four look at single values. The others look at keys: texts made of the columns of a row,
+The first five look at single values. The others look at keys: texts made of the columns of a row,
 equal for equal values. Rows have a key in one of several roles (`Role`), and whether a key breaks
 its constraint follows from how many rows have it in each role. `evaluation` does the counting, for
 mutations, merges and small loads here, and for bulk loads in threads or Spark workers.
@@ -39,12 +41,20 @@ from omnigraph.model.ids import TableKey
 from omnigraph.model.json_object import HIDDEN
 from omnigraph.model.merging import ConflictKind, MergeConflict
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.model.values import null_message, round_to_f32, spell
+from omnigraph.model.values import non_finite_message, null_message, round_to_f32, spell
 from omnigraph.query.kernels import compare
 from omnigraph.schema.catalog import Cardinality, EdgeType, NodeType, TableType
 
 ConstraintKind = Literal[
-    "required", "enum", "range", "check", "identity", "unique", "endpoint", "cardinality"
+    "required",
+    "enum",
+    "finite",
+    "range",
+    "check",
+    "identity",
+    "unique",
+    "endpoint",
+    "cardinality",
 ]
 
 Report = Literal[
@@ -185,6 +195,22 @@ class OneOf(ValueConstraint):
 
 
 @dataclass(frozen=True, slots=True)
+class Finite(ValueConstraint):
+    """A float in the `@key` of an edge type: NaN equals nothing, so it identifies nothing."""
+
+    kind: ClassVar[ConstraintKind] = "finite"
+    property: str
+
+    def broken(self, column: pa.Array) -> pa.Array:
+        """NaNs and infinities."""
+        return pc.invert(pc.is_finite(column))
+
+    def message(self, value: Any) -> str:
+        """The one for keys of nodes."""
+        return non_finite_message(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Within(ValueConstraint):
     """`@range`."""
 
@@ -243,6 +269,9 @@ def value_constraints(type: TableType) -> Iterator[ValueConstraint]:
         if declared.type.enum_values is not None:
             yield OneOf(type.name, declared.name, declared.type.enum_values)
     if isinstance(type, EdgeType):
+        for name in type.key_columns:
+            if name in type.properties and type.properties[name].type.scalar.is_float:
+                yield Finite(name)
         return
     for bounds in type.ranges:
         if bounds.minimum is not None or bounds.maximum is not None:
@@ -365,12 +394,16 @@ class Identity(KeyConstraint):
 
 @dataclass(frozen=True, slots=True)
 class Unique(KeyConstraint):
-    """`@unique`: no two entities hold the same values; a null or a NaN among them exempts."""
+    """`@unique`, and `@key` of an edge type: no two entities hold the same values.
+
+    A null or a NaN among the values exempts; a key has neither.
+    """
 
     kind: ClassVar[ConstraintKind] = "unique"
     table_key: str
     columns: tuple[str, ...]
-    """Sorted, as messages print them."""
+    """In the order in which messages print them: sorted, those of a key as the catalog has them."""
+    is_key: bool = False
 
     def broken(self, counts: pa.RecordBatch) -> pa.Array:
         """Values that are repeated, or taken."""
@@ -426,10 +459,21 @@ class Unique(KeyConstraint):
             self,
             row,
             ConflictKind.UNIQUE_VIOLATION,
-            _held_twice(self.type_name, names, values, holder_id, row.entity_id),
+            _held_twice(
+                self.type_name,
+                names,
+                values,
+                holder_id,
+                row.entity_id,
+                constraint="key" if self.is_key else "unique",
+            ),
             report="unique",
             property_name=names[0] if len(names) == 1 else None,
-            hint="no two entities may have the same values",
+            hint=(
+                "update the edge that has this key, or load with mode merge"
+                if self.is_key
+                else "no two entities may have the same values"
+            ),
         )
 
 
@@ -519,15 +563,22 @@ class Degree(KeyConstraint):
 
 KINDS: dict[ConstraintKind, type[ValueConstraint] | type[KeyConstraint]] = {
     each.kind: each
-    for each in (Required, OneOf, Within, PatternCheck, Identity, Unique, Endpoint, Degree)
+    for each in (Required, OneOf, Finite, Within, PatternCheck, Identity, Unique, Endpoint, Degree)
 }
 
 
 def unique_groups(type: TableType) -> list[Unique]:
-    """The groups of a type, without its key, whose values are the id."""
-    key = tuple(sorted(type.key)) if isinstance(type, NodeType) else ()
-    groups = {tuple(sorted(columns)) for columns in type.unique} - {key}
-    return [Unique(type.table_key, columns) for columns in sorted(groups)]
+    """The key of an edge type, and the groups of a type.
+
+    Without groups of the columns of its key, and without the key of a node, whose values are the
+    id.
+    """
+    key = type.key if isinstance(type, NodeType) else type.key_columns
+    groups = {tuple(sorted(columns)) for columns in type.unique} - {tuple(sorted(key))}
+    found = [Unique(type.table_key, columns) for columns in sorted(groups)]
+    if isinstance(type, EdgeType) and key:
+        found.insert(0, Unique(type.table_key, key, is_key=True))
+    return found
 
 
 def identity(type: TableType, *, refuses_existing: bool) -> Identity:
@@ -566,10 +617,16 @@ def _violation(
 
 
 def _held_twice(
-    type_name: str, names: Sequence[str], values: Sequence[str], first: str, second: str
+    type_name: str,
+    names: Sequence[str],
+    values: Sequence[str],
+    first: str,
+    second: str,
+    *,
+    constraint: Literal["key", "unique"] = "unique",
 ) -> str:
     return (
-        f"@unique violation on {type_name}.{_listed(names)}: value '{_listed(values)}'"
+        f"@{constraint} violation on {type_name}.{_listed(names)}: value '{_listed(values)}'"
         f" held by '{first}' and '{second}'"
     )
 

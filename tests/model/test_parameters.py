@@ -105,7 +105,12 @@ def test_c_qry_011_python_dates_bind_too() -> None:
     assert bind(dt.date(2031, 4, 9), Scalar.DATE) == dt.date(2031, 4, 9)
     assert bind(evening, Scalar.DATE) == dt.date(2031, 4, 10)
     assert bind(evening, Scalar.DATETIME) == dt.datetime(2031, 4, 10, 1, 30, 0, 1000, tzinfo=dt.UTC)
-    assert "expects DateTime" in refusal(dt.date(2031, 4, 9), Scalar.DATETIME)
+    midnight = dt.datetime(2031, 4, 9, tzinfo=dt.UTC)
+    assert (
+        bind(dt.date(2031, 4, 9), Scalar.DATETIME)
+        == midnight
+        == bind("2031-04-09", Scalar.DATETIME)
+    )
 
 
 def test_c_qry_011_lists_bind_every_element_and_no_null() -> None:

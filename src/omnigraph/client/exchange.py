@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
+from math import isfinite
 from pathlib import Path
+from types import NoneType
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import orjson
 
-from omnigraph.errors import InputError, UnexpectedAnswer
+from omnigraph.errors import InputError, ParameterError, UnexpectedAnswer
+from omnigraph.model.parameters import plain_value
+from omnigraph.model.values import BLOB_PREFIX
 from omnigraph.wire.operations import (
     DELETE_BRANCH,
     GRAPH,
@@ -258,7 +264,9 @@ def checked_body(
     """A request body, held against the very model that the server reads it with."""
     given = present(fields)
     read_document(model, given)
-    return json_body(given | ({} if params is None else {"params": dict(params)}))
+    if params is not None:
+        given["params"] = {name: _sendable(value, name) for name, value in params.items()}
+    return json_body(given)
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,12 +288,27 @@ def segment(word: str, what: str) -> str:
     return word
 
 
-def _plain(value: object) -> Any:
-    """What in-process callers may pass as well."""
-    if isinstance(value, bytes):
-        from base64 import b64encode
+def _sendable(given: object, name: str) -> object:
+    """A parameter as JSON has it; raises `ParameterError` for a value that no parameter takes."""
+    value = plain_value(given)
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, float):
+            if isfinite(item):
+                continue
+            what, hint = str(item), "pass None for a missing value"
+        elif isinstance(item, str | int | bytes | date | list | tuple | dict | NoneType):
+            continue
+        else:
+            what, hint = "it", "pass texts, numbers, booleans, dates, bytes, or arrays of them"
+        kind = type(given)
+        origin = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        message = f"parameter '{name}' is a {origin}: {what} cannot be sent as JSON"
+        raise ParameterError(str(name), message, hint=hint)
+    return value
 
-        return f"base64:{b64encode(value).decode()}"
-    if isinstance(value, tuple | set | frozenset):
-        return list(value)
+
+def _plain(value: object) -> Any:
+    """Bytes as the text that servers read."""
+    if isinstance(value, bytes):
+        return BLOB_PREFIX + b64encode(value).decode()
     raise TypeError(f"a value of type {type(value).__name__}")

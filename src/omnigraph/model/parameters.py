@@ -1,8 +1,12 @@
-"""Query parameters: the JSON a caller sends, read against the declared types.
+"""Query parameters: the values a caller passes, read against the declared types.
 
 Differences from properties: integers may also be decimal strings, so that clients without 64-bit
 numbers can send them; dates are texts only; nothing is null unless declared so, not even inside a
-list. Callers in the same process may also pass `datetime` objects and `bytes`.
+list.
+
+Callers in Python may also pass `date`, `datetime`, `bytes`, `Decimal` and `UUID`, scalars and
+arrays of numpy and Arrow, and series of pandas and Polars. `plain_value` converts them, here and in
+the client, without importing the library that they come from.
 """
 
 from __future__ import annotations
@@ -10,9 +14,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from types import NoneType
 from typing import Any
+from uuid import UUID
 
 from omnigraph.errors import InputError, ParameterError, ValueConversionError
 from omnigraph.model.types import Scalar, ValueType
@@ -46,7 +54,9 @@ def bind_parameters(
         raise InputError(f"parameters must be a JSON object, got {shown(document)}")
     for name, value in document.items():
         if isinstance(value, Mapping):
-            raise ParameterError(str(name), f"parameter '{name}' must not be an object")
+            raise ParameterError(
+                str(name), f"parameter '{name}' must not be an object{_origin(value)}"
+            )
     bound: dict[str, Value | None] = {}
     for name, type in declared.items():
         if name not in document and not type.nullable:
@@ -68,17 +78,20 @@ def _wanted(
     return f'pass a value for ${name}: {type} among the parameters, {{"{name}": …}}{spare}'
 
 
-def parameter_value(value: object, type: ValueType, name: str) -> Value | None:
-    """The value of parameter ``name``, declared as ``type``, that a JSON ``value`` stands for.
+def parameter_value(given: object, type: ValueType, name: str) -> Value | None:
+    """The value of parameter ``name``, declared as ``type``, that ``given`` stands for.
 
     >>> parameter_value("9007199254740993", ValueType(Scalar.I64), "n")
     9007199254740993
     """
+    value = plain_value(given)
     if value is None:
         if type.nullable:
             return None
         raise ParameterError(
-            name, f"parameter '{name}' is null", hint=f"declare ${name} as {type}? to allow null"
+            name,
+            f"parameter '{name}' is null{_origin(given)}",
+            hint=f"declare ${name} as {type}? to allow null",
         )
     subject = f"parameter '{name}'"
     try:
@@ -86,10 +99,11 @@ def parameter_value(value: object, type: ValueType, name: str) -> Value | None:
             return _array(value, type, subject)
         return _scalar(value, type.scalar, subject)
     except WrongType:
-        wanted = type.with_nullable(False)
-        raise ParameterError(name, f"{subject} expects {wanted}, got {shown(value)}") from None
+        message = f"{subject} expects {type.with_nullable(False)}, got {shown(value)}"
+        raise ParameterError(name, message + _origin(given)) from None
     except ValueConversionError as error:
-        raise ParameterError(name, error.message) from error
+        hint = "pass None for a missing value" if _is_nan(value) else None
+        raise ParameterError(name, error.message + _origin(given), hint=hint) from error
 
 
 def _array(value: object, type: ValueType, subject: str) -> list[ScalarValue]:
@@ -141,6 +155,9 @@ def _scalar(value: object, scalar: Scalar, subject: str) -> ScalarValue:
     if scalar in (Scalar.DATE, Scalar.DATETIME) and not isinstance(value, str):
         if scalar is Scalar.DATE and isinstance(value, dt.datetime):
             return named(subject, to_utc_ms, value).date()
+        if scalar is Scalar.DATETIME and type(value) is dt.date:
+            # Its text means this as well, and a client sends texts.
+            return dt.datetime.combine(value, dt.time(), dt.UTC)
         return moment_value(value, scalar, subject)
     return scalar_value(value, scalar, subject)
 
@@ -155,3 +172,90 @@ def _decimal(text: str, scalar: Scalar, subject: str) -> int:
         raise ValueConversionError(
             f"{subject} value of {len(text)} digits exceeds {ARROW_NAMES[scalar]} range"
         ) from None
+
+
+# --- values of Python libraries -------------------------------------------------------------------
+
+_PLAIN: frozenset[type] = frozenset(
+    {str, bool, int, float, bytes, NoneType, dt.date, dt.datetime, dict}
+)
+_MISSING = ("NaTType", "NAType")
+"""The classes of what pandas has for a missing value."""
+
+
+def plain_value(value: object) -> object:
+    """``value`` in Python's own types; a value of no known library is returned as it is.
+
+    Arrays and series become lists, and what pandas and numpy have for a missing value None. A NaN
+    stays one: it may be a value that went wrong.
+
+    >>> plain_value((Decimal("7"), {"a"}))
+    [7, ['a']]
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list or kind is tuple:
+        assert isinstance(value, list | tuple)
+        return value if set(map(type, value)) <= _PLAIN else _plain_items(value)
+    match value:
+        case str():
+            return str.__str__(value)
+        case float():
+            return float(value)
+        case int():
+            return int(value)
+        case dt.datetime():
+            # Also of pandas, whose NaT is one.
+            if kind.__name__ in _MISSING:
+                return None
+            return dt.datetime.combine(value.date(), value.timetz())
+        case dt.date():
+            return dt.date(value.year, value.month, value.day)
+        case Decimal():
+            is_whole = value.is_finite() and value == value.to_integral_value()
+            return int(value) if is_whole else float(value)
+        case UUID():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return bytes(value)
+        case list() | tuple() | set() | frozenset():
+            return _plain_items(value)
+        case Mapping():
+            return value
+    if kind.__name__ in _MISSING:
+        return None
+    unpacked = _unpacked(value)
+    return value if unpacked is value else plain_value(unpacked)
+
+
+def _plain_items(values: Iterable[object]) -> list[object]:
+    return [plain_value(item) for item in values]
+
+
+def _unpacked(value: Any) -> object:
+    """A scalar, array or series of a library as what it holds; anything else as it is."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
+        if value.dtype.kind == "M" and not value.dtype.str.endswith("[D]"):
+            # Python has microseconds: of others, numpy gives out mere numbers.
+            value = value.astype("datetime64[us]")
+        return value.tolist()
+    # Arrow's scalars and arrays, arrays of others such as pandas, and series of Polars.
+    for name in ("as_py", "to_pylist", "tolist", "to_list"):
+        method = getattr(value, name, None)
+        if callable(method) and not isinstance(value, type):
+            return method()
+    return value
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _origin(given: object) -> str:
+    """The Python type of a value, for a message; empty if JSON has it."""
+    kind = type(given)
+    if kind.__module__ == "builtins":
+        return "" if kind in _PLAIN or kind in (list, tuple) else f" ({kind.__qualname__})"
+    return f" ({kind.__module__}.{kind.__qualname__})"

@@ -158,16 +158,19 @@ class Governor:
         """A request that waits for its turn uses up its deadline too, as it counts from now."""
         # Every point query makes one, so what is not given stays with the class.
         self.memory_bytes = memory_bytes
-        if timeout_s is not None:
-            self._clock = clock
-            self.timeout_s = timeout_s
-            self.deadline = self._next_look = clock() + timeout_s
         if pool is not None:
             self._pool = pool
+        if timeout_s is None and turns is None:
+            return
+        self._clock = clock
+        now = clock()
+        if timeout_s is not None:
+            self.timeout_s = timeout_s
+            self.deadline = self._next_look = now + timeout_s
         if turns is not None:
-            self._clock = clock
             self._turns = turns
-            self._look_again(clock() + LONG_S)
+            if timeout_s is None or timeout_s > LONG_S:
+                self._next_look = now + LONG_S
 
     def cancel(self, reason: str = "the caller cancelled it") -> None:
         """Stop the query at its next block of work; ``reason`` becomes part of the error."""

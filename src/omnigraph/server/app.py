@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import lru_cache, partial
 from urllib.parse import quote, unquote_to_bytes
 
@@ -64,6 +64,7 @@ SENT_BYTES_MAX = 256 * 1024
 """Bytes of a body that are handed to a connection at a time."""
 HOSTS_KEPT_MAX = 64
 """Values of `Host` whose verdict is remembered."""
+_REQUEST_ID = REQUEST_ID.lower().encode()
 CLIENT_GONE = 499
 """The status, in logs and metrics, of a request whose client disconnected before an answer."""
 
@@ -183,13 +184,13 @@ class SegmentedPath:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Give each segment its canonical encoding."""
         raw: bytes = scope["raw_path"]
         if b"%" in raw:
             segments = (quote(unquote_to_bytes(segment), safe="") for segment in raw.split(b"/"))
             scope["path"] = "/".join(segments)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 class OperationEndpoint:
@@ -206,7 +207,12 @@ class OperationEndpoint:
         record: RequestRecord = scope["state"][RECORD]
         request = Request(scope, receive)
         call = record.call = Call(
-            server.services, server.generation, self._operation, request, record.request_id
+            server.services,
+            server.generation,
+            self._operation,
+            request,
+            request_id=record.request_id,
+            headers=record.headers,
         )
         call.is_draining = server.is_draining
         response = await self._respond(call, record)
@@ -246,6 +252,7 @@ class RequestRecord:
 
     __slots__ = (
         "call",
+        "headers",
         "is_abandoned",
         "is_extra",
         "method",
@@ -257,7 +264,9 @@ class RequestRecord:
     def __init__(self, scope: Scope) -> None:
         self.started = time.perf_counter()
         self.method: str = scope["method"]
-        given = Headers(scope=scope).get(REQUEST_ID, "")
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        """Of a header that was sent more than once, the last."""
+        given = self.headers.get(_REQUEST_ID, b"").decode("latin-1")
         self.request_id = given if is_request_id(given) else MINT.ulid()
         self.is_extra = IS_EXTRA in scope.get("extensions", ())
         """Whether its connection is beyond those that there is room for."""
@@ -311,10 +320,6 @@ class RequestLog:
         scope["state"][RECORD] = record
 
         async def send_with_id(message: Message) -> None:
-            body = message.get("body", b"")
-            if len(body) > SENT_BYTES_MAX:
-                await _send_in_pieces(message, body, send)
-                return
             if message["type"] == "http.response.start":
                 if not record.is_abandoned:
                     record.status = message["status"]
@@ -323,6 +328,9 @@ class RequestLog:
                 if record.is_extra or (server.is_draining and not record.is_probe):
                     # A probe keeps its connection: a draining server takes no new ones.
                     headers.append((b"connection", b"close"))
+            elif len(body := message.get("body", b"")) > SENT_BYTES_MAX:
+                await _send_in_pieces(message, body, send)
+                return
             await send(message)
 
         server.inflight += 1
@@ -394,7 +402,7 @@ class ThisMachine:
         self._hosts = {each.lower() for each in config.allowed_hosts} | {bound.lower()}
         self._is_known_host = lru_cache(HOSTS_KEPT_MAX)(self._knows)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass the request on, or answer 403."""
         app = self._app
         if self._server.generation.state is RuntimeState.OPEN and not self._is_from_here(scope):
@@ -405,22 +413,19 @@ class ThisMachine:
             )
             self._server.services.metrics.rejected("denied")
             app = error_response(refused)
-        await app(scope, receive, send)
+        return app(scope, receive, send)
 
     def _is_from_here(self, scope: Scope) -> bool:
-        host = b""
-        origin: str | None = None
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host = value
-            elif name == b"origin":
-                origin = value.decode("latin-1")
+        record: RequestRecord = scope["state"][RECORD]
+        host = record.headers.get(b"host", b"")
         if not self._is_known_host(host):
             return False
-        if origin is None or origin in self._server.services.config.cors_origins:
+        sent = record.headers.get(b"origin")
+        if sent is None:
             return True
+        origin = sent.decode("latin-1")
         own: str = f"{scope['scheme']}://{host.decode('latin-1')}"
-        return origin.lower() == own.lower()
+        return origin in self._server.services.config.cors_origins or origin.lower() == own.lower()
 
     def _knows(self, host: bytes) -> bool:
         name = host_name(host.decode("latin-1"))

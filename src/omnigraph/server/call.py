@@ -78,7 +78,9 @@ class Call:
         generation: Generation,
         operation: Operation,
         request: Request,
+        *,
         request_id: str,
+        headers: Mapping[bytes, bytes],
     ) -> None:
         self.services = services
         self.generation = generation
@@ -97,7 +99,7 @@ class Call:
         self._served: Served | None = None
         self._governor: Governor | None = None
         self._is_abandoned = False
-        self._headers: Mapping[bytes, bytes] = dict(request.scope["headers"])
+        self._headers = headers
         self._parameters: dict[str, list[str]] = {}
 
     def inner(
@@ -112,14 +114,22 @@ class Call:
         async def receive() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
 
+        headers = {b"content-type": operation.takes.encode()}
         scope = {
             "type": "http",
-            "headers": [(b"content-type", operation.takes.encode())],
+            "headers": [*headers.items()],
             "query_string": urlencode(query).encode(),
             "path_params": values,
         }
         request = Request(scope, receive)
-        call = Call(self.services, self.generation, operation, request, self.request_id)
+        call = Call(
+            self.services,
+            self.generation,
+            operation,
+            request,
+            request_id=self.request_id,
+            headers=headers,
+        )
         call.actor = self.actor
         call._served = self._served
         call._governor = self.governor

@@ -49,7 +49,11 @@ class EventLog:
 
 def text_line(moment: float, level: str, event: str, fields: Mapping[str, Any]) -> str:
     """Time, level, event, then the facts as `name=value`."""
-    facts = [f" {name}={_shown(value)}" for name, value in fields.items() if value is not None]
+    facts = [
+        f" {name}={_shown_text(value) if isinstance(value, str) else value}"
+        for name, value in fields.items()
+        if value is not None
+    ]
     return f"{_written(moment)} {level} {event}{''.join(facts)}"
 
 
@@ -68,10 +72,6 @@ def _written(moment: float) -> str:
 @lru_cache(maxsize=2)
 def _second(whole: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-
-
-def _shown(value: object) -> str:
-    return _shown_text(value) if isinstance(value, str) else str(value)
 
 
 @lru_cache(maxsize=1024)

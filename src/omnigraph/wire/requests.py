@@ -139,7 +139,8 @@ class OneTargetBody(Body):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if {"branch", "snapshot"} <= {name for name, value in self if value is not None}:
+        given = vars(self)
+        if given.get("branch") is not None and given.get("snapshot") is not None:
             raise ValueError("`branch` and `snapshot` exclude each other")
         return self
 

@@ -57,9 +57,9 @@ class PatternMatcher:
         at = 0
         while at < len(steps):
             one = steps[at]
-            began = time.perf_counter()
             report = None
             if trace is not None:
+                began = time.perf_counter()
                 report = StepReport(explain_step(one.step), "", 0, 0.0)
                 trace.steps.append(report)
             following = steps[at + 1] if at + 1 < len(steps) else None
@@ -67,13 +67,13 @@ class PatternMatcher:
             if join is not None and following is not None:
                 # A scan followed by equalities with bound values is a hash join.
                 frame, strategy = self._join(one, following, join, frame), "hash join"
-                needed = following.needed
+                needed = following.needed | keep
                 at += 2
             else:
-                frame, strategy = self._step(one, frame, one.needed | keep)
-                needed = one.needed
+                needed = one.needed | keep if keep else one.needed
+                frame, strategy = self._step(one, frame, needed)
                 at += 1
-            frame = frame.only(needed | keep)
+            frame = frame.only(needed)
             if report is not None:
                 report.strategy, report.rows = strategy, frame.count
                 report.seconds = time.perf_counter() - began

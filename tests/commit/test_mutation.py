@@ -42,6 +42,7 @@ node Shop { region: String  code: I32  rate: F64?  open: Bool?  @key(region, cod
 node Note { text: String  stars: U64?  scan: Blob?  vec: Vector(2) @embed("text") }
 edge Wrote: Author -> Note @card(0..2) { role: String? }
 edge Knows: Author -> Author { trust: F64?  day: Date? }
+edge Rated: Author -> Author { rank: I32  note: String?  @key(src, dst, rank) }
 """
 )
 
@@ -275,11 +276,65 @@ def test_update_keeps_what_it_does_not_name():
     assert after["bob"] == view.entities("node:Author")["bob"]
 
 
-def test_c_qry_069_c_sch_036_key_and_edges_cannot_be_updated():
+def test_c_qry_069_c_sch_036_keys_and_ends_cannot_be_updated():
     with pytest.raises(QueryTypeError, match="cannot update @key property 'handle'"):
         mutate(people(), 'update Author set { handle: "x" } where name = "A"')
     with pytest.raises(QueryTypeError, match="T16"):
-        mutate(people(), "update Knows set { trust: 1.0 } where trust = 2.0")
+        mutate(people(), 'update Knows set { to: "x" } where trust = 2.0')
+    with pytest.raises(QueryTypeError, match="cannot update @key property 'rank'"):
+        mutate(people(), "update Rated set { rank: 2 } where rank = 1")
+
+
+def test_update_of_edges_by_their_ends_keeps_the_rest_and_counts_edges():
+    view = people(
+        author("ada"),
+        author("bob"),
+        author("eve"),
+        Knows=[
+            knows("k1", "ada", "bob", trust=0.5, day=dt.date(2020, 2, 29)),
+            knows("k2", "ada", "eve", trust=0.5),
+            knows("k3", "bob", "ada"),
+        ],
+    )
+    outcome = mutate(
+        view,
+        'update Knows set { trust: 0.9 } where from = "ada" and to = "bob" '
+        'update Knows set { day: date("2021-01-01") } where from = "bob"',
+    )
+    assert (outcome.affected_nodes, outcome.affected_edges) == (0, 2)
+    change = outcome.change_set.tables["edge:Knows"]
+    assert (change.kind, sorted(change.ids.to_pylist())) == ("upsert", ["k1", "k3"])
+    before, after = view.entities("edge:Knows"), view.after(outcome.change_set).entities
+    assert after("edge:Knows") == before | {
+        "k1": before["k1"] | {"trust": 0.9},
+        "k3": before["k3"] | {"day": dt.date(2021, 1, 1)},
+    }
+    assert validate(outcome.change_set, CATALOG, view) == []
+
+
+def test_update_of_an_edge_inserted_by_the_same_query_sees_it():
+    outcome = mutate(
+        people(author("ada"), author("bob")),
+        'insert Knows { from: "ada", to: "bob", trust: 0.1 } '
+        'update Knows set { trust: 0.2 } where to = "bob"',
+    )
+    assert (outcome.affected_edges, outcome.affected_nodes) == (2, 0)
+    change = outcome.change_set.tables["edge:Knows"]
+    assert (change.kind, change.rows["trust"].to_pylist()) == ("append", [0.2])
+
+
+def test_insert_of_an_edge_whose_key_is_taken_is_refused_with_its_values():
+    rated = {"id": "r1", "src": "ada", "dst": "bob", "rank": 1}
+    view = people(author("ada"), author("bob"), Rated=[rated])
+    taken = mutate(view, 'insert Rated { from: "ada", to: "bob", rank: 1, note: "n" }')
+    with pytest.raises(ConstraintViolation) as caught:
+        validate(taken.change_set, CATALOG, view)
+    assert caught.value.message == (
+        "@key violation on Rated.(src, dst, rank): value '(ada, bob, 1)' held by 'r1' and 'new-1'"
+    )
+    assert caught.value.hint is not None and "update" in caught.value.hint
+    free = mutate(view, 'insert Rated { from: "ada", to: "bob", rank: 2 }')
+    assert validate(free.change_set, CATALOG, view) == []
 
 
 def test_c_sch_050_value_freed_in_the_query_is_reusable():

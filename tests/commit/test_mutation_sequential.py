@@ -52,7 +52,10 @@ class Interpreter:
                 matched = [row for row in self.state[key].values() if is_true(predicate, row)]
                 for row in matched:
                     row.update(values)
-                self.nodes += len(matched)
+                if key.startswith("node"):
+                    self.nodes += len(matched)
+                else:
+                    self.edges += len(matched)
             case ("delete", key, predicate):
                 for entity_id, row in list(self.state[key].items()):
                     if is_true(predicate, row):
@@ -125,7 +128,13 @@ REQUIRED = {
     "edge:Eats": {"src", "dst"},
     "edge:Likes": {"src", "dst"},
 }
-KEY = {"node:Ant": {"key"}, "node:Cell": {"x", "y"}}
+FIXED = {
+    "node:Ant": {"key"},
+    "node:Cell": {"x", "y"},
+    "edge:Eats": {"src", "dst"},
+    "edge:Likes": {"src", "dst"},
+}
+"""What no update assigns to."""
 
 
 def assignments(key: str, *, for_update: bool) -> st.SearchStrategy[dict[str, Any]]:
@@ -136,7 +145,7 @@ def assignments(key: str, *, for_update: bool) -> st.SearchStrategy[dict[str, An
     free = {
         name: st.none() | values if name not in REQUIRED[key] else values
         for name, values in columns.items()
-        if name not in fixed and not (for_update and name in KEY.get(key, set()))
+        if name not in fixed and not (for_update and name in FIXED.get(key, set()))
     }
     required = {name: columns[name] for name in fixed}
     given = st.fixed_dictionaries(required, optional=free)
@@ -171,8 +180,6 @@ def predicates(key: str, depth: int = 1) -> st.SearchStrategy[tuple[Any, ...]]:
 def writes() -> st.SearchStrategy[tuple[Any, ...]]:
     def of(key: str) -> st.SearchStrategy[tuple[Any, ...]]:
         insert = st.tuples(st.just("insert"), st.just(key), assignments(key, for_update=False))
-        if key.startswith("edge"):
-            return insert
         values = assignments(key, for_update=True)
         return insert | st.tuples(st.just("update"), st.just(key), values, predicates(key))
 

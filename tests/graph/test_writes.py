@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -497,6 +498,34 @@ def test_bad_input_leaves_no_new_branch_behind(graph: og.Graph) -> None:
     with pytest.raises(InputError):
         graph.load(data="nonsense", mode="append", branch="review", from_="main")
     assert graph.list_branches() == ["main"]
+
+
+def test_an_edge_is_updated_and_deleted_by_its_ends_and_its_key_is_held_once(
+    tmp_path: Path,
+) -> None:
+    schema = """
+    node City { name: String @key }
+    edge Flight: City -> City { number: I32  seats: I32?  scan: Blob?  @key(src, dst, number) }
+    """
+    graph = og.init(tmp_path / "flights.omni", schema=schema)
+    insert = 'insert Flight { from: "bern", to: "oslo", number: 7, scan: "base64:AQI=" }'
+    graph.mutate(
+        f'query q() {{ insert City {{ name: "bern" }} insert City {{ name: "oslo" }} {insert} }}'
+    )
+    before = [json.loads(line) for line in b"".join(graph.export(types=["Flight"])).splitlines()]
+    with pytest.raises(ConstraintViolation, match=r"@key violation .*'\(bern, oslo, 7\)'"):
+        graph.mutate(f"query q() {{ {insert} }}")
+    update = 'update Flight set { seats: 90 } where from = "bern" and to = "oslo" and number = 7'
+    receipt = graph.mutate(f"query q() {{ {update} }}")
+    assert (receipt.affected_nodes, receipt.affected_edges) == (0, 1)
+    after = [json.loads(line) for line in b"".join(graph.export(types=["Flight"])).splitlines()]
+    before[0]["data"]["seats"] = 90
+    assert after == before, "id, ends and blob stay"
+    with pytest.raises(QueryTypeError, match="cannot update @key property 'number'"):
+        graph.mutate('query q() { update Flight set { number: 8 } where from = "bern" }')
+    deleted = graph.mutate('query q() { delete Flight where from = "bern" and to = "oslo" }')
+    assert (deleted.affected_nodes, deleted.affected_edges) == (0, 1)
+    assert graph.mutate(f"query q() {{ {insert} }}").affected_edges == 1, "the key is free again"
 
 
 @pytest.mark.parametrize(

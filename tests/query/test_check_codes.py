@@ -353,8 +353,8 @@ CASES = {
         "T15", "order { nearest($b.vec, $v) } limit 1", "$v", parameters="$v: F32"
     ),
     # T16
-    "update of an edge type": writes(
-        "T16", 'update Wrote set { role: "x" } where role = "y"', "Wrote"
+    "update of an end of an edge": writes(
+        "T16", 'update Wrote set { from: "x" } where role = "y"', "from"
     ),
     # T17
     "nearest without limit": orders(

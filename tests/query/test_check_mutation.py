@@ -180,10 +180,20 @@ def test_c_qry_069_update_of_a_key_property_is_refused():
     assert error.message == "type error: cannot update @key property 'code'"
 
 
-def test_c_qry_069_update_of_an_edge_type_is_refused():
-    error = refused('update Wrote set { role: "x" } where from = "a"')
+@pytest.mark.parametrize("end", ["from", "to"])
+def test_c_qry_069_update_of_an_end_of_an_edge_is_refused(end: str):
+    error = refused(f'update Wrote set {{ role: "r" {end}: "x" }} where from = "a"')
     assert error.diagnostic == "T16"
-    assert error.hint == "delete the edge and insert it again"
+    assert error.hint == "an edge keeps its ends; delete it and insert another one"
+
+
+def test_update_of_edges_takes_the_predicates_of_a_delete():
+    where = 'where from = "a" and role is null'
+    (update,) = write(f'update Wrote set {{ role: "x" }} {where}').steps
+    (delete,) = write(f"delete Wrote {where}").steps
+    assert isinstance(update, plan.UpdateEdges)
+    assert isinstance(delete, plan.DeleteEdges)
+    assert update.predicate == delete.predicate
 
 
 # --- values ---------------------------------------------------------------------------------------

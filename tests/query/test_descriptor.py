@@ -203,6 +203,7 @@ def test_c_qry_077_reads_are_distinct_nodes_first_then_by_name(clauses: str, exp
             ["node Author", "edge Knows", "edge Wrote"],
         ),
         ('delete Wrote where from = "a"', ["edge Wrote"], ["edge Wrote"]),
+        ('update Wrote set { role: "x" } where to = "a"', ["edge Wrote"], ["edge Wrote"]),
         ('delete Cites where name = "x"', ["node Cites"], ["node Cites"]),
         (
             'update Book set { pages: 1 } where pages = 2 insert Sells { from: "a" to: "b" }',

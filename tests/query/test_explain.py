@@ -138,6 +138,7 @@ def test_mutations():
         insert Author { handle: $k, name: "y", photo: "s3://bucket/x" }
         insert Knows { from: $k, to: "b", since: date("2031-04-09") }
         update Book set { updated: now() } where isbn = $k or ( pages > 3 and blurb is null )
+        update Wrote set { role: null } where from = $k
     }
     """
     assert explained(text) == lines(
@@ -147,6 +148,7 @@ def test_mutations():
           InsertNode Author {handle: $k, name: "y", photo: "s3://bucket/x"}
           InsertEdge Knows $k -> "b" {since: date("2031-04-09")}
           UpdateNodes Book {updated: now()} where (isbn = $k) or ((pages > 3) and blurb is null)
+          UpdateEdges Wrote {role: null} where src = $k
         """
     )
 

@@ -204,6 +204,8 @@ class _Construction:
                 self._edges += 1
             case plans.UpdateNodes():
                 self._nodes += self._update(step, self._catalog.nodes[step.type_name])
+            case plans.UpdateEdges():
+                self._edges += self._update(step, self._catalog.edges[step.type_name])
             case plans.DeleteNodes() | plans.DeleteEdges():
                 raise InternalError("one mutation both deletes and writes")
 
@@ -239,10 +241,11 @@ class _Construction:
             for name, declared in type.properties.items()
         }
 
-    def _update(self, step: plans.UpdateNodes, type: NodeType) -> int:
+    def _update(self, step: plans.UpdateNodes | plans.UpdateEdges, type: TableType) -> int:
         """Assign to pending rows, and to committed ones they do not hide; says to how many."""
         values = {each.property: self._inputs.assigned(each) for each in step.assignments}
-        if not values.keys().isdisjoint(type.key):
+        key = type.key if isinstance(type, NodeType) else (SRC, DST, *type.key_columns)
+        if not values.keys().isdisjoint(key):
             raise InternalError("an update assigns to a key")
         pending = self._pending(type)
         matcher = Matcher(self._view, type, step.predicate, self._inputs)

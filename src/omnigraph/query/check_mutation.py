@@ -118,16 +118,19 @@ class _MutationChecker:
         self._require_complete(node, target, {a.property for a in assignments})
         return plan.InsertEdge(target.name, endpoints["from"], endpoints["to"], assignments)
 
-    def _update(self, node: ast.Update, target: NodeType | EdgeType) -> plan.UpdateNodes:
-        if isinstance(target, EdgeType):
-            raise self._context.error(
-                "T16",
-                f"edge type {target.name} cannot be updated",
-                node.type_span,
-                "delete the edge and insert it again",
-            )
+    def _update(
+        self, node: ast.Update, target: NodeType | EdgeType
+    ) -> plan.UpdateNodes | plan.UpdateEdges:
+        key = target.key if isinstance(target, NodeType) else target.key_columns
         for pair in node.assignments:
-            if pair.name in target.key:
+            if isinstance(target, EdgeType) and pair.name in _ENDPOINTS:
+                raise self._context.error(
+                    "T16",
+                    f"cannot update `{pair.name}` of edge {target.name}",
+                    pair.name_span,
+                    "an edge keeps its ends; delete it and insert another one",
+                )
+            if pair.name in key:
                 raise self._context.error(
                     None,
                     f"cannot update @key property '{pair.name}'",
@@ -135,7 +138,10 @@ class _MutationChecker:
                     "the key is the identity of the entity; insert a new one instead",
                 )
         assignments = self._assignments(target, node.assignments)
-        return plan.UpdateNodes(target.name, assignments, self._predicate(node.where, target))
+        predicate = self._predicate(node.where, target)
+        if isinstance(target, EdgeType):
+            return plan.UpdateEdges(target.name, assignments, predicate)
+        return plan.UpdateNodes(target.name, assignments, predicate)
 
     def _require_complete(
         self, node: ast.Insert, target: NodeType | EdgeType, assigned: set[str]

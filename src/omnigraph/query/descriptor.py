@@ -73,7 +73,7 @@ def describe_operation(compiled: plan.QueryPlan, catalog: Catalog) -> OperationD
             case plan.DeleteNodes():
                 touched = {("node", step.type_name)}
                 touched |= {("edge", name) for name in step.incident_edges}
-            case plan.DeleteEdges():
+            case plan.UpdateEdges() | plan.DeleteEdges():
                 touched = {("edge", step.type_name)}
         reads |= touched
         writes |= touched

@@ -105,9 +105,9 @@ def _mutation(compiled: plan.MutationPlan) -> Iterator[str]:
             case plan.InsertEdge():
                 ends = f"{show(step.source)} -> {show(step.target)}"
                 yield f"  InsertEdge {step.type_name} {ends} {_assigned(step.assignments)}"
-            case plan.UpdateNodes():
+            case plan.UpdateNodes() | plan.UpdateEdges():
                 yield (
-                    f"  UpdateNodes {step.type_name} {_assigned(step.assignments)}"
+                    f"  {type(step).__name__} {step.type_name} {_assigned(step.assignments)}"
                     f"{_where((step.predicate,))}"
                 )
             case plan.DeleteNodes():

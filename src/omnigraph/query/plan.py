@@ -253,6 +253,15 @@ class UpdateNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateEdges:
+    """Assign to every edge the predicate matches; its ends stay."""
+
+    type_name: str
+    assignments: tuple[Assignment, ...]
+    predicate: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteNodes:
     """Delete every node the predicate matches, and every edge at them."""
 
@@ -269,7 +278,9 @@ class DeleteEdges:
     predicate: Expression
 
 
-MutationStep: TypeAlias = InsertNode | InsertEdge | UpdateNodes | DeleteNodes | DeleteEdges
+MutationStep: TypeAlias = (
+    InsertNode | InsertEdge | UpdateNodes | UpdateEdges | DeleteNodes | DeleteEdges
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,9 @@ class MemoryView(SnapshotReader):
         table = self.tables[table_key]
         return table.filter(pc.is_in(table[column], value_set=values)).select(list(columns))
 
-    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, table_key: str, columns: Sequence[str], rows_max: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         table = self.tables[table_key].select(list(columns))
         for at in range(0, table.num_rows, BATCH_ROWS):
             self.reads.append(("batch", table_key, *columns))

@@ -638,7 +638,7 @@ def test_c_wrt_037_default_admits_a_hundred_thousand_rows():
 
 
 class BigBatches(MemoryView):
-    def batches(self, table_key, columns):
+    def batches(self, table_key, columns, rows_max=None):
         yield from self.tables[table_key].select(list(columns)).to_batches(10_000)
 
 

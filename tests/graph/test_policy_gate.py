@@ -139,7 +139,7 @@ READS = {
     *("entity_history", "examine"),
     *("explain", "export", "frame", "list_branches", "list_commits", "list_recoveries"),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),
-    *("schema_source", "show_commit", "snapshot", "stats", "uri"),
+    *("schema_source", "show_commit", "snapshot", "stats", "table", "uri"),
 }
 """Not gated here: who may read is decided where a request comes in."""
 

@@ -76,6 +76,7 @@ OURS = {
     "cluster_planRevert",
     "cluster_cherryPickCommit",
     "cluster_planCherryPick",
+    "cluster_table",
 }
 """What this product adds."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -23,10 +23,12 @@ from omnigraph.client.exchange import (
     present,
     query_items,
     segment,
+    sendable,
     utf8,
 )
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.records import Data, read_records
+from omnigraph.client.tables import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
     AsyncRemoteBlob,
@@ -60,6 +62,7 @@ from omnigraph.model.receipts import (
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.model.tables import Where
 from omnigraph.model.upkeep import GraphStats
 from omnigraph.wire import operations, requests
 from omnigraph.wire.answers import (
@@ -195,6 +198,36 @@ class AsyncRemoteGraph:
         fields = {"branch": self._branch_of(branch), "snapshot": snapshot, "type_names": names}
         content = checked_body(requests.ExportRequest, fields)
         return whole_lines(await self._connection.stream(_stream(operations.EXPORT, content)))
+
+    async def table(
+        self,
+        type: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> AsyncRemoteTable:
+        """The rows of a type as an Arrow table, of the branch or commit as it is now.
+
+        The arguments mean what they mean for `Graph.table`. The columns are known when this
+        returns; rows are fetched when they are asked for.
+        """
+        if branch is not None and snapshot is not None:
+            raise InputError(
+                "a table is of a branch or of a snapshot, not of both",
+                hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
+            )
+        if isinstance(where, Mapping):
+            where = {name: sendable(value, name) for name, value in where.items()}
+        asked = {
+            "type": type,
+            "columns": [columns] if isinstance(columns, str) else columns and list(columns),
+            "where": where,
+            "branch": self._branch_of(branch, snapshot),
+            "snapshot": snapshot,
+        }
+        return await AsyncRemoteTable.find(self._connection, asked)
 
     async def blob(
         self,

@@ -265,7 +265,7 @@ def checked_body(
     given = present(fields)
     read_document(model, given)
     if params is not None:
-        given["params"] = {name: _sendable(value, name) for name, value in params.items()}
+        given["params"] = {name: sendable(value, name) for name, value in params.items()}
     return json_body(given)
 
 
@@ -288,7 +288,7 @@ def segment(word: str, what: str) -> str:
     return word
 
 
-def _sendable(given: object, name: str) -> object:
+def sendable(given: object, name: str) -> object:
     """A parameter as JSON has it; raises `ParameterError` for a value that no parameter takes."""
     value = plain_value(given)
     for item in value if isinstance(value, list | tuple) else (value,):

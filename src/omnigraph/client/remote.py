@@ -14,6 +14,7 @@ from omnigraph.client.async_graph import AsyncRemoteGraph, RowForm
 from omnigraph.client.connection import BlockingHttp, Connection, Http
 from omnigraph.client.exchange import Address, Exchange
 from omnigraph.client.patience import Patience
+from omnigraph.client.tables import AsyncRemoteTable
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
     AsyncRemoteBlob,
@@ -31,6 +32,7 @@ from omnigraph.model.changes import (
     TypeCounts,
 )
 from omnigraph.model.diffs import DiffEnd, DiffView
+from omnigraph.model.tables import Table
 from omnigraph.wire import operations
 from omnigraph.wire.answers import GraphList, ServedGraph
 
@@ -219,6 +221,10 @@ class RemoteDiff(DiffView):
         return iterate_inline(self._diff.changes(images=images))
 
 
+def _blocking_table(table: AsyncRemoteTable) -> Table:
+    return Table(table.about, table.schema, lambda: iterate_inline(aiter(table)))
+
+
 # --- the graph ------------------------------------------------------------------------------------
 
 
@@ -257,6 +263,7 @@ class RemoteGraph:
     snapshot = _blocking(AsyncRemoteGraph.snapshot)
     stats = _blocking(AsyncRemoteGraph.stats)
     export = _blocking(AsyncRemoteGraph.export, iterate_inline, "Iterator[bytes]")
+    table = _blocking(AsyncRemoteGraph.table, _blocking_table, "Table")
     blob = _blocking(AsyncRemoteGraph.blob, RemoteBlob, "RemoteBlob")
 
     mutate = _blocking(AsyncRemoteGraph.mutate)

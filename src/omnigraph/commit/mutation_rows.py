@@ -106,7 +106,9 @@ class Matcher:
         self._table_key = type.table_key
         self._predicate = predicate
         self._inputs = inputs
-        self._lookup = find_lookup(type, predicate, inputs)
+        # In an older version the column of a lookup may have another name.
+        is_same = view.columns(type.table_key).is_same
+        self._lookup = find_lookup(type, predicate, inputs) if is_same else None
         leaves = (leaf for leaf in ex.walk(predicate) if isinstance(leaf, ex.PropertyValue))
         self._columns_read = list(dict.fromkeys([ID, *(leaf.property for leaf in leaves)]))
 
@@ -146,6 +148,11 @@ class Matcher:
             budget.charge(rows=0 if is_counted else rows.num_rows, bytes=rows.nbytes)
             parts.append(rows)
         return pa.concat_tables(parts) if parts else None
+
+    def found(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """All matching rows with ``columns``, some at a time."""
+        read = list(dict.fromkeys([*columns, *self._columns_read]))
+        return (rows.select(columns) for rows in self._found(read, NO_IDS))
 
     def _found(self, columns: Sequence[str], shadowed: pa.Array) -> Iterator[pa.Table]:
         for candidates in self._candidates(columns, shadowed):

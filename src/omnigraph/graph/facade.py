@@ -54,6 +54,7 @@ from omnigraph.graph.reading import (
     signatures_of,
     snapshot_summary,
 )
+from omnigraph.graph.tables import table_of
 from omnigraph.graph.writing import Data, LoadInput, compiled_mutation, run_load, with_newest_schema
 from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadSpec
@@ -80,6 +81,7 @@ from omnigraph.model.receipts import (
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.model.tables import Table, Where
 from omnigraph.model.upkeep import (
     AutoOptimizeStatus,
     BlockedBranch,
@@ -259,6 +261,27 @@ class Graph:
         reader = self._opened.pinned(target)
         catalog = self._opened.catalog_of(reader.snapshot)
         return find_blob(reader, catalog, selector, target, self._kernel.gates)
+
+    def table(
+        self,
+        type: str,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        branch: str | None = None,
+        snapshot: str | None = None,
+    ) -> Table:
+        """The rows of a type as an Arrow table, of the branch or commit as it is now.
+
+        ``type`` is a name, or `node:Name` or `edge:Name`. The columns are `id`, for edges `src` and
+        `dst`, and the properties, of blobs a description, unless ``columns`` names some of them.
+        ``where`` is a condition as behind the `where` of an update, `age > 30 and city = "Oslo"`,
+        or a mapping of values that must all be equal: None is null, a list is one of several.
+        Rows are read when they are asked for. Raises `NotFound` for an unknown type, and
+        `InputError` for an unknown column or a wrong condition.
+        """
+        target = read_target(branch, snapshot, self._default_branch)
+        return table_of(self._opened, type, target, columns=columns, where=where)
 
     def frame(
         self,

@@ -199,9 +199,13 @@ class Result:
         """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts."""
         return _python_rows(self._columns)
 
-    def to_arrow(self) -> pa.Table:
-        """The rows as they are."""
-        return self._table
+    def to_arrow(self, *, flatten: bool = False) -> pa.Table:
+        """The rows as they are.
+
+        With ``flatten``, an object such as `$x.*` becomes a column for each of its members, called
+        `x.id`, `x.name` and so on. Raises `InputError` if two columns would have one name then.
+        """
+        return _flattened(self._table) if flatten else self._table
 
     @property
     def _table(self) -> pa.Table:
@@ -213,32 +217,18 @@ class Result:
         """The rows for any library that speaks Arrow's C interface, without a copy."""
         return self._table.__arrow_c_stream__(requested_schema)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, flatten: bool = False) -> pd.DataFrame:
         """The rows as a pandas frame; raises `InputError` if pandas is not installed.
 
         Integers and booleans become pandas' nullable types, so that what a column is does not
-        depend on whether it holds a null, and large integers stay exact.
+        depend on whether it holds a null, and large integers stay exact. ``flatten`` as in
+        `to_arrow`.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise _not_installed("to_pandas", "pandas") from None
-        nullable = {
-            pa.bool_(): pd.BooleanDtype(),
-            pa.int32(): pd.Int32Dtype(),
-            pa.int64(): pd.Int64Dtype(),
-            pa.uint32(): pd.UInt32Dtype(),
-            pa.uint64(): pd.UInt64Dtype(),
-        }
-        return self._table.to_pandas(types_mapper=nullable.get)
+        return pandas_frame(self.to_arrow(flatten=flatten))
 
-    def to_polars(self) -> Any:
+    def to_polars(self, *, flatten: bool = False) -> Any:
         """The rows as a polars frame; raises `InputError` if polars is not installed."""
-        try:
-            import polars as pl
-        except ImportError:
-            raise _not_installed("to_polars", "polars") from None
-        return pl.from_arrow(self._table)
+        return polars_frame(self.to_arrow(flatten=flatten))
 
     # --- JSON -------------------------------------------------------------------------------------
 
@@ -319,6 +309,47 @@ class Result:
 
     def _rest(self) -> str:
         return f"… and {self._rows_left} more rows"
+
+
+# --- other libraries ------------------------------------------------------------------------------
+
+
+def pandas_frame(table: pa.Table) -> pd.DataFrame:
+    """A table as a pandas frame with nullable types; raises `InputError` without pandas."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise _not_installed("to_pandas", "pandas") from None
+    nullable = {
+        pa.bool_(): pd.BooleanDtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+    }
+    return table.to_pandas(types_mapper=nullable.get)
+
+
+def polars_frame(table: pa.Table) -> Any:
+    """A table as a polars frame; raises `InputError` without polars."""
+    try:
+        import polars as pl
+    except ImportError:
+        raise _not_installed("to_polars", "polars") from None
+    return pl.from_arrow(table)
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    """The same rows with the members of objects as columns, at every depth."""
+    while any(pat.is_struct(column.type) for column in table.schema):
+        table = table.flatten()
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise InputError(
+                f"two columns would be called '{name}'",
+                hint="give one of them another name in the query, with `as`",
+            )
+    return table
 
 
 def _not_installed(method: str, library: str) -> InputError:

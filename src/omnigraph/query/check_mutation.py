@@ -48,10 +48,20 @@ def check_mutation(query: ast.Query, body: ast.WriteBody, context: Context) -> p
     )
 
 
+def check_where(
+    node: ast.Predicate, target: NodeType | EdgeType, context: Context
+) -> ex.Expression:
+    """A condition on the rows of a type, which may also name the columns `id`, `src` and `dst`."""
+    columns = ("id", "src", "dst") if isinstance(target, EdgeType) else ("id",)
+    return _MutationChecker(context, columns).predicate(node, target)
+
+
 class _MutationChecker:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, columns: tuple[str, ...] = ()) -> None:
         self._context = context
         self._operands = Operands(context, VariableScope())
+        self._columns = columns
+        """Columns beside the properties that a `where` may name."""
 
     def statement(self, node: ast.Statement) -> plan.MutationStep:
         target = self._target(node)
@@ -68,7 +78,7 @@ class _MutationChecker:
             case ast.Update():
                 return self._update(node, target)
             case ast.Delete():
-                predicate = self._predicate(node.where, target)
+                predicate = self.predicate(node.where, target)
                 if isinstance(target, NodeType):
                     incident = tuple(
                         e.name for e in self._context.catalog.edges_touching(target.name)
@@ -138,7 +148,7 @@ class _MutationChecker:
                     "the key is the identity of the entity; insert a new one instead",
                 )
         assignments = self._assignments(target, node.assignments)
-        predicate = self._predicate(node.where, target)
+        predicate = self.predicate(node.where, target)
         if isinstance(target, EdgeType):
             return plan.UpdateEdges(target.name, assignments, predicate)
         return plan.UpdateNodes(target.name, assignments, predicate)
@@ -251,10 +261,11 @@ class _MutationChecker:
 
     # --- where ------------------------------------------------------------------------------------
 
-    def _predicate(self, node: ast.Predicate, target: NodeType | EdgeType) -> ex.Expression:
+    def predicate(self, node: ast.Predicate, target: NodeType | EdgeType) -> ex.Expression:
+        """The condition of a `where`."""
         if isinstance(node, ast.BooleanPredicate):
             return ex.Combine(
-                node.operator, tuple(self._predicate(part, target) for part in node.operands)
+                node.operator, tuple(self.predicate(part, target) for part in node.operands)
             )
         column = self._column(node, target)
         match node:
@@ -277,6 +288,8 @@ class _MutationChecker:
             return ex.PropertyValue(
                 ex.MUTATION_TARGET, kind, target.name, _ENDPOINTS[node.name], ex.STRING
             )
+        if node.name in self._columns:
+            return ex.PropertyValue(ex.MUTATION_TARGET, kind, target.name, node.name, ex.STRING)
         declared = self._property(target, node.name, node.name_span)
         if declared.type.is_blob:
             raise self._context.error(

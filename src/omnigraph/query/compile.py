@@ -13,15 +13,15 @@ from omnigraph.errors import QueryParseError
 from omnigraph.model.types import VECTOR_DIMENSION_MAX
 from omnigraph.query import plan
 from omnigraph.query.check_match import check_match
-from omnigraph.query.check_mutation import check_mutation
+from omnigraph.query.check_mutation import check_mutation, check_where
 from omnigraph.query.check_return import check_order, check_return
-from omnigraph.query.expressions import ParameterValue
+from omnigraph.query.expressions import Expression, ParameterValue
 from omnigraph.query.lower import lower_block
 from omnigraph.query.operands import Context, EdgeVariable, NodeVariable, VariableScope
 from omnigraph.query.plan import QueryPlan, ReadPlan
-from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.catalog import Catalog, TableType
 from omnigraph.syntax import query_ast as ast
-from omnigraph.syntax.query_parser import parse_query_file, select_query
+from omnigraph.syntax.query_parser import parse_query_file, parse_where, select_query
 from omnigraph.syntax.tokens import Source
 
 PLANS_BYTES_MAX = 64 << 20
@@ -44,6 +44,16 @@ def compile_query(
     """
     file = parse_query_file(origin)
     return check_query(select_query(file, name), file.source, catalog)
+
+
+def compile_where(text: str, target: TableType, catalog: Catalog) -> Expression:
+    """A condition on the rows of one type, as an `update` or `delete` has it behind `where`.
+
+    It may also name the columns `id`, `src` and `dst`. Raises `QueryParseError` or `QueryTypeError`
+    with the position of the problem.
+    """
+    source, predicate = parse_where(text)
+    return check_where(predicate, target, Context(source, catalog, {}))
 
 
 class QueryCompiler:

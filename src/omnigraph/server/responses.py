@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.responses import Response, StreamingResponse
@@ -27,7 +28,10 @@ from omnigraph.model.json_object import JsonObject
 from omnigraph.server.admission import ANONYMOUS, RETRY_AFTER_SECONDS
 from omnigraph.server.call import Call, WriteOutcome
 from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
-from omnigraph.wire.requests import JSON, NDJSON_UTF8
+from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON_UTF8
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHUNK_BYTES_MAX = 64 * 1024
 
@@ -186,8 +190,37 @@ async def block_response(
     )
 
 
-async def lines_response(call: Call, begin: Callable[[], Iterator[bytes]]) -> BlockResponse:
-    """JSON lines, holding the graph's stream slot and a share of transport memory until the end."""
+def wants_arrow(call: Call) -> bool:
+    """Whether the caller accepts an Arrow stream, and the operation gives one."""
+    accepted = call.header("accept")
+    if accepted is None or ARROW_STREAM not in accepted or ARROW_STREAM not in call.operation.gives:
+        return False
+    return any(each.partition(";")[0].strip() == ARROW_STREAM for each in accepted.split(","))
+
+
+def ipc_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """An Arrow stream, a block for each batch; the schema comes with the first."""
+    import pyarrow as pa
+
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            yield _drained(sink)
+    yield _drained(sink)
+
+
+def _drained(sink: io.BytesIO) -> bytes:
+    block = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return block
+
+
+async def stream_response(
+    call: Call, begin: Callable[[], Iterator[bytes]], media: str = NDJSON_UTF8
+) -> BlockResponse:
+    """A stream that holds the graph's slot and a share of transport memory until its end."""
     services = call.services
     resources = AsyncExitStack()
     await resources.enter_async_context(services.streams.stream(call.served.graph.uri))
@@ -196,4 +229,4 @@ async def lines_response(call: Call, begin: Callable[[], Iterator[bytes]]) -> Bl
     except BaseException:
         await resources.aclose()
         raise
-    return await block_response(call, blocks, NDJSON_UTF8, resources=resources)
+    return await block_response(call, blocks, media, resources=resources)

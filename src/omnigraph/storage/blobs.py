@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.blob import BlobFile
 
@@ -27,6 +28,25 @@ EXTERNAL = 3
 
 
 # --- many values ----------------------------------------------------------------------------------
+
+DESCRIPTION = pa.struct({"kind": pa.string(), "size": pa.int64(), "uri": pa.string()})
+"""A blob in a table or a frame, which does not contain its bytes: `managed` with its size, or
+`external` with its URI."""
+
+
+def described(blobs: pa.StructArray) -> pa.StructArray:
+    """A scanned blob column as `DESCRIPTION`."""
+    is_external = pc.equal(blobs.field("kind"), EXTERNAL)
+    nothing = pa.scalar(None)
+    return pa.StructArray.from_arrays(
+        [
+            pc.if_else(is_external, "external", "managed"),
+            pc.if_else(is_external, nothing, blobs.field("size").cast(pa.int64())),
+            pc.if_else(is_external, blobs.field("blob_uri"), nothing),
+        ],
+        fields=list(DESCRIPTION),
+        mask=blobs.is_null(),
+    )
 
 
 def sizes(handle: LanceDataset, column: str, ids: pa.Array) -> pa.Array:

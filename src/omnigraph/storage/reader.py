@@ -83,9 +83,16 @@ class StoredColumns:
         if self.is_same:
             return read(list(columns))
         # The id is always read: it tells how many rows there are.
-        names = {column: self.name(column) for column in columns}
-        rows = read(list(dict.fromkeys([ID, *filter(None, names.values())])))
+        return self.shown(columns, read(self.names(columns)))
+
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """The stored columns to read for columns of today."""
+        return list(dict.fromkeys([ID, *filter(None, map(self.name, columns))]))
+
+    def shown(self, columns: Sequence[str], rows: pa.Table) -> pa.Table:
+        """Columns of today out of stored ones; what was not there is null."""
         types = {today: type for today, _, type in self.differing}
+        names = {column: self.name(column) for column in columns}
         return pa.table(
             {
                 column: pa.nulls(rows.num_rows, types[column])
@@ -146,12 +153,17 @@ class SnapshotReader:
             return tables.rows_where(self.handle(table_key), None, None)
         return self.rows_where(table_key, None, columns)
 
-    def batches(self, table_key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, table_key: str, columns: Sequence[str], rows_max: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """All rows of a type, a bounded number at a time."""
-        if self.columns(table_key).is_same:
-            yield from tables.batches(self.handle(table_key), columns)
-        else:
-            yield from self.scan(table_key, columns).to_batches()
+        stored = self.columns(table_key)
+        if stored.is_same:
+            yield from tables.batches(self.handle(table_key), columns, rows_max)
+            return
+        names = stored.names(columns)
+        for batch in tables.batches(self.handle(table_key), names, rows_max):
+            yield from stored.shown(columns, pa.Table.from_batches([batch])).to_batches()
 
     def ids(self, table_key: str) -> pa.ChunkedArray:
         """The ids of a type; an id's place in here is its row's position."""

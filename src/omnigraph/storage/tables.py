@@ -151,10 +151,12 @@ def stage_restore(handle: LanceDataset, version: int, uuid: str) -> Transaction:
     return Transaction(handle.version, LanceOperation.Restore(version), uuid=uuid)
 
 
-def batches(handle: LanceDataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def batches(
+    handle: LanceDataset, columns: Sequence[str], rows_max: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a table, a bounded number at a time."""
     with lance_errors(handle, "scan"):
-        yield from handle.to_batches(columns=list(columns))
+        yield from handle.to_batches(columns=list(columns), batch_size=rows_max)
 
 
 @_translated

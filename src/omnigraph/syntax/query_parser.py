@@ -73,6 +73,21 @@ def parse_query_file(origin: str | bytes | Path | Source) -> ast.QueryFile:
     return ast.QueryFile(source, tuple(queries))
 
 
+def parse_where(origin: str | Source) -> tuple[Source, ast.Predicate]:
+    """The condition that a text is, as behind the `where` of an update; raises `QueryParseError`.
+
+    >>> parse_where('age > 30 and city in ["Oslo"]')[1].operator
+    'and'
+    """
+    source = Source.of(origin, QueryParseError)
+    require_within(len(source.text.encode()), TEXT_BYTES_MAX, "the size of a query text in bytes")
+    stream = QueryStream(source)
+    predicate = _predicate(stream)
+    if stream.current.kind is not TokenKind.END:
+        stream.unexpected("`and`, `or` or the end", "in `where`", ("and", "or"))
+    return source, predicate
+
+
 def select_query(file: ast.QueryFile, name: str | None) -> ast.Query:
     """The query called ``name``, or the only one of the file when no name is given.
 

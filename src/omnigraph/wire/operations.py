@@ -352,7 +352,7 @@ INVOKE_IF = Operation(
     refusals=(412, 424),
 )
 
-# --- schemas, loads and exports -------------------------------------------------------------------
+# --- schemas, loads, exports and tables -----------------------------------------------------------
 
 SCHEMA = Operation(
     "cluster_getSchema", f"GET {GRAPH}/schema", "The accepted schema", answers.SchemaSource
@@ -408,6 +408,15 @@ EXPORT = Operation(
     body_required=False,
     gives=(NDJSON,),
     refusals=(413,),
+)
+
+TABLE = Operation(
+    "cluster_table",
+    f"POST {GRAPH}/table",
+    "The rows of one type of node or edge",
+    body=requests.TableRequest,
+    gives=(ARROW_STREAM,),
+    refusals=(410, 413),
 )
 
 # --- branches and history -------------------------------------------------------------------------

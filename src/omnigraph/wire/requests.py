@@ -256,6 +256,23 @@ class ExportRequest(Body):
     type_names: list[str] | None = Field(default=None, description="only these types")
 
 
+class TableRequest(Body):
+    """The rows of one type to read."""
+
+    type: str = Field(description="the type: `Name`, `node:Name` or `edge:Name`")
+    columns: list[str] | None = Field(default=None, description="only these, in this order")
+    where: str | dict[str, Any] | None = Field(
+        default=None,
+        description="a condition as behind the `where` of an update, or values by property that "
+        "must all be equal: null for null, an array for one of several",
+    )
+    branch: BranchName | None = Field(default=None, description="main when left out")
+    snapshot: str | None = Field(
+        default=None, description="a commit id to read instead of a branch head"
+    )
+    rows: bool = Field(default=True, description="false: only the columns, and the commit")
+
+
 # --- schema ---------------------------------------------------------------------------------------
 
 

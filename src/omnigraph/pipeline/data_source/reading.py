@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -19,7 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.spark.unsigned import SIGNED
-from omnigraph.storage.blobs import EXTERNAL
+from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.failures import sentence_of
 from omnigraph.storage.reader import SnapshotReader
 from omnigraph.storage.written import committed_batches, fragment_groups
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 PARTITION_ROWS = 500_000
-
-BLOB = pa.struct({"kind": pa.string(), "size": pa.int64(), "uri": pa.string()})
-"""The description of a blob in a frame, which does not contain its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def spark_type(type: pa.DataType) -> pa.DataType:
     """The Spark type that holds the values of a column; Spark has no unsigned integers."""
     if isinstance(type, pa.BaseExtensionType):
-        return BLOB
+        return DESCRIPTION
     if pa.types.is_list(type) or pa.types.is_fixed_size_list(type):
         return pa.list_(spark_type(type.value_type))
     return _OTHER.get(type, type)
@@ -112,23 +108,8 @@ def spark_type(type: pa.DataType) -> pa.DataType:
 
 def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_struct(target) and pa.types.is_struct(column.type):
-        return _described(column).cast(target)
+        return described(column).cast(target)
     return column.cast(target)
-
-
-def _described(blobs: pa.StructArray) -> pa.StructArray:
-    """Lance's descriptions of blobs as `BLOB`: sizes of managed ones, URIs of external ones."""
-    is_external = pc.equal(blobs.field("kind"), EXTERNAL)
-    nothing = pa.scalar(None)
-    return pa.StructArray.from_arrays(
-        [
-            pc.if_else(is_external, "external", "managed"),
-            pc.if_else(is_external, nothing, blobs.field("size").cast(pa.int64())),
-            pc.if_else(is_external, blobs.field("blob_uri"), nothing),
-        ],
-        fields=list(BLOB),
-        mask=blobs.is_null(),
-    )
 
 
 # --- reading --------------------------------------------------------------------------------------

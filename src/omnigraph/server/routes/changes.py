@@ -11,7 +11,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers, canonical_commit_id
-from omnigraph.server.responses import json_response, lines_response
+from omnigraph.server.responses import json_response, stream_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import CommitList
 from omnigraph.wire.requests import BaselineRequest
@@ -73,7 +73,7 @@ async def baseline(call: Call) -> Response:
     branch = asked.branch or MAIN_BRANCH
     call.authorize(Action.EXPORT, branch)
     graph = call.served.graph
-    return await lines_response(
+    return await stream_response(
         call,
         lambda: graph.change_baseline(
             branch, kinds=asked.kind or (), types=asked.type or (), ops=asked.op or ()

@@ -1,10 +1,11 @@
-"""Graph records in and out: loads and exports."""
+"""Graph records in and out: loads, exports and tables."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import orjson
 from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound
@@ -12,11 +13,19 @@ from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.policy import Action
-from omnigraph.server.call import Call, Handlers
-from omnigraph.server.responses import json_response, lines_response
+from omnigraph.server.call import Call, Handlers, canonical_commit_id
+from omnigraph.server.responses import block_response, ipc_blocks, json_response, stream_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
-from omnigraph.wire.requests import ExportRequest, LoadOptions, LoadRequest, read_document
+from omnigraph.wire.requests import (
+    ARROW_METADATA,
+    ARROW_STREAM,
+    ExportRequest,
+    LoadOptions,
+    LoadRequest,
+    TableRequest,
+    read_document,
+)
 
 PROBLEMS_MAX = 100
 """Problems of an input that an error lists; all are counted."""
@@ -108,10 +117,43 @@ async def export(call: Call) -> Response:
     asked = await call.document(ExportRequest)
     graph, branch = call.served.graph, asked.branch or MAIN_BRANCH
     snapshot = await call.authorize_read(branch, asked.snapshot, Action.EXPORT)
-    return await lines_response(
+    return await stream_response(
         call,
         lambda: graph.export(branch=branch, snapshot=snapshot, types=asked.type_names or None),
     )
+
+
+async def table(call: Call) -> Response:
+    """The rows of one type as an Arrow stream, all of one commit."""
+    asked = await call.document(TableRequest)
+    snapshot = await _table_commit(call, asked)
+    found = await call.read(
+        call.served.graph.table,
+        asked.type,
+        columns=asked.columns,
+        where=asked.where,
+        branch=None if snapshot is not None else asked.branch,
+        snapshot=snapshot,
+    )
+    about = {ARROW_METADATA: orjson.dumps(found.about.to_dict())}
+    blocks = ipc_blocks(found.schema.with_metadata(about), found if asked.rows else ())
+    return await block_response(call, blocks, ARROW_STREAM)
+
+
+async def _table_commit(call: Call, asked: TableRequest) -> str | None:
+    """The commit to read, which the caller may; None for the head of the branch.
+
+    A client asks for the columns first and then for the rows of that commit. As long as it is the
+    head of the branch that was asked for, the right to read the branch is enough.
+    """
+    if asked.branch is None or asked.snapshot is None:
+        return await call.authorize_read(asked.branch, asked.snapshot)
+    call.authorize(Action.READ, asked.branch)
+    wanted = canonical_commit_id(asked.snapshot)
+    head = await call.read(call.served.graph.snapshot, asked.branch)
+    if head.graph_commit_id != wanted:
+        await call.authorize_commit(wanted)
+    return wanted
 
 
 HANDLERS: Handlers = {
@@ -119,4 +161,5 @@ HANDLERS: Handlers = {
     operations.INGEST.id: load,
     operations.LOAD_NDJSON.id: load_ndjson,
     operations.EXPORT.id: export,
+    operations.TABLE.id: table,
 }

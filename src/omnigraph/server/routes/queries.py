@@ -6,7 +6,6 @@ unknown one get the same bytes.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from omnigraph.model.result import Result
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQuery
-from omnigraph.server.responses import block_response, json_response
+from omnigraph.server.responses import block_response, ipc_blocks, json_response, wants_arrow
 from omnigraph.wire import operations
 from omnigraph.wire.requests import (
     ARROW_METADATA,
@@ -137,7 +136,7 @@ async def rows_response(
     call: Call, run: Callable[[], Result], *, with_commit: bool = True
 ) -> Response:
     """Run a query in a thread, and answer with its rows in the form that the caller accepts."""
-    if not _wants_arrow(call):
+    if not wants_arrow(call):
         body = await call.read(_json, run, with_commit)
         return Response(body, media_type=JSON)
     found = await call.read(_arrow, run)
@@ -154,24 +153,10 @@ def _arrow(run: Callable[[], Result]) -> bytes | Result:
 
 def arrow_blocks(result: Result) -> Iterator[bytes]:
     """The rows as an Arrow stream in blocks; counts and commit are metadata of its schema."""
-    import pyarrow as pa
-
     table = result.to_arrow()
     about = {**(table.schema.metadata or {}), ARROW_METADATA: orjson.dumps(result.metadata())}
-    table = table.replace_schema_metadata(about)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        for batch in table.to_batches(max_chunksize=ARROW_ROWS):
-            writer.write_batch(batch)
-            yield _drained(sink)
-    yield _drained(sink)
-
-
-def _drained(sink: io.BytesIO) -> bytes:
-    block = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return block
+    batches = table.to_batches(max_chunksize=ARROW_ROWS)
+    return ipc_blocks(table.schema.with_metadata(about), batches)
 
 
 def _json(run: Callable[[], Result], with_commit: bool) -> bytes:
@@ -179,13 +164,6 @@ def _json(run: Callable[[], Result], with_commit: bool) -> bytes:
     if not with_commit:
         result.graph_commit_id = None
     return result.to_json_bytes()
-
-
-def _wants_arrow(call: Call) -> bool:
-    accepted = call.header("accept")
-    if accepted is None or ARROW_STREAM not in accepted or ARROW_STREAM not in call.operation.gives:
-        return False
-    return any(each.partition(";")[0].strip() == ARROW_STREAM for each in accepted.split(","))
 
 
 # --- stored queries -----------------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""The rows of one type of an open graph as an Arrow table, pinned to a commit.
+
+Columns have the names of the schema: `id`, for edges `src` and `dst`, then the properties. Blobs
+are described, not read: their kind, size and URI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.branching.entity_history import find_type
+from omnigraph.commit.mutation_rows import Inputs, Matcher
+from omnigraph.commit.schema.change import types_at
+from omnigraph.errors import InputError
+from omnigraph.graph.opened import OpenGraph
+from omnigraph.loading.records.problems import name_hint
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.parameters import parameter_value, plain_value
+from omnigraph.model.result import ReadTarget
+from omnigraph.model.tables import Table, TableInfo, Where
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.model.values import datetime_from_ms
+from omnigraph.query import expressions as ex
+from omnigraph.query.compile import compile_where
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
+from omnigraph.storage.blobs import DESCRIPTION, described
+from omnigraph.storage.layout import MAIN
+from omnigraph.storage.reader import SnapshotReader
+
+BATCH_ROWS = 65_536
+"""Rows of a batch, at most."""
+VECTOR_BYTES = 16 << 20
+"""What the vectors of a batch may have together."""
+
+_TEXT = ValueType(Scalar.STRING)
+
+
+def table_of(
+    opened: OpenGraph,
+    type_name: str,
+    target: ReadTarget,
+    *,
+    columns: Sequence[str] | str | None = None,
+    where: Where | None = None,
+) -> Table:
+    """A table of the commit that is the target now.
+
+    Raises `NotFound` for an unknown type, `InputError` for an unknown column, and what is wrong
+    with the condition, before any row is read.
+    """
+    if target.snapshot is not None:
+        # An older commit is shown with the types of today, which may be newer than the known ones.
+        opened.catalog_of(opened.state(MAIN).head_snapshot())
+    reader = opened.pinned(target)
+    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    type = find_type(catalog, type_name)
+    schema = _chosen(shown_schema(type), columns, type)
+    predicate = None if where is None else _condition(where, type, catalog)
+    rows = _Rows(opened, reader, type, schema, predicate)
+    kind: EntityKind = "edge" if isinstance(type, EdgeType) else "node"
+    about = TableInfo(kind, type.name, target, reader.snapshot.commit_id)
+    return Table(about, schema, rows.batches)
+
+
+def shown_schema(type: TableType) -> pa.Schema:
+    """The columns of a type as users see them: without metadata, and with blobs described."""
+    blobs = {name for name, prop in type.properties.items() if prop.type.is_blob}
+    return pa.schema(
+        [
+            pa.field(each.name, DESCRIPTION if each.name in blobs else each.type, each.nullable)
+            for each in table_schema(type)
+        ]
+    )
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """How many rows a batch may have: fewer if they have vectors."""
+    lists = [column.type for column in schema if pa.types.is_fixed_size_list(column.type)]
+    numbers: int = sum(each.list_size for each in lists)
+    return max(1, min(BATCH_ROWS, VECTOR_BYTES // max(1, 4 * numbers)))
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | str | None, type: TableType) -> pa.Schema:
+    if columns is None:
+        return schema
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names:
+        raise InputError("`columns` names no column", hint="leave it out for all of them")
+    for name in names:
+        if name not in schema.names:
+            raise InputError(
+                f"{type.name} has no column '{name}'",
+                hint=name_hint(str(name), schema.names, f"columns of {type.name}"),
+            )
+        if names.count(name) > 1:
+            raise InputError(f"column '{name}' is asked for twice", hint="name each column once")
+    return pa.schema([schema.field(name) for name in names])
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+
+def _condition(where: Where, type: TableType, catalog: Catalog) -> ex.Expression:
+    if isinstance(where, str):
+        return compile_where(where, type, catalog)
+    if not where or not hasattr(where, "items"):
+        raise InputError(
+            "`where` takes a text or values by property",
+            hint="write where=\"age > 30\" or where={'city': 'Oslo'}",
+        )
+    tests = [_test(str(name), value, type) for name, value in where.items()]
+    return ex.Combine("and", tuple(tests)) if len(tests) > 1 else tests[0]
+
+
+def _test(name: str, given: Any, type: TableType) -> ex.Expression:
+    """One value of a mapping, as the pair of a binding has it: None for null, a list for `in`."""
+    column = _column(name, type)
+    item = column.type.item if column.type.is_list else column.type.with_nullable(False)
+    value = plain_value(given)
+    if value is None:
+        return ex.IsNull(column, negated=False)
+    if not item.is_plain_scalar:
+        raise InputError(
+            f"{type.name}.{name} is {column.type} and cannot be matched by value",
+            hint="match it with None for null, or leave it out",
+        )
+    if column.type.is_list:
+        return ex.ListContains(column, _constant(value, item, name))
+    if isinstance(value, list | tuple):
+        members = ValueType(item.scalar, is_list=True)
+        return ex.ListContains(_constant(value, members, name), column)
+    return ex.Compare("=", column, _constant(value, item, name))
+
+
+def _column(name: str, type: TableType) -> ex.PropertyValue:
+    is_edge = isinstance(type, EdgeType)
+    structural = (ID, SRC, DST) if is_edge else (ID,)
+    if name not in type.properties and name not in structural:
+        raise InputError(
+            f"{type.name} has no column '{name}'",
+            hint=name_hint(name, [*structural, *type.properties], f"columns of {type.name}"),
+        )
+    declared = _TEXT if name in structural else type.properties[name].type
+    kind: ex.EntityKind = "edge" if is_edge else "node"
+    return ex.PropertyValue(ex.MUTATION_TARGET, kind, type.name, name, declared)
+
+
+def _constant(value: object, type: ValueType, name: str) -> ex.Constant:
+    found = parameter_value(value, type, name)
+    return ex.Constant(tuple(found) if isinstance(found, list) else found, type)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a type that satisfy a condition."""
+
+    opened: OpenGraph
+    reader: SnapshotReader
+    type: TableType
+    schema: pa.Schema
+    predicate: ex.Expression | None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of them, from the beginning; cleanup in this process waits for the last one."""
+        with self.opened.kernel.gates.stream():
+            for batch in self._read():
+                yield self._shown(batch)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        key, names = self.type.table_key, self.schema.names
+        if self.reader.is_empty(key):
+            return
+        if self.predicate is None:
+            yield from self.reader.batches(key, names, batch_rows(self.schema))
+            return
+        now = datetime_from_ms(self.opened.kernel.clock.wall_us() // 1000)
+        inputs = Inputs({}, now, self.opened.external)
+        for rows in Matcher(self.reader, self.type, self.predicate, inputs).found(names):
+            yield from rows.to_batches(max_chunksize=batch_rows(self.schema))
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [_shown(batch.column(field.name), field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _shown(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if type == DESCRIPTION:
+        # A commit from before the property was there has no descriptors, only nulls.
+        is_scanned = column.type.get_field_index("kind") >= 0
+        return described(column) if is_scanned else pa.nulls(len(column), type)
+    return column if column.type == type else column.cast(type)

@@ -60,6 +60,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── InitializationCommitted     `init` made the graph, then failed
     │   ├── LeaseLost                   a writer's lease expired or was taken over
     │   ├── OutOfSpace                  the disk or the quota is full
+    │   ├── StorageUnavailable          the store does not answer now
     │   ├── DamagedFile                 a file is missing, truncated or undecodable
     │   ├── HistoricalVersionReclaimed  the pinned version was cleaned up
     │   ├── ChangeFeedGap               the feed cannot be read from there
@@ -740,6 +741,12 @@ class LeaseLost(StorageError):
 
 class OutOfSpace(StorageError):
     """The disk or the quota under the graph is full."""
+
+    wire_code = None
+
+
+class StorageUnavailable(StorageError):
+    """The store does not answer or takes no more requests now; try again later."""
 
     wire_code = None
 

@@ -1,7 +1,8 @@
 """A real S3 API on loopback for tests, in a process of its own.
 
 ``with running_s3() as endpoint`` starts it; it ends with the block, and also when the test run is
-killed, because it watches its standard input.
+killed, because it watches its standard input. ``with interruptible_s3() as server`` gives one that
+can be taken away and brought back.
 """
 
 from __future__ import annotations
@@ -47,9 +48,39 @@ def create_bucket(endpoint: str, bucket: str) -> None:
     urlopen(Request(f"{endpoint}/{bucket}", method="PUT"), timeout=30).close()
 
 
+class InterruptibleS3:
+    """A server that stops to listen, as one that is restarted, and keeps its objects."""
+
+    def __init__(self, process: subprocess.Popen[str], port: str) -> None:
+        self._process = process
+        self.endpoint = f"http://127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        """Refuse connections, once the requests under way are answered."""
+        self._tell("stop")
+
+    def start(self) -> None:
+        """Listen again, at the same address."""
+        self._tell("start")
+
+    def _tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == f"{word}\n"
+
+
 @contextmanager
 def running_s3(request_log: Path | None = None) -> Iterator[str]:
     """Start the server and give its endpoint; each request becomes a line of ``request_log``."""
+    with interruptible_s3(request_log) as server:
+        yield server.endpoint
+
+
+@contextmanager
+def interruptible_s3(request_log: Path | None = None) -> Iterator[InterruptibleS3]:
+    """Start the server; each request becomes a line of ``request_log``."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     server = subprocess.Popen(
         [sys.executable, str(Path(__file__)), *([str(request_log)] if request_log else [])],
@@ -64,7 +95,7 @@ def running_s3(request_log: Path | None = None) -> Iterator[str]:
     try:
         port = server.stdout.readline().strip()
         assert port, "the S3 server did not start"
-        yield f"http://127.0.0.1:{port}"
+        yield InterruptibleS3(server, port)
     finally:
         server.stdin.close()
         server.wait(timeout=30)
@@ -73,7 +104,7 @@ def running_s3(request_log: Path | None = None) -> Iterator[str]:
 
 def main() -> None:
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
+    from werkzeug.serving import BaseWSGIServer, make_server
 
     application = DomainDispatcherApplication(create_backend_app)
     one_request = threading.Lock()
@@ -90,10 +121,21 @@ def main() -> None:
                     lines.write(f"{asked.strip()}\n")
             return application(environ, start_response)
 
-    server = make_server("127.0.0.1", 0, serialised, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
-    sys.stdin.read()
+    def listen(port: int) -> BaseWSGIServer:
+        server = make_server("127.0.0.1", port, serialised, threaded=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    server = listen(0)
+    port = server.server_port
+    print(port, flush=True)
+    for line in sys.stdin:
+        if line == "stop\n":
+            server.shutdown()
+            server.server_close()
+        else:
+            server = listen(port)
+        print(line, end="", flush=True)
     server.shutdown()
 
 

@@ -13,10 +13,15 @@ BUCKET = "graphs"
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    with s3_server.running_s3() as endpoint:
-        s3_server.create_bucket(endpoint, BUCKET)
-        yield endpoint
+def s3() -> Iterator[s3_server.InterruptibleS3]:
+    with s3_server.interruptible_s3() as server:
+        s3_server.create_bucket(server.endpoint, BUCKET)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(s3: s3_server.InterruptibleS3) -> str:
+    return s3.endpoint
 
 
 @pytest.fixture

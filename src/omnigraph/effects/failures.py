@@ -14,7 +14,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from omnigraph.errors import OutOfSpace, StorageError
+from omnigraph.errors import OutOfSpace, StorageError, StorageUnavailable
 
 
 class FailureClass(StrEnum):
@@ -70,6 +70,12 @@ class StoreFull(OutOfSpace, StorageFailure):
     code = OutOfSpace.code
 
 
+class StoreUnavailable(StorageUnavailable, StorageFailure):
+    """A request failed because the store cannot be reached, or has too much to do."""
+
+    code = StorageUnavailable.code
+
+
 # --- the local file system ------------------------------------------------------------------------
 
 _CLASS_OF_ERRNO = {
@@ -112,7 +118,9 @@ _HINT_OF_ERRNO = {
 }
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The last is a quota too: the largest file that this process may write."""
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def hint_for(number: int) -> str | None:
@@ -124,14 +132,20 @@ def from_os_error(error: OSError, operation: str, target: str) -> StorageFailure
     """The failure behind an error of the operating system."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "no error number")
-    kind = StoreFull if number in FULL else StorageFailure
-    return kind(
-        _CLASS_OF_ERRNO.get(number, FailureClass.UNKNOWN),
+    failure_class = _CLASS_OF_ERRNO.get(number, FailureClass.UNKNOWN)
+    return _kind_of(failure_class, number)(
+        failure_class,
         operation,
         target,
         f"{(error.strerror or 'unknown error').lower()} ({name})",
         hint=hint_for(number),
     )
+
+
+def _kind_of(failure_class: FailureClass, number: int = 0) -> type[StorageFailure]:
+    if failure_class is FailureClass.TRANSIENT:
+        return StoreUnavailable
+    return StoreFull if number in FULL else StorageFailure
 
 
 # --- remote stores --------------------------------------------------------------------------------
@@ -166,7 +180,7 @@ _CREDENTIALS_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what the
 def from_store_error(error: Exception, operation: str, target: str) -> StorageFailure:
     """The failure behind an exception of the object-store library, without its text."""
     failure_class, reason, hint = _judge(error, StoreReply.of(error))
-    return StorageFailure(failure_class, operation, target, reason, hint=hint)
+    return _kind_of(failure_class)(failure_class, operation, target, reason, hint=hint)
 
 
 def _judge(error: Exception, reply: StoreReply) -> tuple[FailureClass, str, str | None]:

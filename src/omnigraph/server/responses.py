@@ -20,6 +20,7 @@ from omnigraph.errors import (
     OmnigraphError,
     OutcomeUnknown,
     QueryCancelled,
+    StorageUnavailable,
     TooManyRequests,
     Unauthenticated,
     WriterBusy,
@@ -92,7 +93,7 @@ def _headers_of(error: OmnigraphError) -> Mapping[str, str]:
         case WriterBusy():
             seconds = math.ceil(int(error.details["retry_after_ms"]) / 1000)
             return {"Retry-After": str(max(1, seconds))}
-        case Busy() | QueryCancelled():
+        case Busy() | QueryCancelled() | StorageUnavailable():
             return {"Retry-After": "1"}
     return {}
 

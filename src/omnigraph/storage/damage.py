@@ -60,7 +60,7 @@ def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
     # All of them are looked at briefly before the first is decoded.
     known = list(dict.fromkeys(files))
     for file in known:
-        problem = "it is missing" if not file.exists() else _cut_off(file)
+        problem = "it is missing" if not file.exists() else cut_off(file)
         if problem is not None:
             return DamagedFile(str(file), _ADVICE, problem)
     return next(_undecodable(known), None) or _damaged_deletions(handle, root)
@@ -98,11 +98,11 @@ def _needed(versions: Path) -> Iterator[Path]:
 
 
 def _error(file: Path, advice: str = _ADVICE) -> DamagedFile | None:
-    problem = "it is missing" if not file.exists() else _cut_off(file) or _undecoded(file)
+    problem = "it is missing" if not file.exists() else cut_off(file) or _undecoded(file)
     return None if problem is None else DamagedFile(str(file), advice, problem)
 
 
-def _cut_off(file: Path) -> str | None:
+def cut_off(file: Path) -> str | None:
     """What a look at the end of a file shows."""
     if file.suffix not in (".lance", ".manifest", ".idx"):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import lance
 import pyarrow as pa
@@ -21,11 +21,12 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.fragment import write_fragments
 
+from omnigraph.effects.failures import FailureClass, StoreFull
 from omnigraph.effects.local_disk import Durability, files_below, flush_new_files, flush_tree
 from omnigraph.effects.uri import Root
 from omnigraph.errors import NotFound, OmnigraphError, StorageError
 from omnigraph.model.governor import CACHE_BYTES_VARIABLE, bytes_from_environment
-from omnigraph.storage.damage import damaged_version, missing
+from omnigraph.storage.damage import cut_off, damaged_version, missing
 from omnigraph.storage.failures import (
     LIBRARY_ERRORS,
     count_lance,
@@ -158,6 +159,8 @@ class LanceStore:
                     storage_options=options,
                 )
             transaction = Transaction(0, LanceOperation.Overwrite(schema, fragments), uuid=uuid)
+            if self.root.is_local:
+                _require_whole(where.address, transaction)
             created = LanceDataset.commit(
                 where.address,
                 transaction,
@@ -189,6 +192,8 @@ class LanceStore:
             if sidecar_digest is not None:
                 properties[SIDECAR_DIGEST] = sidecar_digest
             transaction.transaction_properties = properties
+        if self.root.is_local:
+            _require_whole(handle.uri, transaction)
         landed = commit_strict(handle, transaction)
         self._flush_commit(landed, transaction)
         return landed
@@ -445,16 +450,47 @@ def _is_conflict(error: Exception) -> bool:
     return isinstance(error, CommitConflictError) or "Too many concurrent writers" in str(error)
 
 
+def _new_fragments(transaction: Transaction) -> Iterator[Any]:
+    operation = transaction.operation
+    yield from getattr(operation, "fragments", None) or ()
+    yield from getattr(operation, "new_fragments", None) or ()
+    for group in getattr(operation, "groups", None) or ():
+        yield from group.new_fragments
+
+
+def _require_whole(address: str, transaction: Transaction) -> None:
+    """Raise `CommitLost`, with the full disk as its cause, if a new file is not all there.
+
+    Lance hands the last bytes of a local file to a thread and does not wait for what becomes of
+    them: on a disk that is full by then, the file is cut and the write counts as done.
+    """
+    for fragment in _new_fragments(transaction):
+        for file in fragment.files:
+            path = f"{address}/data/{file.path}"
+            try:
+                size = os.stat(path).st_size  # noqa: PTH116 - every write waits for this
+            except FileNotFoundError:
+                continue  # it was there before, at another place, and is taken over
+            if file.file_size_bytes and size != file.file_size_bytes:
+                _refuse_cut(path, f"only {size} of {file.file_size_bytes} bytes were written")
+    for index in getattr(transaction.operation, "new_indices", None) or ():
+        for part in Path(address, "_indices", index.uuid).iterdir():
+            if problem := cut_off(part):
+                _refuse_cut(str(part), problem)
+
+
+def _refuse_cut(path: str, problem: str) -> NoReturn:
+    full = StoreFull(
+        FailureClass.PERMANENT, "write", path, problem, hint="free some disk space and try again"
+    )
+    raise CommitLost(full.message, hint=full.hint, details={"conflict": False}) from full
+
+
 def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
     """The files of a commit on local disk: its transaction, its data, its indexes."""
     yield directory / "_transactions" / f"{transaction.read_version}-{transaction.uuid}.txn"
     operation = transaction.operation
-    rewritten = getattr(operation, "groups", None) or ()
-    for fragment in (
-        *(getattr(operation, "fragments", None) or ()),
-        *(getattr(operation, "new_fragments", None) or ()),
-        *(fragment for group in rewritten for fragment in group.new_fragments),
-    ):
+    for fragment in _new_fragments(transaction):
         for file in fragment.files:
             data = directory / "data" / file.path
             yield data

@@ -9,6 +9,7 @@ failure of the store, or a `StorageError`; never an exception of a library.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from lance import LanceDataset
 
 from omnigraph.effects.failures import (
     FULL,
+    NO_MORE_FILES,
     StorageFailure,
     StoreReply,
     from_os_error,
@@ -107,8 +109,9 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
 def store_failure(address: str, error: BaseException) -> StorageFailure | None:
     """The failure of the disk or of the store under a table, if it is one."""
     number = _os_error(error)
-    if number in FULL:
-        return from_os_error(OSError(number, "no space left"), "write to", address)
+    if number is not None and number in FULL + NO_MORE_FILES:
+        verb = "write to" if number in FULL else "use"
+        return from_os_error(OSError(number, os.strerror(number)), verb, address)
     if _is_local(address) or not isinstance(error, Exception):
         return None
     if StoreReply.of(error).status or _TRANSPORT.search(str(error)):

@@ -28,6 +28,7 @@ from omnigraph.errors import (
     FencedOut,
     InternalError,
     NotFound,
+    OutOfSpace,
     PreconditionFailed,
     ReadSetChanged,
     RecoveryRequired,
@@ -212,7 +213,9 @@ def _swap(
     transaction.transaction_properties = {"graph_commit": commit_id}
     try:
         landed = branch.lance.commit(handle, transaction)
-    except CommitLost:
+    except CommitLost as lost:
+        if isinstance(lost.__cause__, OutOfSpace):
+            raise lost.__cause__ from lost
         return False
     except CommitOutcomeUnknown as unknown:
         return _settle(branch, commit_id, unknown)

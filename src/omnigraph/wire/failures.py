@@ -40,6 +40,7 @@ STATUSES: tuple[tuple[type[OmnigraphError], int], ...] = (
     (errors.Busy, 503),
     (errors.QueryCancelled, 503),
     (errors.RecoveryRequired, 503),
+    (errors.StorageUnavailable, 503),
     (errors.OutOfSpace, 507),
 )
 """The first class that fits decides; anything else is 500."""

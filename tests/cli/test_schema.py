@@ -111,7 +111,7 @@ def test_plan_lists_marked_steps_with_their_codes(run):
         line.startswith("  ! unsupported change on node:Customer.country [OG-MF-103, validated]: ")
         for line in lines
     )
-    assert lines[-1] == "20 steps, 4 not supported: this cannot be applied"
+    assert lines[-1] == "20 steps, 3 not supported: this cannot be applied"
 
 
 def test_plan_as_json_has_the_members_of_the_contract(run):

@@ -66,6 +66,23 @@ def test_apply_announces_the_graph_and_lists_what_it_did(
     assert again.out.splitlines()[-1] == "nothing to do: the graph has this schema already"
 
 
+def test_apply_of_a_constraint_that_data_breaks_names_the_entities(
+    run: Run, root: Path, tmp_path: Path
+) -> None:
+    strict = tmp_path / "strict.pg"
+    strict.write_text(SCHEMA.replace("age: I32?", "age: I32? @range(age, ..20)"))
+    done = run("schema", "apply", root, "--schema", strict, "--json")
+    assert done.code == 1
+    document = json.loads(done.out)
+    assert "cannot add @range(age, ..20) to node:Person" in document["error"]
+    assert "'ada': @range violation on Person.age: value 36 > max 20" in document["error"]
+    assert [problem["entity_id"] for problem in document["problems"]] == ["ada"]
+    plan = run("schema", "plan", root, "--schema", strict)
+    step = "  + add constraint @range(age, ..20) to node:Person (stored data is checked, OG-MF-107)"
+    assert step in plan.out.splitlines()
+    assert og.open(root).schema_source == SCHEMA
+
+
 def test_apply_as_json_has_the_members_of_the_contract(run: Run, root: Path, desired: Path) -> None:
     done = run("--as", "act-ana", "schema", "apply", root, "--schema", desired, "--json")
     document = json.loads(done.out)

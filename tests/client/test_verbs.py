@@ -40,6 +40,7 @@ from tests.server.live import ADD, NOTHING, PEOPLE, RECORDS, SCHEMA
 
 NOTES = {"__notes__"}
 NOWHERE = '{"edge": "Knows", "from": "ada", "to": "nobody", "data": {}}'
+STRICTER = SCHEMA.replace("age: I32?", "age: I32? @range(age, 0..40)")
 NARROWER = SCHEMA.replace("age: I32?", "age: Bool?")
 KINDS = """
 query kinds($p: String) {
@@ -187,6 +188,7 @@ def test_an_error_has_the_class_it_has_in_process(remote: RemoteGraph, local: Gr
         (KeyConflict, lambda graph: graph.load(data=RECORDS, mode="append")),
         (ConstraintViolation, lambda graph: graph.load(data=NOWHERE, mode="append")),
         (UnsupportedSchemaChange, lambda graph: graph.apply_schema(NARROWER)),
+        (ConstraintViolation, lambda graph: graph.apply_schema(STRICTER)),
     ]
     for kind, call in wrong:
         found = []

@@ -44,7 +44,8 @@ def test_bytes_and_files_are_linted_too(tmp_path):
 def test_codes_are_named_by_family_and_number():
     assert set(CODES) == {
         *(f"OG-DS-10{n}" for n in (1, 2, 3, 4, 5)),
-        *(f"OG-MF-10{n}" for n in (3, 4, 6)),
+        *(f"OG-MF-10{n}" for n in (3, 4, 6, 7)),
+        "OG-CD-101",
     }
     for code, entry in CODES.items():
         assert code == entry.code
@@ -63,6 +64,8 @@ def test_the_tiers_of_the_codes_never_change():
         "OG-MF-103": "validated",
         "OG-MF-104": "validated",
         "OG-MF-106": "destructive",
+        "OG-MF-107": "validated",
+        "OG-CD-101": "safe",
     }
     assert [c for c, entry in CODES.items() if entry.is_reserved] == [
         "OG-DS-101",

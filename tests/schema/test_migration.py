@@ -10,6 +10,7 @@ from omnigraph.errors import CatalogError, SchemaContractError, UnsupportedSchem
 from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.migration import plan_change, plan_migration
 from omnigraph.schema.shape import SchemaIds
+from omnigraph.schema.steps import read_step
 from tests.schema.library import compiled, only, planned, refused, steps
 
 BASE = """
@@ -341,37 +342,80 @@ def test_refusals_of_declarations(old, new, entity, reason):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "entity", "reasons"),
+    ("constraint", "written", "form"),
     [
+        ("@unique(c)", "@unique(c)", {"Unique": ["c"]}),
+        ("@unique(c, b)", "@unique(b, c)", {"Unique": ["b", "c"]}),
         (
-            "@unique(c)",
-            "",
-            "node:T.c",
-            ["removing property constraints from", "removing constraints from"],
+            "@range(b, 0..9)",
+            "@range(b, 0..9)",
+            {"Range": {"property": "b", "minimum": 0, "maximum": 9}},
         ),
-        ("@index(b)", "", "node:T.b", ["removing property constraints from"]),
-        ("@unique(b, c)", "", "node:T", ["removing constraints from 'T'", "@unique(b, c)"]),
-        ("@unique(b, c)", "@unique(b)", "node:T", ["removing constraints from 'T'"]),
-        ("@range(b, 0..9)", "", "node:T", ["removing constraints from", "@range(b, 0..9)"]),
-        ("@range(b, 0..9)", "@range(b, 0..)", "node:T", ["removing constraints from"]),
-        ('@check(d, "x")', "", "node:T", ["removing constraints from", '@check(d, "x")']),
         (
-            "",
-            "@unique(c)",
-            "node:T.c",
-            ["adding constraint", "adding a property-level @unique constraint"],
+            "@range(b, ..9)",
+            "@range(b, ..9)",
+            {"Range": {"property": "b", "minimum": None, "maximum": 9}},
         ),
-        ("", "@unique(b, c)", "node:T", ["adding constraint @unique(b, c) to 'T'"]),
-        ("", "@range(b, ..9)", "node:T", ["adding constraint @range(b, ..9) to 'T'"]),
-        ("", '@check(d, "x")', "node:T", ['adding constraint @check(d, "x") to']),
-        ("@index(b, c)", "", "node:T", ["removing constraints from"]),
+        ('@check(d, "x")', '@check(d, "x")', {"Check": {"property": "d", "pattern": "x"}}),
     ],
 )
-def test_refusals_of_constraints(old, new, entity, reasons):
-    found = planned(RULES.replace("RULES", old), RULES.replace("RULES", new)).unsupported
-    assert {step.code for step in found} == {None}
-    texts = [step.reason for step in found if step.entity == entity]
-    assert all(any(reason in text for text in texts) for reason in reasons)
+def test_a_rule_is_added_after_a_look_at_the_data_and_removed_without(constraint, written, form):
+    without, with_rule = RULES.replace("RULES", ""), RULES.replace("RULES", constraint)
+    about = {"type_kind": "node", "type_name": "T", "constraint": form}
+    assert only(without, with_rule) == {"kind": "add_constraint", **about, "code": "OG-MF-107"}
+    assert only(with_rule, without) == {"kind": "drop_constraint", **about, "code": "OG-CD-101"}
+    (added,), (dropped,) = planned(without, with_rule).steps, planned(with_rule, without).steps
+    assert str(added) == (f"add constraint {written} to node:T (stored data is checked, OG-MF-107)")
+    assert str(dropped) == f"drop constraint {written} from node:T (OG-CD-101)"
+    tiers = [step.lint.tier for step in (added, dropped) if step.lint is not None]
+    assert tiers == ["validated", "safe"]
+    assert [read_step(step.to_json()) for step in (added, dropped)] == [added, dropped]
+
+
+@pytest.mark.parametrize("columns", ["b", "b, c"])
+def test_an_index_is_removed_like_it_is_added_without_a_look_at_the_data(columns):
+    without, with_index = RULES.replace("RULES", ""), RULES.replace("RULES", f"@index({columns})")
+    assert only(with_index, without) == {
+        "kind": "drop_constraint",
+        "type_kind": "node",
+        "type_name": "T",
+        "constraint": {"Index": columns.split(", ")},
+    }
+
+
+def test_another_bound_is_the_old_rule_removed_and_the_new_one_added():
+    old, new = (RULES.replace("RULES", f"@range(b, {bounds})") for bounds in ("0..9", "0.."))
+    assert planned(old, new).render() == [
+        "drop constraint @range(b, 0..9) from node:T (OG-CD-101)",
+        "add constraint @range(b, 0..) to node:T (stored data is checked, OG-MF-107)",
+    ]
+
+
+EDGE_KEY = "node T {} edge E: T -> T { p: I32 KEY }"
+
+
+def test_the_key_of_an_edge_can_be_added_changed_and_removed():
+    plain, short, long = (
+        EDGE_KEY.replace("KEY", key) for key in ("", "@key(src, dst)", "@key(dst, p, src)")
+    )
+    assert only(plain, short) == {
+        "kind": "add_constraint",
+        "type_kind": "edge",
+        "type_name": "E",
+        "constraint": {"Key": ["dst", "src"]},
+        "code": "OG-MF-107",
+    }
+    assert planned(short, long).render() == [
+        "drop constraint @key(src, dst) from edge:E (OG-CD-101)",
+        "add constraint @key(src, dst, p) to edge:E (stored data is checked, OG-MF-107)",
+    ]
+    assert [step["kind"] for step in steps(long, plain)] == ["drop_constraint"]
+
+
+def test_a_renamed_member_keeps_the_key_of_its_edge():
+    old = EDGE_KEY.replace("KEY", "@key(src, dst, p)")
+    new = old.replace("p: I32", 'q: I32 @rename_from("p")').replace("dst, p", "dst, q")
+    assert only(old, new)["kind"] == "rename_property"
 
 
 def test_a_key_cannot_be_added_moved_or_removed():
@@ -380,32 +424,38 @@ def test_a_key_cannot_be_added_moved_or_removed():
         for key in ("", "@key(a)", "@key(b)", "@key(a, b)")
     )
     for old, new in ((plain, on_a), (on_a, plain), (on_a, on_b), (on_a, on_both), (plain, on_both)):
-        assert not planned(old, new).supported
+        found = planned(old, new).unsupported
+        assert found
+        assert all("the ids of existing nodes would be others" in step.reason for step in found)
 
 
-def test_a_constraint_is_not_dropped_along_with_its_property():
-    old, new = "node T { a: I32? @index b: I32? }", "node T { b: I32? }"
-    plan = planned(old, new)
-    assert plan.steps[0].kind == "drop_property"
-    assert "removing constraints from 'T'" in plan.unsupported[0].reason
+def test_a_dropped_property_takes_its_constraints_along():
+    old = "node T { a: I32? @index b: I32? @unique(a, b) @range(a, 0..) }"
+    assert planned(old, "node T { b: I32? }").render() == [
+        "drop property node:T.a (soft, OG-DS-104)",
+        "drop constraint @index(a) from node:T",
+        "drop constraint @range(a, 0..) from node:T (OG-CD-101)",
+        "drop constraint @unique(a, b) from node:T (OG-CD-101)",
+    ]
 
 
-def test_a_new_property_cannot_bring_a_unique_constraint():
+def test_a_member_of_a_key_is_not_dropped():
+    plan = planned("node T { a: I32 b: I32 @key(a, b) }", "node T { b: I32 }")
+    assert "removing constraint @key(a, b) from 'T'" in plan.unsupported[0].reason
+
+
+def test_a_new_property_may_bring_a_unique_constraint():
     plan = planned("node T {}", "node T { a: I32? @unique }")
-    assert plan.steps[0].kind == "add_property"
-    assert "adding constraint @unique(a) to 'T'" in plan.unsupported[0].reason
+    assert [step.kind for step in plan.steps] == ["add_property", "add_constraint"]
+    assert plan.supported
 
 
-def test_interface_constraints_are_refused_on_both_sides():
+def test_a_constraint_of_an_interface_reaches_its_nodes():
     old = "interface I { a: I32? } node T implements I {}"
     new = "interface I { a: I32? @unique } node T implements I {}"
-    for before, after, reason in (
-        (old, new, "adding a property-level @unique constraint"),
-        (new, old, "removing property constraints from"),
-    ):
-        found = planned(before, after).unsupported
-        assert [step.entity for step in found] == ["interface:I.a", "node:T.a"]
-        assert all(reason in step.reason for step in found)
+    for before, after, kind in ((old, new, "add_constraint"), (new, old, "drop_constraint")):
+        found = [(s["kind"], s["type_kind"]) for s in steps(before, after)]
+        assert found == [(kind, "interface"), (kind, "node")]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from omnigraph.server.auth import TOKENS_JSON
 from omnigraph.server.config import GraphSpec
-from tests.server.live import ADD, PEOPLE, QUERIES, TOKENS, Live, new_graph, serving
+from tests.server.live import ADD, PEOPLE, QUERIES, SCHEMA, TOKENS, Live, new_graph, serving
 
 POLICY = """\
 version: 1
@@ -258,6 +259,27 @@ def test_errors_of_a_caller_without_read_show_no_row(live: Live):
     failed = cy.post("/mutate/if-graph-commit", json=change, headers=stale)
     assert failed.status_code == 412
     assert failed.json()["precondition_failure"] == {"expected": UNKNOWN}
+
+
+def test_data_that_breaks_an_applied_constraint_is_not_shown_to_a_caller_without_read(
+    tmp_path: Path,
+):
+    new_graph(tmp_path / "team.omni")
+    rule = "actions: [schema_apply], target_branch_scope: any"
+    (tmp_path / "policy.yaml").write_text(
+        f"{POLICY}  - id: writers-apply\n    allow: {{ actors: {{ group: writers }}, {rule} }}\n"
+        f"  - id: keepers-apply\n    allow: {{ actors: {{ group: keepers }}, {rule} }}\n"
+    )
+    spec = GraphSpec("default", str(tmp_path / "team.omni"), (), tmp_path / "policy.yaml")
+    tokens = {TOKENS_JSON: orjson.dumps(TOKENS).decode()}
+    body = {"schema_source": SCHEMA.replace("age: I32?", "age: I32? @range(age, 0..40)")}
+    with serving(spec, environment=tokens) as own:
+        cy, ana = own.client("act-cy"), own.client("act-ana")
+        refused, explained = (each.post("/schema/apply", json=body) for each in (cy, ana))
+    assert refused.status_code == explained.status_code == 400
+    assert refused.json()["error_code"] == explained.json()["error_code"]
+    assert "value 41 > max 40" in explained.text and "'bo'" in explained.text
+    assert "41" not in refused.text and "problems" not in refused.text
 
 
 def test_conflicts_of_a_merge_are_not_listed_to_a_caller_that_cannot_read_the_target(

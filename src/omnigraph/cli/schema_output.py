@@ -18,6 +18,7 @@ from omnigraph.schema.steps import (
     AddConstraint,
     AddProperty,
     AddType,
+    DropConstraint,
     DropProperty,
     DropType,
     Step,
@@ -281,4 +282,6 @@ def _look(step: Step | str) -> tuple[str, str]:
             return "-", "yellow"
         case AddType() | AddProperty() | AddConstraint():
             return "+", "green"
+        case DropConstraint():
+            return "-", "green"
     return "~", "green"

@@ -450,8 +450,9 @@ class Graph:
 
         Without any difference nothing is published. What is dropped stays readable at older
         commits, unless ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
-        `UnsupportedSchemaChange` if a step has no migration, and `Conflict` while there are
-        branches other than main or while another apply runs; the graph is then as it was.
+        `UnsupportedSchemaChange` if a step has no migration, `ConstraintViolation` naming the
+        entities if stored data breaks an added constraint, and `Conflict` while there are branches
+        other than main or while another apply runs; the graph is then as it was.
         """
         actor = self._actor_of(actor)
         self._opened.gate.schema_apply(actor)

@@ -31,6 +31,8 @@ from omnigraph.schema.shape import (
     types_of,
 )
 from omnigraph.schema.steps import (
+    ADD_CONSTRAINT,
+    DROP_CONSTRAINT,
     DROP_EDGE_TYPE,
     DROP_NODE_TYPE,
     DROP_PROPERTY,
@@ -39,11 +41,11 @@ from omnigraph.schema.steps import (
     AddConstraint,
     AddProperty,
     AddType,
+    DropConstraint,
     DropMode,
     DropProperty,
     DropType,
     ExtendEnum,
-    IndexConstraint,
     LintCode,
     RenameProperty,
     RenameType,
@@ -53,6 +55,7 @@ from omnigraph.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
     WidenProperty,
+    written_constraint,
 )
 from omnigraph.syntax.schema_ast import ColumnsKind
 from omnigraph.syntax.tokens import Source
@@ -377,60 +380,57 @@ class _PropertyPlanner:
         """Constraints over one property alone, wherever they are written."""
         old = self._old.own_constraints(property_id)
         new = self._new.own_constraints(property_id)
-        removed = ", ".join(f"@{kind}" for kind in sorted(old - new))
-        if removed:
-            self._refuse(
-                prop,
-                f"removing property constraints from '{self._owner}.{prop.name}' ({removed}) "
-                f"is not supported, like removing constraints from '{self._owner}' at all",
-            )
+        before = self._old.properties[property_id].name
+        for kind in sorted(old - new):
+            self._drop_constraint(ColumnsShape(kind, (before,)), prop)
         for kind in sorted(new - old):
-            if kind == "index":
-                self._add_index((prop.name,))
-            else:
-                self._refuse(
-                    prop,
-                    f"adding constraint @{kind}({prop.name}) to '{self._owner}' is not supported: "
-                    f"adding a property-level @{kind} constraint needs stored values checked",
-                )
+            self._add_constraint(ColumnsShape(kind, (prop.name,)), prop)
 
     def _plan_constraints(self) -> None:
         """The other constraints: over several columns, over new or dropped ones, and rules."""
         surviving = self._old.properties.keys() & self._new.properties.keys()
         old = self._old.constraints(apart_from=surviving)
         new = self._new.constraints(apart_from=surviving)
-        entity = f"{self._kind}:{self._owner}"
-        removed = [constraint for key, constraint in old.items() if key not in new]
-        if removed:
-            self._out.refuse(
-                entity,
-                f"removing constraints from '{self._owner}' is not supported: "
-                + ", ".join(map(_written, removed)),
-            )
+        for key, constraint in old.items():
+            if key not in new:
+                self._drop_constraint(constraint)
         for key, constraint in new.items():
-            if key in old:
-                continue
-            if isinstance(constraint, ColumnsShape) and constraint.kind == "index":
-                self._add_index(constraint.columns)
-            else:
-                self._out.refuse(
-                    entity,
-                    f"adding constraint {_written(constraint)} to '{self._owner}' is not supported",
-                )
+            if key not in old:
+                self._add_constraint(constraint)
 
-    def _add_index(self, columns: tuple[str, ...]) -> None:
-        self._out.add(AddConstraint(self._kind, self._owner, IndexConstraint(columns)))
+    def _add_constraint(
+        self, constraint: ConstraintShape, prop: PropertyShape | None = None
+    ) -> None:
+        if self._is_node_key(constraint):
+            self._refuse_key(f"adding constraint {written_constraint(constraint)} to", prop)
+        else:
+            code = None if _is_index(constraint) else ADD_CONSTRAINT.code
+            self._out.add(AddConstraint(self._kind, self._owner, constraint, code))
+
+    def _drop_constraint(
+        self, constraint: ConstraintShape, prop: PropertyShape | None = None
+    ) -> None:
+        if self._is_node_key(constraint):
+            self._refuse_key(f"removing constraint {written_constraint(constraint)} from", prop)
+        else:
+            code = None if _is_index(constraint) else DROP_CONSTRAINT.code
+            self._out.add(DropConstraint(self._kind, self._owner, constraint, code))
+
+    def _is_node_key(self, constraint: ConstraintShape) -> bool:
+        """Whether entity ids are made of it; an edge keeps its id whatever its key is."""
+        is_key = isinstance(constraint, ColumnsShape) and constraint.kind == "key"
+        return is_key and self._kind != "edge"
+
+    def _refuse_key(self, change: str, prop: PropertyShape | None) -> None:
+        part = "" if prop is None else f".{prop.name}"
+        self._out.refuse(
+            f"{self._kind}:{self._owner}{part}",
+            f"{change} '{self._owner}' is not supported: the ids of existing nodes would be others",
+        )
 
 
-def _written(constraint: ConstraintShape) -> str:
-    """A constraint as it is written in a schema."""
-    if isinstance(constraint, ColumnsShape):
-        return f"@{constraint.kind}({', '.join(constraint.columns)})"
-    if isinstance(constraint, Range):
-        low = "" if constraint.minimum is None else constraint.minimum
-        high = "" if constraint.maximum is None else constraint.maximum
-        return f"@range({constraint.property}, {low}..{high})"
-    return f'@check({constraint.property}, "{constraint.pattern}")'
+def _is_index(constraint: ConstraintShape) -> bool:
+    return isinstance(constraint, ColumnsShape) and constraint.kind == "index"
 
 
 # --- kinds of change ------------------------------------------------------------------------------

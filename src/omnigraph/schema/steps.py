@@ -7,15 +7,24 @@ and in drops: the executor runs them in order, so a rename happened before its n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 from omnigraph.model.types import ValueType
-from omnigraph.schema.catalog import Annotation, TypeKind, annotation_json, canonical_json
+from omnigraph.schema.catalog import (
+    Annotation,
+    Check,
+    Range,
+    TypeKind,
+    annotation_json,
+    canonical_json,
+)
 from omnigraph.schema.encoding import read_annotation, read_type, type_json
-from omnigraph.syntax.schema_ast import LiteralValue
+from omnigraph.schema.rules import EDGE_ENDS
+from omnigraph.schema.shape import ColumnsShape, ConstraintShape
+from omnigraph.syntax.schema_ast import COLUMNS_KINDS, LiteralValue
 
 # --- lint codes -----------------------------------------------------------------------------------
 
@@ -72,6 +81,10 @@ _CATALOGUE = (
     ),
     LintCode("OG-MF-104", "validated", "make a nullable property required", is_reserved=True),
     TYPE_CHANGE := LintCode("OG-MF-106", "destructive", "change a property type"),
+    ADD_CONSTRAINT := LintCode(
+        "OG-MF-107", "validated", "add a constraint that stored entities have to keep"
+    ),
+    DROP_CONSTRAINT := LintCode("OG-CD-101", "safe", "remove a constraint"),
 )
 CODES = MappingProxyType({entry.code: entry for entry in _CATALOGUE})
 """Every code, by its text."""
@@ -194,24 +207,37 @@ class WidenProperty(_PropertyStep):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexConstraint:
-    """The only constraint an existing type can gain: `@index` over some columns."""
+class _ConstraintStep(_Step):
+    type_kind: TypeKind
+    type_name: str
+    constraint: ConstraintShape
+    code: str | None = field(default=None, metadata={"optional": True})
 
-    columns: tuple[str, ...]
+    @property
+    def _where(self) -> str:
+        return f"{self.type_kind}:{self.type_name}"
 
 
 @dataclass(frozen=True, slots=True)
-class AddConstraint(_Step):
-    """An index that is wanted from now on; it is built later."""
+class AddConstraint(_ConstraintStep):
+    """An index that is wanted from now on and built later, or a rule that stored data must keep."""
 
     kind: ClassVar[str] = "add_constraint"
-    type_kind: TypeKind
-    type_name: str
-    constraint: IndexConstraint
 
     def __str__(self) -> str:
-        columns = ", ".join(self.constraint.columns)
-        return f"add constraint @index({columns}) to {self.type_kind}:{self.type_name}"
+        checked = f" (stored data is checked, {self.code})" if self.code else ""
+        return f"add constraint {written_constraint(self.constraint)} to {self._where}{checked}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint(_ConstraintStep):
+    """An index or a rule that is not wanted any more; stored values stay."""
+
+    kind: ClassVar[str] = "drop_constraint"
+
+    def __str__(self) -> str:
+        coded = f" ({self.code})" if self.code else ""
+        return f"drop constraint {written_constraint(self.constraint)} from {self._where}{coded}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +319,7 @@ Step = (
     | ExtendEnum
     | WidenProperty
     | AddConstraint
+    | DropConstraint
     | UpdateTypeMetadata
     | UpdatePropertyMetadata
     | DropProperty
@@ -319,8 +346,10 @@ class StepWriter:
 def _json(value: Any) -> Any:
     if isinstance(value, ValueType):
         return type_json(value)
-    if isinstance(value, IndexConstraint):
-        return {"Index": list(value.columns)}
+    if isinstance(value, ColumnsShape):
+        return {value.kind.capitalize(): list(value.columns)}
+    if isinstance(value, Range | Check):
+        return {type(value).__name__: asdict(value)}
     if isinstance(value, Annotation):
         return annotation_json(value)
     return [_json(item) for item in value] if isinstance(value, tuple) else value
@@ -341,13 +370,32 @@ def _value(value: Any) -> Any:
     match value:
         case {"scalar": _, "nullable": _, "list": _, "enum_values": _}:
             return read_type(value)
-        case {"Index": columns}:
-            return IndexConstraint(tuple(columns))
+        case {"Key": columns} | {"Unique": columns} | {"Index": columns}:
+            (name,) = value
+            kind = next(kind for kind in COLUMNS_KINDS if kind.capitalize() == name)
+            return ColumnsShape(kind, tuple(columns))
+        case {"Range": bounds}:
+            return Range(**bounds)
+        case {"Check": check}:
+            return Check(**check)
         case {"name": _, "value": _}:
             return read_annotation(value)
         case list():
             return tuple(map(_value, value))
     return value
+
+
+def written_constraint(constraint: ConstraintShape) -> str:
+    """A constraint as it is written in a schema; the key of an edge with its ends first."""
+    if isinstance(constraint, ColumnsShape):
+        ends = [end for end in EDGE_ENDS if constraint.kind == "key" and end in constraint.columns]
+        rest = [column for column in constraint.columns if column not in ends]
+        return f"@{constraint.kind}({', '.join([*ends, *rest])})"
+    if isinstance(constraint, Range):
+        low = "" if constraint.minimum is None else constraint.minimum
+        high = "" if constraint.maximum is None else constraint.maximum
+        return f"@range({constraint.property}, {low}..{high})"
+    return f'@check({constraint.property}, "{constraint.pattern}")'
 
 
 def _listed(annotations: tuple[Annotation, ...]) -> str:

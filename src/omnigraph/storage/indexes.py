@@ -144,6 +144,12 @@ def index_name(handle: LanceDataset, spec: IndexSpec) -> str:
     return f"{spec.column}_{spec.kind}_{field.id()}"
 
 
+def is_named_by_us(handle: LanceDataset, index: TableIndex) -> bool:
+    """Whether `index_name` gave an index its name; its column may have been renamed since."""
+    field = handle.lance_schema.field(index.spec.column)
+    return field is not None and index.name.endswith(f"_{index.spec.kind}_{field.id()}")
+
+
 def _build(
     handle: LanceDataset,
     spec: IndexSpec,

@@ -38,6 +38,7 @@ from omnigraph.storage.indexes import (
     index_name,
     index_parts,
     indexes_of,
+    is_named_by_us,
     stage_indexes,
     why_not_buildable,
 )
@@ -249,9 +250,10 @@ def work_on(
 ) -> TableUpkeep:
     """What a table with rows needs to be compact and to have all ``wanted`` indexes complete.
 
-    Indexes that are there and not wanted any more are kept up to date all the same.
+    Indexes that are there and not wanted any more are dropped if everything may be touched and
+    they are ours; the others are kept up to date.
     """
-    return _Planner(handle, extent).work(wanted)
+    return _Planner(handle, extent).work(tuple(wanted))
 
 
 def cleanup_settings(handle: LanceDataset) -> tuple[str, ...]:
@@ -308,8 +310,10 @@ class _Planner:
         """What can be rewritten while all indexes stay as they are."""
         return self._groups([part for _, part in index_parts(self._handle)])
 
-    def work(self, wanted: Iterable[IndexSpec]) -> TableUpkeep:
+    def work(self, wanted: Sequence[IndexSpec]) -> TableUpkeep:
         """The steps, and what cannot be built yet."""
+        unwanted = self._unwanted(wanted)
+        self._known = [index for index in self._known if index.spec not in unwanted]
         groups, indexes, pending = self._layout()
         missing = []
         for spec in wanted:
@@ -323,10 +327,22 @@ class _Planner:
             else:
                 pending.append(obstacle)
         steps = self._steps(groups, [each for each in indexes if each.is_stale], missing)
+        if unwanted:
+            steps.insert(0, ChangeIndexes(drop=unwanted))
         settings = cleanup_settings(self._handle)
         if steps and settings:
             steps.insert(0, KeepVersions(settings))
         return TableUpkeep(tuple(steps), tuple(pending), sum(len(group) for group in groups))
+
+    def _unwanted(self, wanted: Sequence[IndexSpec]) -> tuple[IndexSpec, ...]:
+        """Indexes that we built for a schema which no longer asks for them."""
+        if self._extent.is_bounded:
+            return ()
+        return tuple(
+            index.spec
+            for index in self._known
+            if index.spec not in wanted and is_named_by_us(self._handle, index)
+        )
 
     def _steps(
         self,

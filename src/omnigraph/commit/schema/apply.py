@@ -21,6 +21,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.change import ChangedTable, SchemaChange, identity_of, schema_change
 from omnigraph.commit.schema.lock import SCHEMA_APPLY, release_lock, take_lock
+from omnigraph.commit.schema.stored_data import check_stored_data
 from omnigraph.errors import Conflict, RecoveryRequired
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.schema.catalog import table_schema
@@ -56,8 +57,9 @@ def apply_schema(
 ) -> AppliedSchema:
     """Bring a graph to another schema, whole or not at all.
 
-    Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, and `Conflict` while there
-    are branches or another apply runs; none of them leaves anything behind. `RecoveryRequired`
+    Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, `ConstraintViolation` if
+    stored entities break an added constraint, and `Conflict` while there are branches or another
+    apply runs; none of them leaves anything behind. `RecoveryRequired`
     means that it was interrupted: the next open or `omnigraph recover` finishes or undoes it.
     """
     Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
@@ -135,6 +137,7 @@ class _Apply:
         self._change: SchemaChange = schema_change(
             accepted.catalog, catalog, self._capture.snapshot
         )
+        self._catalogs = accepted.catalog, catalog
         created = self._change.created
         self._delta = SchemaDelta(
             catalog.schema_hash,
@@ -150,13 +153,16 @@ class _Apply:
             build_contract(planned.compiled.source, planned.compiled.ir),
             tuple(table_schema(each) for each in created),
         )
-        steps = planned.plan.steps
-        self._hard = any(isinstance(s, DropType | DropProperty) and s.mode == "hard" for s in steps)
+        self._steps = planned.plan.steps
+        self._hard = any(
+            isinstance(s, DropType | DropProperty) and s.mode == "hard" for s in self._steps
+        )
         self._tables: list[_ChangedTable] = []
 
     def run(self) -> CommitRow:
-        """Stage, take the lock, run the plan, release the lock."""
+        """Check stored data, stage, take the lock, run the plan, release the lock."""
         self._require_vacant()
+        check_stored_data(self._steps, *self._catalogs, self._capture.reader)
         self._tables = [self._stage(table) for table in self._change.changed]
         take_lock(self._kernel, self._lease, self._attempt_id, self._actor_id)
         try:

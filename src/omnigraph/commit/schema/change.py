@@ -1,7 +1,8 @@
 """What a change of schema means for the tables of a graph.
 
-Types and properties are followed by id. What only the contract knows (enum values, indexes that are
-wanted, descriptions) changes no table, and the new name of a type only its entry in the registry.
+Types and properties are followed by id. What only the contract knows (enum values, constraints,
+indexes that are wanted, descriptions) changes no table, and the new name of a type only its entry
+in the registry.
 """
 
 from __future__ import annotations
@@ -88,14 +89,19 @@ def _types(catalog: Catalog) -> dict[tuple[type, int], TableType]:
     return {(type(each), each.type_id): each for each in catalog.types}
 
 
-def _changed(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
+def target_columns(old: TableType, new: TableType) -> tuple[TargetColumn, ...]:
+    """The columns of a type as they will be, and where each comes from."""
     stored = {prop.property_id: prop for prop in old.properties.values()}
-    wanted = {prop.property_id for prop in new.properties.values()}
     types = table_schema(old)
-    columns = tuple(
+    return tuple(
         _column(field, new.properties.get(field.name), stored, types) for field in table_schema(new)
     )
-    return ChangedTable(entry, ColumnsChange(columns), drops=not wanted >= stored.keys())
+
+
+def _changed(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
+    stored = {prop.property_id for prop in old.properties.values()}
+    wanted = {prop.property_id for prop in new.properties.values()}
+    return ChangedTable(entry, ColumnsChange(target_columns(old, new)), drops=not wanted >= stored)
 
 
 def _column(

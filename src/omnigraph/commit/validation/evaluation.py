@@ -24,6 +24,7 @@ from omnigraph.commit.validation.constraints import (
     Holder,
     KeyConstraint,
     Role,
+    ValueConstraint,
     Violation,
     value_constraints,
 )
@@ -51,8 +52,15 @@ class BrokenValue:
 
 def broken_values(type: TableType, rows: pa.Table | pa.RecordBatch) -> list[BrokenValue]:
     """Every value of some rows that breaks a constraint of its property."""
+    return values_breaking(value_constraints(type), rows)
+
+
+def values_breaking(
+    constraints: Iterable[ValueConstraint], rows: pa.Table | pa.RecordBatch
+) -> list[BrokenValue]:
+    """Every value of some rows that breaks one of ``constraints``."""
     found = []
-    for order, constraint in enumerate(value_constraints(type)):
+    for order, constraint in enumerate(constraints):
         column = rows[constraint.property]
         broken = constraint.broken(column)
         if not pc.any(broken).as_py():

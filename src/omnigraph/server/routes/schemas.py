@@ -34,7 +34,7 @@ async def apply_schema(call: Call) -> Response:
             hint="change the file of the cluster and run `omnigraph cluster apply`",
         )
     size = len(asked.schema_source.encode())
-    receipt = await call.write(None, size, _apply, call.served, asked, call.actor)
+    receipt = await call.write(MAIN_BRANCH, size, _apply, call.served, asked, call.actor)
     return json_response(receipt)
 
 

@@ -1,0 +1,189 @@
+"""Whether the stored entities of a graph keep the constraints that a schema apply adds.
+
+The definitions and messages are those of `commit.validation`; here they are evaluated over whole
+tables, as these will be after the apply: under new names, with wider types and with defaults. Rows
+are streamed. For a constraint on keys eight bytes of each row are held, and then rows whose keys
+may be held twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.commit.schema.change import target_columns
+from omnigraph.commit.validation.constraints import (
+    Unique,
+    ValueConstraint,
+    Violation,
+    unique_groups,
+    value_constraints,
+)
+from omnigraph.commit.validation.evaluation import (
+    KeyColumns,
+    KeyRows,
+    Prints,
+    evaluate,
+    fingerprints,
+    keys_of,
+    values_breaking,
+)
+from omnigraph.errors import ConstraintViolation
+from omnigraph.model.arrow import ID
+from omnigraph.model.ids import EntityKind
+from omnigraph.model.merging import ConflictKind
+from omnigraph.schema.catalog import Catalog, Check, EdgeType, Range, TableType
+from omnigraph.schema.shape import ColumnsShape, ConstraintShape
+from omnigraph.schema.steps import AddConstraint, Step, written_constraint
+from omnigraph.storage.columns import TargetColumn
+from omnigraph.storage.reader import SnapshotReader
+
+PROBLEMS_MAX = 20
+"""Violations that an error lists; all of them are counted."""
+TOLD_MAX = 3
+"""Those of them that its message tells."""
+
+SUSPECTS_MAX = 1_000_000
+"""Rows that may share keys and are compared at a time; the first such part with a violation ends
+the search."""
+
+
+def check_stored_data(
+    steps: Iterable[Step], old: Catalog, new: Catalog, reader: SnapshotReader
+) -> None:
+    """Raise `ConstraintViolation` if stored entities break a constraint that ``steps`` add.
+
+    The error is about the first such constraint, and names the entities that break it.
+    """
+    before = {(type(each), each.type_id): each for each in old.types}
+    for step in steps:
+        if not isinstance(step, AddConstraint) or step.code is None:
+            continue
+        if step.type_kind == "interface":
+            continue  # it has no table, and its nodes have steps of their own
+        types: Mapping[str, TableType] = new.nodes if step.type_kind == "node" else new.edges
+        desired = types[step.type_name]
+        stored = before[type(desired), desired.type_id]
+        if not reader.is_empty(stored.table_key):
+            rows = _FutureRows(reader, stored, desired)
+            _require_kept(step, _violations(desired, step.constraint, rows))
+
+
+def _require_kept(step: AddConstraint, violations: Iterator[Violation]) -> None:
+    shown: list[Violation] = []
+    counts: Counter[str] = Counter()
+    for violation in violations:
+        counts[violation.report] += 1
+        if len(shown) < PROBLEMS_MAX:
+            shown.append(violation)
+    if not shown:
+        return
+    told = [_told(violation) for violation in shown[:TOLD_MAX]]
+    if counts.total() > len(told):
+        told.append(f"and {counts.total() - len(told)} more")
+    where = f"{step.type_kind}:{step.type_name}"
+    raise ConstraintViolation(
+        f"cannot add {written_constraint(step.constraint)} to {where}, "
+        f"which stored data breaks: {'; '.join(told)}",
+        hint="mend or delete these entities first, then apply the schema again",
+        details={
+            "constraint": written_constraint(step.constraint),
+            "table_key": where,
+            "problems": [violation.to_dict() for violation in shown],
+            "counts": dict(counts),
+        },
+    )
+
+
+def _told(violation: Violation) -> str:
+    """The message, with the id of the entity where it has none."""
+    if violation.kind is ConflictKind.VALUE_CONSTRAINT_VIOLATION:
+        return f"'{violation.entity_id}': {violation.message}"
+    return violation.message
+
+
+class _FutureRows:
+    """The rows of a table with the columns that they will have."""
+
+    def __init__(self, reader: SnapshotReader, stored: TableType, desired: TableType) -> None:
+        self._reader = reader
+        self._table_key = stored.table_key
+        self._targets = {each.field.name: each for each in target_columns(stored, desired)}
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """The id and ``names``, batch by batch."""
+        targets = [self._targets[name] for name in dict.fromkeys([ID, *names])]
+        reads = list(dict.fromkeys(target.stored or ID for target in targets))
+        for batch in self._reader.batches(self._table_key, reads):
+            yield pa.table({each.field.name: _future(each, batch) for each in targets})
+
+
+def _future(target: TargetColumn, batch: pa.RecordBatch) -> pa.Array:
+    if target.fill is not None:
+        return target.fill(batch)
+    if target.stored is None:
+        return pa.nulls(batch.num_rows, target.field.type)
+    return batch.column(target.stored)
+
+
+def _violations(type: TableType, added: ConstraintShape, rows: _FutureRows) -> Iterator[Violation]:
+    values = [each for each in value_constraints(type) if _is_part_of(each, added)]
+    if values:
+        yield from _broken_values(type, values, rows)
+    if isinstance(added, ColumnsShape):
+        for group in unique_groups(type):
+            if set(group.columns) == set(added.columns):
+                yield from _held_twice(type, group, rows)
+
+
+def _is_part_of(constraint: ValueConstraint, added: ConstraintShape) -> bool:
+    """Whether a constraint on values is, or belongs to, the one that is added."""
+    match added:
+        case Range():
+            return constraint.kind == "range" and constraint.property == added.property
+        case Check():
+            is_check = constraint.kind == "check" and constraint.property == added.property
+            return is_check and getattr(constraint, "pattern", None) == added.pattern
+        case ColumnsShape():
+            is_key = added.kind == "key" and constraint.kind == "finite"
+            return is_key and constraint.property in added.columns
+
+
+def _broken_values(
+    type: TableType, constraints: Sequence[ValueConstraint], rows: _FutureRows
+) -> Iterator[Violation]:
+    entity: EntityKind = "edge" if isinstance(type, EdgeType) else "node"
+    kind = ConflictKind.VALUE_CONSTRAINT_VIOLATION
+    for batch in rows.batches([constraint.property for constraint in constraints]):
+        for broken in values_breaking(constraints, batch):
+            entity_id = batch[ID][broken.row].as_py()
+            yield Violation(
+                entity, type.name, entity_id, kind, broken.message, property_name=broken.property
+            )
+
+
+def _held_twice(type: TableType, group: Unique, rows: _FutureRows) -> Iterator[Violation]:
+    of = KeyColumns.of(type, "written", group.columns)
+    prints = [fingerprints(keys_of(of, batch)[0]) for batch in rows.batches(group.columns)]
+    for repeated in _repeated(np.concatenate([np.zeros(0, np.uint64), *prints])):
+        suspects = []
+        for batch in rows.batches(group.columns):
+            keys, at = keys_of(of, batch)
+            chosen = pa.array(np.flatnonzero(np.isin(fingerprints(keys), repeated)))
+            suspects.append(batch.take(chosen if at is None else at.take(chosen)))
+        # Different texts may have one fingerprint, so that there may be nothing to tell.
+        if found := evaluate(group, [KeyRows(of, pa.concat_tables(suspects))]):
+            yield from found
+            return
+
+
+def _repeated(prints: Prints) -> Iterator[Prints]:
+    """The fingerprints that several rows have, in parts of at most about `SUSPECTS_MAX` rows."""
+    values, counts = np.unique(prints, return_counts=True)
+    values, counts = values[counts > 1], counts[counts > 1]
+    part = np.cumsum(counts) // SUSPECTS_MAX
+    for at in np.unique(part):
+        yield values[part == at]

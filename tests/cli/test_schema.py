@@ -34,6 +34,7 @@ def test_check_shows_types_properties_and_rules(run):
         "  @range(weight_kg, ..25.0)",
         '  @check(isbn, "^97[89]\\\\d{10}$")',
         "  @unique(dst, src, taken)",
+        "  @key(src, dst)",
         "  One loan, from the desk and back",
         f"{LIBRARY}: 6 node types, 8 edge types, 2 interfaces, 58 properties",
     ):
@@ -57,6 +58,8 @@ def test_check_as_json_describes_the_whole_schema(run):
     assert meaning["embed"] == {"source": "summary", "model": "example/tiny-4"}
     reserved = next(edge for edge in document["edges"] if edge["name"] == "Reserved")
     assert reserved["cardinality"] == {"minimum": 0, "maximum": 10}
+    keys = {edge["name"]: edge["key"] for edge in document["edges"]}
+    assert (keys["Rated"], keys["Reserved"]) == (["src", "dst"], [])
     assert [interface["name"] for interface in document["interfaces"]] == ["Findable", "Titled"]
 
 
@@ -111,7 +114,7 @@ def test_plan_lists_marked_steps_with_their_codes(run):
         line.startswith("  ! unsupported change on node:Customer.country [OG-MF-103, validated]: ")
         for line in lines
     )
-    assert lines[-1] == "20 steps, 3 not supported: this cannot be applied"
+    assert lines[-1] == "22 steps, 3 not supported: this cannot be applied"
 
 
 def test_plan_as_json_has_the_members_of_the_contract(run):

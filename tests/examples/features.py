@@ -321,6 +321,7 @@ SCHEMA_FEATURES: set[str] = {
     "edge within a type",
     "edge across types",
     "constraint on an edge",
+    "key of an edge",
     "constraint over ends",
     "@card low..high",
     "@card low..",
@@ -413,6 +414,8 @@ def _edge(edge: pg.EdgeDecl) -> Iterator[str]:
         yield "edge with properties"
     if edge.constraints:
         yield "constraint on an edge"
+    if any(isinstance(each, pg.ColumnsDecl) and each.kind == "key" for each in edge.constraints):
+        yield "key of an edge"
     if not edge.properties and not edge.constraints:
         yield "edge without body"
 

@@ -230,6 +230,20 @@ def test_c_wrt_027_its_validators_run_again_on_the_new_head(graph: og.Graph) -> 
         graph.mutate(KNOWS, {"a": "a", "b": "a"})
 
 
+def test_a_stale_handle_cannot_take_an_edge_key_that_was_taken_meanwhile(tmp_path: Path) -> None:
+    schema = "node City { name: String @key } edge Road: City -> City { @key(src, dst) }"
+    graph = og.init(tmp_path / "roads.omni", schema=schema)
+    graph.mutate('query q { insert City { name: "a" } }')
+    road = 'query q { insert Road { from: "a", to: "a" } }'
+    other = og.open(graph.uri)
+    with (
+        meanwhile(lambda: other.mutate(road)),  # type: ignore[attr-defined]
+        pytest.raises(ConstraintViolation, match="@key violation"),
+    ):
+        graph.mutate(road)
+    assert len(ids(graph, "edge", "Road")) == 1
+
+
 def test_c_wrt_017_a_stale_handle_cannot_exceed_a_cardinality(graph: og.Graph) -> None:
     graph.mutate(ADD, {"n": "a"})
     graph.mutate(KNOWS, {"a": "a", "b": "a"})

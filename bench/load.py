@@ -21,7 +21,7 @@ from bench import child, trips
 from bench.figure import Figure, Target, Versus
 from bench.progress import note
 from bench.scale import Scale
-from bench.trips import places, write_parquet, write_records
+from bench.trips import items, places, write_parquet, write_records
 
 SEED = trips.SEED
 UPSERT_SHARE = 5
@@ -47,7 +47,7 @@ def run(scale: Scale) -> Iterator[Figure]:
     sizes = SMALL if scale == Scale.SMALL else FULL
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
         files = _Files(Path(directory), sizes)
-        for measure in (_sessions, _parquet, _records, _upserts, _growth):
+        for measure in (_sessions, _parquet, _records, _upserts, _some_columns, _growth):
             note((measure.__doc__ or "").rstrip("."))
             yield from measure(files)
 
@@ -197,6 +197,34 @@ def _upserts(files: _Files) -> Iterator[Figure]:
     plain = Versus("bare Lance", bare[False])
     yield Figure("upsert, to a plain table", here["seconds"], "s", None, told, plain)
     yield Figure("upsert on workers", there["seconds"], "s", None, _stages(there), versus)
+
+
+def _some_columns(files: _Files) -> Iterator[Figure]:
+    """Merging two of ten columns."""
+    size = files.sizes.places
+    count = size // UPSERT_SHARE
+    rows = files.made("items.parquet", lambda path: pq.write_table(items(0, size), path))
+    changed = items(size // 2, count, seed=9)
+    graph = files.output()
+    _child("make_stock", graph=str(graph), source=str(rows))
+
+    def merge(*columns: str) -> dict[str, Any]:
+        name = f"items-{len(columns)}.parquet"
+        source = files.made(name, lambda path: pq.write_table(changed.select(columns), path))
+        copy = files.output()
+        shutil.copytree(graph, copy)
+        return _child("merge_stock", graph=str(copy), source=str(source), engine="auto")
+
+    whole = _best(lambda: merge(*changed.column_names), rounds=3)
+    part = _best(lambda: merge("code", "title"), rounds=3)
+    yield Figure(
+        "merge of two of ten columns",
+        part["seconds"],
+        "s",
+        Target(1.6, "at most"),
+        f"{count:,} into {size:,}, {part['kept']:,} kept the others; {_stages(part)}",
+        Versus("all columns", whole["seconds"]),
+    )
 
 
 def _growth(files: _Files) -> Iterator[Figure]:

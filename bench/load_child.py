@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import Verbs, answer
-from bench.trips import SCHEMA
+from bench.trips import SCHEMA, STOCK_SCHEMA
 from omnigraph.storage.datasets import FILE_FORMAT
 
 CONF = {"spark.sql.shuffle.partitions": "4"}
@@ -121,6 +121,24 @@ def upsert(graph: str, source: str, engine: str) -> dict[str, Any]:
     return {"seconds": seconds, "stages": _stages(receipt)}
 
 
+def make_stock(graph: str, source: str) -> dict[str, Any]:
+    """A new graph with the items of ``source``."""
+    from omnigraph.graph import init
+
+    init(graph, STOCK_SCHEMA).load(nodes={"Item": source}, mode="append")
+    return {}
+
+
+def merge_stock(graph: str, source: str, engine: str) -> dict[str, Any]:
+    """Merge items into a graph, with the columns that ``source`` has."""
+    with _warm(engine):
+        opened = _open(graph)
+        began = time.perf_counter()
+        receipt = opened.load(nodes={"Item": source}, mode="merge", engine=engine)
+        seconds = time.perf_counter() - began
+    return {"seconds": seconds, "stages": _stages(receipt), "kept": receipt.kept}
+
+
 def _stages(receipt: Any) -> dict[str, float]:
     return {stage.name: round(stage.seconds, 2) for stage in receipt.stages}
 
@@ -208,6 +226,8 @@ VERBS: Verbs = {
     "copy_with_kuzu": copy_with_kuzu,
     "merge_with_lance": merge_with_lance,
     "upsert": upsert,
+    "make_stock": make_stock,
+    "merge_stock": merge_stock,
 }
 
 if __name__ == "__main__":

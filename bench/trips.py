@@ -33,6 +33,15 @@ node Place {
 edge Trip: Place -> Place { day: Date  riders: I32  note: String? }
 """
 
+STOCK_SCHEMA = """
+node Item {
+    code: String @key
+    title: String?  maker: String?  colour: String?  shelf: String?
+    price: F64?  weight: F64?  count: I32?  sold: I64?  listed: Bool?
+}
+"""
+"""Ten columns, of which merges bring all or two."""
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -51,6 +60,29 @@ def places(first: int, count: int, seed: int = SEED) -> pa.Table:
             "kind": [KINDS[kind] for kind in kinds],
             "height": random.integers(0, 9_000, count).astype(np.int32),
             "opened": _days(random, count),
+        }
+    )
+
+
+def items(first: int, count: int, seed: int = SEED) -> pa.Table:
+    """Some items of a stock, by number."""
+    random = np.random.default_rng([seed, 2, first])
+
+    def texts() -> list[str]:
+        return [f"{number:x}" for number in random.integers(0, 1 << 60, count)]
+
+    return pa.table(
+        {
+            "code": [code(number) for number in range(first, first + count)],
+            "title": texts(),
+            "maker": texts(),
+            "colour": texts(),
+            "shelf": [KINDS[kind] for kind in random.integers(0, len(KINDS), count)],
+            "price": random.random(count),
+            "weight": random.random(count),
+            "count": random.integers(0, 1_000, count).astype(np.int32),
+            "sold": random.integers(0, 1 << 40, count),
+            "listed": random.random(count) < 0.5,
         }
     )
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import load_child
-from bench.trips import places, write_parquet, write_records
+from bench.trips import items, places, write_parquet, write_records
 from omnigraph.graph import open_graph
 
 PLACES, TRIPS = 40, 100
@@ -68,3 +68,11 @@ def test_peers_get_the_same_tables(inputs: Path, tmp_path: Path):
     )
     assert lance.dataset(table).has_stable_row_ids
     assert lance.dataset(table).count_rows() == PLACES + 5
+
+
+def test_some_columns_are_merged(tmp_path: Path):
+    graph, rows, some = (str(tmp_path / name) for name in ("stock.omni", "a.parquet", "b.parquet"))
+    pq.write_table(items(0, 20), rows)
+    pq.write_table(items(5, 10, seed=9).select(["code", "title"]), some)
+    load_child.make_stock(graph, rows)
+    assert load_child.merge_stock(graph, some, "auto")["kept"] == 10

@@ -119,6 +119,24 @@ def test_a_load_that_changes_nothing_makes_no_commit(run, full_graph: str, tmp_p
     assert document["commit"] is None
 
 
+def test_c_pip_036_load_keeps_what_a_record_lacks_unless_it_replaces(
+    run, graph: str, tmp_path: Path
+):
+    data = tmp_path / "people.jsonl"
+    load = ["load", graph, "--data", data, "--mode", "merge"]
+    data.write_text('{"type": "Person", "data": {"name": "bo", "age": 7}}\n')
+    run(*load)
+    data.write_text('{"type": "Person", "data": {"name": "bo"}}\n')
+    assert run(*load).out.splitlines()[:2] == [
+        "type         inserted  updated  unchanged  kept",
+        "node Person         0        0          1     1",
+    ]
+    document = json.loads(run(*load, "--replace", "--json").out)
+    assert (document["updated"], document["kept"]) == (1, 0)
+    done = run("load", graph, "--data", data, "--mode", "append", "--replace")
+    assert done.code != 0 and "(--replace) is an option of the mode merge" in done.err
+
+
 @pytest.mark.parametrize("mode", [[], ["--mode", "upsert"], ["--mode", ""]])
 def test_c_cli_027_load_without_a_mode_is_a_usage_error(run, graph: str, people: Path, mode):
     before = head(run, graph)

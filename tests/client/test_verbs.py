@@ -538,6 +538,17 @@ def test_writes_keep_their_message_and_are_done_once(remote: RemoteGraph):
     assert b'"ed"' not in b"".join(remote.export(snapshot=before))
 
 
+@pytest.mark.parametrize("grammar", ["strict", "compatible"])
+def test_c_pip_036_a_merge_keeps_what_a_record_lacks(remote: RemoteGraph, grammar: Any):
+    one = '{"type": "Person", "data": {"name": "ada"}}'
+    kept = remote.load(data=one, mode="merge", grammar=grammar)
+    assert (kept.unchanged, kept.kept, kept.nodes[0].kept) == (1, 1, 1)
+    replaced = remote.load(data=one, mode="merge", grammar=grammar, absent="null")
+    assert (replaced.updated, replaced.kept) == (1, 0)
+    with pytest.raises(InputError, match="is an option of the mode merge, not of append"):
+        remote.load(data=one, mode="append", grammar=grammar, absent="null")
+
+
 def test_a_branch_for_one_piece_of_work(remote: RemoteGraph, local: Graph):
     with remote.branch("agent/42") as b:
         b.mutate(ADD, {"name": "cy"})

@@ -201,9 +201,11 @@ def test_c_wrt_024_overwrite_with_no_records_empties_a_type_in_one_commit(graph:
     assert len(graph.list_commits()) == commits + 1
 
 
-def test_c_sch_056_merge_replaces_the_whole_entity(graph: og.Graph) -> None:
+def test_c_sch_056_merge_replaces_the_whole_entity_if_asked_to(graph: og.Graph) -> None:
     graph.load(data='{"type":"Person","data":{"name":"a","age":7}}', mode="append")
     graph.load(data='{"type":"Person","data":{"name":"a"}}', mode="merge")
+    assert age(graph, "a") == 7
+    graph.load(data='{"type":"Person","data":{"name":"a"}}', mode="merge", absent="null")
     assert age(graph, "a") is None
 
 

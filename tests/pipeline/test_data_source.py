@@ -136,6 +136,19 @@ def test_c_pip_021_a_write_is_one_commit(full, spark):
     assert found is not None and found["age"] == 99
 
 
+def test_c_pip_036_a_write_keeps_what_the_frame_has_no_column_for(full, spark):
+    one = spark.createDataFrame([("p1", None)], "slug string, visits decimal(20,0)")
+    written(one, full, mode="merge")
+    found = full.entity_at("node:Person", "p1")
+    assert found is not None
+    assert (found["visits"], found["tags"]) == (None, ["x"])
+    written(one, full, mode="merge", absent="null")
+    found = full.entity_at("node:Person", "p1")
+    assert found is not None and found["tags"] is None
+    with pytest.raises(Exception, match="is an option of the mode merge, not of append"):
+        written(one, full, absent="null")
+
+
 def test_c_pip_021_a_write_is_checked_like_a_load(full, spark):
     before = full.list_commits()
     bad = [("ok", 1), ("old", 500), ("p1", 3)]

@@ -70,7 +70,23 @@ CASES: dict[str, bytes] = {
     "nothing new": lines(
         node("Slot", region="north", code=7, on="2024-02-29", note="a"), note("n1", "first")
     ),
+    "properties that records lack beside nulls": lines(
+        node("Person", slug="ada", name=None),
+        node("Person", slug="bob", tags=["a"], leaf=[1, 2], photo="base64:AAEC"),
+        node("Person", slug="cat"),
+        node("Slot", region="north", code=7),
+        {"type": "Note", "data": {"id": "n1", "stars": 5}},
+        {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "k1", "weight": 1}},
+    ),
     "all kinds of problems": BAD["merge"],
+    "problems of new entities that lack what is required": lines(
+        {"type": "Note", "data": {"id": "n1", "stars": 5}},
+        {"type": "Note", "data": {"id": "n7", "stars": 5}},
+        {"type": "Note", "data": {"stars": 6}},
+        about("a7", "n7", "ada"),
+        about("a8", "n8", "ada"),
+        node("Person", slug="eve", email="bob@x.org"),
+    ),
     "problems of records, each with an id of its own": lines(
         node("Person", slug="aaa", email="bob@x.org"),
         # It changes nothing, and holds what the one before would take.

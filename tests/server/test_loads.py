@@ -47,6 +47,21 @@ def test_the_mode_is_merge_when_left_out(graph: httpx.Client):
     assert graph.post("/load", json={"data": one, "mode": "upsert"}).status_code == 400
 
 
+def test_c_pip_036_a_merge_keeps_what_a_record_lacks_unless_told_otherwise(graph: httpx.Client):
+    full = '{"type": "Person", "data": {"name": "ada", "age": 37}}\n'
+    part = '{"type": "Person", "data": {"name": "ada"}}\n'
+    graph.post("/load", json={"data": full})
+    answer = graph.post("/load", json={"data": part}).json()
+    assert (answer["unchanged"], answer["kept"], answer["nodes"][0]["kept"]) == (1, 1, 1)
+    query = {"mode": "merge", "absent": "null"}
+    answer = graph.post("/load/ndjson", params=query, content=part, headers=NDJSON).json()
+    assert (answer["updated"], answer["kept"]) == (1, 0)
+    rows = graph.post("/query", json={"query": PEOPLE}).json()["rows"]
+    assert rows[0] == {"p.name": "ada", "p.age": None}
+    for wrong in ({"absent": "drop"}, {"absent": "null", "mode": "append"}):
+        assert graph.post("/load", json={"data": part, **wrong}).status_code == 400
+
+
 def test_everything_that_is_wrong_with_an_input_is_told_at_once(graph: httpx.Client):
     bad = (
         b'{"type": "Person", "data": {"name": "cy", "age": "old"}}\n'

@@ -32,7 +32,7 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
 from omnigraph.model.load_options import ErrorOptions
-from omnigraph.model.receipts import LoadMode, LoadReceipt, checked_key
+from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt, checked_key
 
 if TYPE_CHECKING:
     from omnigraph.graph import Graph
@@ -120,12 +120,20 @@ ModeOption = Annotated[
     option(
         "--mode",
         "append|merge|overwrite",
-        "append: an existing id is an error; merge: it is updated; "
-        "overwrite: the types in the data are replaced",
+        "append: an existing id is an error; merge: it is updated, and keeps what its record "
+        "lacks; overwrite: the types in the data are replaced",
         check=one_of(
             MODES,
             "append adds, merge updates what is there by key, overwrite replaces all of a type",
         ),
+    ),
+]
+ReplaceFlag = Annotated[
+    bool,
+    flag(
+        "--replace",
+        "with merge: a property that a record lacks becomes null or its default, "
+        "instead of keeping the stored value",
     ),
 ]
 FromOption = Annotated[
@@ -145,6 +153,7 @@ def load(
     node: NodeOption = None,
     edge: EdgeOption = None,
     mode: ModeOption,
+    replace: ReplaceFlag = False,
     branch: BranchOption = DEFAULT_BRANCH,
     from_: FromOption = None,
     engine: EngineOption = None,
@@ -181,6 +190,7 @@ def load(
         "strict",
         nodes=_tables("--node", node),
         edges=_tables("--edge", edge),
+        absent="null" if replace else "keep",
         engine=engine,
         spark_master=spark_master,
         spark_conf=tuple(spark_conf or ()),
@@ -244,6 +254,7 @@ class Request:
     grammar: Literal["strict", "compatible"]
     nodes: Mapping[str, list[str]] = field(default_factory=dict)
     edges: Mapping[str, list[str]] = field(default_factory=dict)
+    absent: AbsentMeaning = "keep"
     engine: str | None = None
     spark_master: str | None = None
     spark_conf: tuple[str, ...] = ()
@@ -310,6 +321,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
             *request.files,
             data=standard_input() if request.reads_stdin else None,
             mode=choice("--mode", request.mode, MODES),
+            absent=request.absent,
             branch=request.branch,
             from_=request.from_,
             grammar=request.grammar,
@@ -430,11 +442,12 @@ def _lines(receipt: LoadReceipt) -> Iterator[Line]:
         *(("edge", entry) for entry in receipt.edges),
     ]
     if loaded:
+        counts = ["inserted", "updated", "unchanged", *(["kept"] if receipt.kept else [])]
         rows = [
-            (f"{kind} {entry.name}", entry.inserted, entry.updated, entry.unchanged)
+            (f"{kind} {entry.name}", *(getattr(entry, name) for name in counts))
             for kind, entry in loaded
         ]
-        yield from table(("type", "inserted", "updated", "unchanged"), rows)
+        yield from table(("type", *counts), rows)
         yield ()
     if receipt.branch_created:
         yield (f"created branch {receipt.branch} from {receipt.base_branch}",)

@@ -49,6 +49,7 @@ from omnigraph.model.json_object import JsonObject
 from omnigraph.model.load_options import ErrorOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
+    AbsentMeaning,
     BranchCreated,
     BranchDeleted,
     CommitInfo,
@@ -288,6 +289,7 @@ class AsyncRemoteGraph:
         self,
         *paths: str | os.PathLike[str],
         mode: LoadMode,
+        absent: AbsentMeaning = "keep",
         data: Data | None = None,
         branch: str | None = None,
         from_: str | None = None,
@@ -325,6 +327,7 @@ class AsyncRemoteGraph:
             "branch": self._branch_of(branch),
             "from": from_,
             "mode": mode,
+            "absent": None if absent == "keep" else absent,
             "replace_types": list(replace_types) or None,
             "operation_id": operation_id,
             "message": message,

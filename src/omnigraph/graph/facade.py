@@ -66,6 +66,7 @@ from omnigraph.model.governor import Governor, query_bytes
 from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions, checked_options
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
+    AbsentMeaning,
     BranchCreated,
     BranchDeleted,
     CommitInfo,
@@ -365,6 +366,7 @@ class Graph:
         self,
         *paths: str | os.PathLike[str],
         mode: LoadMode,
+        absent: AbsentMeaning = "keep",
         data: Data | None = None,
         nodes: Mapping[str, Paths] | None = None,
         edges: Mapping[str, Paths] | None = None,
@@ -390,7 +392,9 @@ class Graph:
         ORC, Avro, JSON, Arrow or Lance files, ``frames`` to Spark, pandas or Polars frames, Arrow
         tables, or anything else with `__arrow_c_stream__`. A missing ``branch`` is created from
         ``from_`` if that is given. See the guide for the modes `append`, `merge` and `overwrite`;
-        ``replace_types`` are types that an overwrite empties if it has no records of them.
+        ``replace_types`` are types that an overwrite empties if it has no records of them. A merge
+        keeps the stored values of properties that a record, or a table by its columns, lacks; with
+        ``absent="null"`` a record replaces the whole entity.
 
         ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for inputs
         that this process could not load before Spark has started
@@ -421,6 +425,7 @@ class Graph:
                 operation_id=checked_key(operation_id),
                 message=checked_message(message),
                 dry_run=dry_run,
+                absent=absent,
             ),
             engine=engine,
             errors=errors,

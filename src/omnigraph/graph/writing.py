@@ -103,7 +103,12 @@ def run_load(
     frames: Sequence[Frame] = ()
     if given.frames is not None:
         catalog = opened.accepted().catalog
-        frames = inputs.named_frames(given.frames, catalog, ignore_unknown=errors.ignore_unknown)
+        frames = inputs.named_frames(
+            given.frames,
+            catalog,
+            ignore_unknown=errors.ignore_unknown,
+            keeps_absent=request.keeps_absent,
+        )
     choice = inputs.choose_engine(
         engine,
         files,

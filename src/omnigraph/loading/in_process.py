@@ -6,7 +6,7 @@ with the ids minted before.
 
 =========  =======================================================================================
 append     every record is a new entity; an id that exists is a conflict
-merge      a record replaces the whole entity of its id, or adds it
+merge      a record updates the entity of its id, or adds it; what it lacks, the entity keeps
 overwrite  the records of a type replace its rows; types without records stay as they are
 =========  =======================================================================================
 """
@@ -33,11 +33,12 @@ from omnigraph.commit.plan import (
     WriteLimits,
 )
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
-from omnigraph.commit.unchanged import unchanged_rows
 from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
+from omnigraph.loading.merging import MergedRows, Merging
+from omnigraph.loading.records.absence import missing_value
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import (
@@ -121,6 +122,7 @@ class InProcessLoad(LoadExecutor):
             sources,
             catalog=self.catalog,
             mode=self.request.mode,
+            keeps_absent=self.request.keeps_absent,
             grammar=self.request.grammar,
             mint=minted_by(self.kernel.ids.ulid),
             external=self.request.external,
@@ -138,7 +140,9 @@ class InProcessLoad(LoadExecutor):
         """The records as a change set, checked together with the captured head."""
         assert self._input is not None
         started, findings = perf_counter(), self._findings()
-        plan = checked_plan(self._input, capture.reader, self.request.replace_types, findings)
+        plan = checked_plan(
+            self._input, capture.reader, self.request.replace_types, findings, self._limits
+        )
         self.note("check", perf_counter() - started)
         return plan
 
@@ -178,11 +182,19 @@ class InputTable:
     parts: tuple[TypedRows, ...]
     """``raw_rows`` as they were read."""
     unit: Unit
+    absent: pa.ChunkedArray
+    """What the records of ``rows`` lack, as in `records.absence`."""
+    positions: pa.Array | None = None
+    """The positions of ``rows`` in ``raw_rows``; None if they are the same."""
 
     @property
     def records_read(self) -> int:
         """How many records there were of this type."""
         return int(self.raw_rows.num_rows)
+
+    def place_of_row(self, row: int) -> Place:
+        """Where ``rows[row]`` was read."""
+        return self.place_of(row if self.positions is None else self.positions[row].as_py())
 
     def place_of(self, row: int) -> Place:
         """Where ``raw_rows[row]`` was read."""
@@ -214,15 +226,18 @@ def read_input(
     mode: LoadMode,
     grammar: Grammar,
     mint: MintIds,
+    keeps_absent: bool = False,
     external: ExternalBlobs | None = None,
     limits: WriteLimits | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> ReadRecords:
     """Read all records of ``sources``, in order.
 
-    Raises `LimitExceeded` once a table exceeds ``limits``.
+    ``keeps_absent``: properties that records lack keep their stored values. Raises `LimitExceeded`
+    once a table exceeds ``limits``.
     """
-    reader = _InputReader(catalog, mode, grammar, mint, external or ExternalBlobs(), limits)
+    external = external or ExternalBlobs()
+    reader = _InputReader(catalog, mode, grammar, mint, external, limits, keeps_absent)
     for source in sources:
         chunks = read_chunks(source, grammar, chunk_bytes=chunk_bytes)
         reader.read(chunks, source.name)
@@ -237,6 +252,7 @@ class _InputReader:
     mint: MintIds
     external: ExternalBlobs
     limits: WriteLimits | None
+    keeps_absent: bool = False
     _problems: list[Problem] = field(default_factory=list)
     _builders: dict[str, RowBuilder] = field(default_factory=dict)
     _parts: dict[str, list[TypedRows]] = field(default_factory=dict)
@@ -284,7 +300,12 @@ class _InputReader:
             # A replaced table keeps references to external objects; other writes copy the bytes.
             copy_external = self.mode != "overwrite"
             builder = self._builders[type.table_key] = RowBuilder(
-                type, self.grammar, self.mint, self.external, copy_external=copy_external
+                type,
+                self.grammar,
+                self.mint,
+                self.external,
+                copy_external=copy_external,
+                keeps_absent=self.keeps_absent,
             )
         return builder
 
@@ -304,10 +325,15 @@ class _InputReader:
         raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
         minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
         given = raw[ID].filter(pc.invert(minted)).combine_chunks()
-        rows = raw
+        lacks = [part.absent for part in parts if part.absent is not None]
+        absent = pa.chunked_array(lacks or [pa.nulls(raw.num_rows, pa.binary())], pa.binary())
+        rows, positions = raw, None
         if pc.count_distinct(given).as_py() < len(given):
-            rows, given = raw.take(_last_of_each(raw)), pc.unique(given)
-        return InputTable(type, raw, rows, given, tuple(parts), unit_of(self.grammar))
+            positions = _last_of_each(raw)
+            rows, given = raw.take(positions), pc.unique(given)
+            absent = absent.take(positions)
+        unit = unit_of(self.grammar)
+        return InputTable(type, raw, rows, given, tuple(parts), unit, absent, positions)
 
 
 def _number(problem: Problem) -> int:
@@ -330,82 +356,105 @@ class LoadPlan(LoadChanges):
 
     given: Mapping[str, InputRows] = field(default_factory=dict)
     """By type key."""
+    missing: Sequence[Problem] = ()
+    """Of records that would be new and lack a required property."""
 
 
 def plan_load(
-    loaded: ReadRecords, view: SnapshotReader, *, replace_types: Iterable[str] = ()
+    loaded: ReadRecords,
+    view: SnapshotReader,
+    *,
+    replace_types: Iterable[str] = (),
+    limits: WriteLimits | None = None,
 ) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
     ``replace_types`` are type keys that an overwrite empties if it has no records of them.
+    Raises `LimitExceeded` if blobs that are kept exceed ``limits``.
     """
-    plans = {key: _plan_table(key, table, loaded, view) for key, table in loaded.tables.items()}
+    plans = {
+        key: _plan_table(key, table, loaded, view, limits) for key, table in loaded.tables.items()
+    }
     for key in replace_types:
         if key not in plans:
             type = type_of(key, loaded.catalog)
             change = TableChange(key, "replace", table_schema(type).empty_table())
-            plans[key] = (change, LoadedType(type.name, 0, 0, 0, 0))
-    changes = ChangeSet({key: change for key, (change, _) in sorted(plans.items()) if change})
+            plans[key] = _Planned(change, LoadedType(type.name, 0, 0, 0, 0))
+    changes = {key: plan.change for key, plan in sorted(plans.items()) if plan.change is not None}
     given = {
         key: InputRows(
             table.raw_rows if table.rows is not table.raw_rows else None,
             table.given_ids if loaded.mode == "append" else NO_IDS,
-            loaded.refused_ids[key],
+            pa.chunked_array([*loaded.refused_ids[key].chunks, *plans[key].refused], pa.string()),
         )
         for key, table in loaded.tables.items()
     }
-    return LoadPlan(changes, {key: count for key, (_, count) in plans.items()}, given)
+    missing = [problem for plan in plans.values() for problem in plan.missing]
+    counts = {key: plan.count for key, plan in plans.items()}
+    return LoadPlan(ChangeSet(changes), counts, given, missing)
 
 
-_Planned = tuple[TableChange | None, LoadedType]
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What becomes of one type."""
+
+    change: TableChange | None
+    count: LoadedType
+    missing: Sequence[Problem] = ()
+    refused: Sequence[pa.Array] = ()
+    """Ids of the records in ``missing``."""
 
 
-def _plan_table(key: str, table: InputTable, loaded: ReadRecords, view: SnapshotReader) -> _Planned:
+def _plan_table(
+    key: str,
+    table: InputTable,
+    loaded: ReadRecords,
+    view: SnapshotReader,
+    limits: WriteLimits | None,
+) -> _Planned:
     if loaded.mode == "merge":
-        return _merged(key, table, view)
+        merging = Merging(table.type, table.rows, table.absent, table.given_ids)
+        return _merged(key, table, merging.result(view, limits))
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
     change = TableChange(key, kind, table.rows)
-    return change, _count(table, inserted=table.rows.num_rows)
+    return _Planned(change, _count(table, inserted=table.rows.num_rows))
 
 
-def _merged(key: str, table: InputTable, view: SnapshotReader) -> _Planned:
-    # Blobs are not read for a comparison: records of a type with blobs are always written.
-    has_blobs = any(prop.type.is_blob for prop in table.type.properties.values())
-    existing = _existing(key, table, view, [ID] if has_blobs else table.rows.schema.names)
-    rows = table.rows
-    if existing.num_rows and not has_blobs:
-        rows = rows.filter(pc.invert(unchanged_rows(rows, existing)))
-    unchanged = table.rows.num_rows - rows.num_rows
+def _merged(key: str, table: InputTable, merged: MergedRows) -> _Planned:
     count = _count(
         table,
-        inserted=table.rows.num_rows - existing.num_rows,
-        updated=existing.num_rows - unchanged,
-        unchanged=unchanged,
+        inserted=merged.inserted,
+        updated=merged.updated,
+        unchanged=merged.unchanged,
+        kept=merged.kept,
     )
-    return (TableChange(key, "upsert", rows) if rows.num_rows else None), count
+    missing = [
+        missing_value(table.type, name, table.place_of_row(row)) for row, name in merged.missing
+    ]
+    change = TableChange(key, "upsert", merged.rows) if merged.rows.num_rows else None
+    return _Planned(change, count, missing, merged.refused_ids.chunks)
 
 
-def _existing(
-    key: str, table: InputTable, view: SnapshotReader, columns: Sequence[str]
-) -> pa.Table:
-    """The committed rows with ids of the input; minted ids cannot match."""
-    if not len(table.given_ids) or view.is_empty(key):
-        return table.rows.schema.empty_table().select(list(columns))
-    return view.rows_where_in(key, ID, table.given_ids, columns)
-
-
-def _count(table: InputTable, *, inserted: int, updated: int = 0, unchanged: int = 0) -> LoadedType:
-    return LoadedType(table.type.name, table.records_read, inserted, updated, unchanged)
+def _count(
+    table: InputTable, *, inserted: int, updated: int = 0, unchanged: int = 0, kept: int = 0
+) -> LoadedType:
+    return LoadedType(table.type.name, table.records_read, inserted, updated, unchanged, kept)
 
 
 # --- checking -------------------------------------------------------------------------------------
 
 
 def checked_plan(
-    loaded: ReadRecords, view: SnapshotReader, replace_types: Iterable[str], findings: Findings
+    loaded: ReadRecords,
+    view: SnapshotReader,
+    replace_types: Iterable[str],
+    findings: Findings,
+    limits: WriteLimits | None = None,
 ) -> LoadPlan:
     """`plan_load`; raises `InputError` with every problem and those in ``findings``."""
-    plan = plan_load(loaded, view, replace_types=replace_types)
+    plan = plan_load(loaded, view, replace_types=replace_types, limits=limits)
+    for problem in plan.missing:
+        findings.note(problem)
 
     def place_of(table_key: str, holder: Holder, *, own: bool) -> Place | None:
         table = loaded.tables.get(table_key)

@@ -121,14 +121,23 @@ def type_key(name: str, catalog: Catalog) -> str:
 
 
 def named_frames(
-    frames: Mapping[str, Any] | None, catalog: Catalog, *, ignore_unknown: bool
+    frames: Mapping[str, Any] | None,
+    catalog: Catalog,
+    *,
+    ignore_unknown: bool,
+    keeps_absent: bool = False,
 ) -> list[Frame]:
     """Frames by type: Spark DataFrames as they are, others as Arrow tables with checked columns."""
     given = _by_type("frames", frames, "frame")
-    return [_frame(name, rows, catalog, ignore_unknown) for name, rows in given.items()]
+    return [
+        _frame(name, rows, catalog, ignore_unknown=ignore_unknown, keeps_absent=keeps_absent)
+        for name, rows in given.items()
+    ]
 
 
-def _frame(name: str, rows: Any, catalog: Catalog, ignore_unknown: bool) -> Frame:
+def _frame(
+    name: str, rows: Any, catalog: Catalog, *, ignore_unknown: bool, keeps_absent: bool
+) -> Frame:
     key = type_key(name, catalog)
     if hasattr(rows, "mapInArrow"):
         return Frame(key, rows)
@@ -142,6 +151,7 @@ def _frame(name: str, rows: Any, catalog: Catalog, ignore_unknown: bool) -> Fram
             frame.name,
             are_texts=False,
             ignore_unknown=ignore_unknown,
+            keeps_absent=keeps_absent,
         )
     except InputError as error:
         column = error.details.get("property", "")

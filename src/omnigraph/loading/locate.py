@@ -38,8 +38,10 @@ from omnigraph.loading.executors import (
 )
 from omnigraph.loading.pieces import InputPlan, Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
+from omnigraph.loading.records.absence import missing_value
 from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of
 from omnigraph.loading.records.rows import TypedRows
+from omnigraph.loading.replacing import MissingValue
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
 from omnigraph.model.arrow import ID
@@ -99,13 +101,17 @@ class RecordPlaces:
         """How many records of its file come before a piece."""
         return self.firsts.get(piece, 0)
 
+    def place(self, piece: int, number: int) -> Place:
+        """The place of a record of a piece."""
+        name, unit = self._pieces[piece]
+        return Place(name, self.first(piece) + number, unit)
+
     def of_holder(self, table_key: str, holder: Holder, *, own: bool) -> Place | None:
         """The place of the record to show; None for a committed row."""
         piece, number = holder.record if own else holder.entity_record or holder.record
         if piece < 0:
             return None
-        name, unit = self._pieces[piece]
-        return Place(name, self.first(piece) + number, unit)
+        return self.place(piece, number)
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -130,6 +136,14 @@ class LoadProblems:
             self.findings.add(placed, listed=is_complete)
         if self.findings.errors_out is not None and not is_complete:
             self._list_all()
+
+    def add_missing(self, missing: Mapping[str, tuple[int, list[MissingValue]]]) -> None:
+        """Report new entities that lack a required property, from `Upsert.missing`."""
+        for key, (count, first) in missing.items():
+            self.findings.counts["bad_value"] += count
+            type = type_of(key, self.reading.catalog)
+            for piece, number, name in first:
+                self.findings.add(missing_value(type, name, self.places.place(piece, number)))
 
     def _list_all(self) -> None:
         """Read the input again to list all problems: tasks return the first ones only."""

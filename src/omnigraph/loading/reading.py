@@ -58,6 +58,8 @@ class Reading:
     grammar: Grammar
     mode: LoadMode
     minting: Minting
+    keeps_absent: bool = False
+    """Whether rows say what their records lack: `LoadSpec.keeps_absent`."""
     ignore_unknown: bool = False
     files: Files = field(default_factory=Files)
     """Access to the input files."""
@@ -207,6 +209,7 @@ class PieceReader:
             are_texts=are_texts,
             ignore_unknown=self.reading.ignore_unknown,
             folder_values=dict(piece.file.folder_values),
+            keeps_absent=self.reading.keeps_absent,
         )
         is_edge = isinstance(type, EdgeType)
         rows, problems = self._builder(piece, type).build_from_columns(
@@ -231,6 +234,7 @@ class PieceReader:
                 lambda _source, numbers: reading.minting.ids(piece.index, numbers),
                 reading.external,
                 copy_external=reading.mode != "overwrite",
+                keeps_absent=reading.keeps_absent,
                 unit=piece.unit(reading.grammar),
                 folder_values=dict(piece.file.folder_values),
             )
@@ -242,8 +246,9 @@ def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
     return [rows], [*problems, *value_problems(rows, unit)]
 
 
-def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unknown: bool) -> None:
+def check_headers(plan: InputPlan, reading: Reading) -> None:
     """Raise `InputError` for the first unknown or missing column; of JSON, for an array."""
+    catalog, files, ignore_unknown = reading.catalog, reading.files, reading.ignore_unknown
     for found in plan.files:
         if found.table_key is None or not found.size:
             continue
@@ -259,6 +264,7 @@ def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unk
                 are_texts=found.format == "csv",
                 ignore_unknown=ignore_unknown,
                 folder_values=dict(found.folder_values),
+                keeps_absent=reading.keeps_absent,
             )
     for source in plan.frames:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -270,6 +276,7 @@ def check_headers(plan: InputPlan, catalog: Catalog, files: Files, *, ignore_unk
             source.name,
             are_texts=False,
             ignore_unknown=ignore_unknown,
+            keeps_absent=reading.keeps_absent,
         )
 
 

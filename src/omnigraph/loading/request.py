@@ -14,7 +14,14 @@ from omnigraph.commit.plan import Intent
 from omnigraph.commit.write_path import AlreadyWritten, key_taken, refuse_repetition
 from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.loading.records.problems import MAX_ERRORS, Findings, Grammar
-from omnigraph.model.receipts import LoadedType, LoadMode, LoadReceipt, LoadStage
+from omnigraph.model.receipts import (
+    AbsentMeaning,
+    LoadedType,
+    LoadMode,
+    LoadReceipt,
+    LoadStage,
+    check_absent,
+)
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
 
@@ -71,6 +78,16 @@ class LoadSpec:
     errors_out: Path | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
+    absent: AbsentMeaning = "keep"
+    """What a merge makes of properties that records lack; no option of the other modes."""
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent, self.mode)
+
+    @property
+    def keeps_absent(self) -> bool:
+        """Whether properties that records lack keep their stored values."""
+        return self.mode == "merge" and self.absent == "keep"
 
     def findings(self, sources: Sequence[str | None] = ()) -> Findings:
         """A collector of problems; ``sources`` are the names of the input, in its order."""
@@ -121,6 +138,8 @@ class LoadSpec:
             yield f"that replaced {', '.join(first['replace_types']) or 'no type'} by name"
         if "ignore_unknown" in differs:
             yield f"that {'left out' if first['ignore_unknown'] else 'refused'} unknown columns"
+        if "absent" in differs:
+            yield f"with absent='{first['absent']}', not '{self.absent}'"
         if "input_digest" in differs:
             yield "of another input"
 
@@ -131,6 +150,7 @@ class LoadSpec:
         identity: dict[str, Any] = {
             "replace_types": sorted(self.replace_types),
             "ignore_unknown": self.ignore_unknown,
+            "absent": self.absent,
         }
         if self.input_digest is not None:
             identity["input_digest"] = self.input_digest

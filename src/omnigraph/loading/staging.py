@@ -23,6 +23,7 @@ from omnigraph.errors import InputError, NotFound, StorageError
 from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
+from omnigraph.loading.records.absence import ABSENT_FIELD
 from omnigraph.loading.records.framing import NotOnLines
 from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind
 from omnigraph.loading.records.rows import Renamed, TypedRows
@@ -182,17 +183,20 @@ NUMBER = "__number"
 
 
 def with_place(rows: TypedRows, piece: Piece) -> pa.RecordBatch:
-    """Rows with the columns `PIECE` and `NUMBER` of their records; blobs as plain structs."""
+    """Rows with the columns `PIECE` and `NUMBER` of their records, and `ABSENT` if they have it.
+
+    Required properties that records lack are null, and blobs are plain structs: without the
+    metadata by which Lance recognizes them.
+    """
     batch = rows.rows
-    schema = scratch_schema(batch.schema)
+    fields = [column.remove_metadata().with_nullable(True) for column in batch.schema]
+    fields += [pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())]
     pieces = pa.repeat(pa.scalar(piece.index, pa.int32()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([*batch.columns, pieces, rows.numbers], schema=schema)
-
-
-def scratch_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of scratch rows: without the metadata by which Lance recognizes blobs."""
-    plain = [column.remove_metadata() for column in schema]
-    return pa.schema([*plain, pa.field(PIECE, pa.int32()), pa.field(NUMBER, pa.int64())])
+    columns = [*batch.columns, pieces, rows.numbers]
+    if rows.absent is not None:
+        fields.append(ABSENT_FIELD)
+        columns.append(rows.absent)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 class TableWriter:

@@ -61,6 +61,7 @@ class TaskLoad(LoadExecutor):
             request.grammar,
             request.mode,
             Minting(self._attempt),
+            request.keeps_absent,
             request.ignore_unknown,
             Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
             external=request.external,
@@ -83,9 +84,7 @@ class TaskLoad(LoadExecutor):
             slots=self._runner.slots,
             lines_only=request.grammar == "strict",
         )
-        check_headers(
-            self._plan, self.catalog, self._reading.files, ignore_unknown=request.ignore_unknown
-        )
+        check_headers(self._plan, self._reading)
         if request.operation_id is not None:
             if self._plan.frames:
                 raise InputError(
@@ -152,6 +151,7 @@ class TaskLoad(LoadExecutor):
             self._id_prefetch,
             self.kernel.root.join(self._scratch),
             self._storage_options,
+            None if self.request.errors_out is not None else self.request.max_errors,
         )
         upsert.meet(capture)
         self.note("match", perf_counter() - started)
@@ -302,11 +302,13 @@ class TaskLoad(LoadExecutor):
         started = perf_counter()
         broken = 0 if job is None else count_broken(self._runner, job)
         self.note("check", perf_counter() - started)
-        if not broken and not staged.counts:
+        missing = {} if self._upsert is None else self._upsert.missing
+        if not broken and not staged.counts and not missing:
             return
         findings = self.request.findings(self._records.sources)
         report = LoadProblems(self._runner, self._reading, self._plan, self._records, findings)
         report.add_records(staged)
+        report.add_missing(missing)
         if broken and job is not None:
             report.add_violations(job)
         self._discard(staged)

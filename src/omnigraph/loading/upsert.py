@@ -17,6 +17,7 @@ from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.executors import RESULTS, TaskRunner, mapped, mapped_tasks, unpickled
 from omnigraph.loading.reading import Reading
+from omnigraph.loading.replacing import MissingValue, replace_rows
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import BufferedRows, Staged
 from omnigraph.loading.upsert_tasks import (
@@ -33,7 +34,6 @@ from omnigraph.loading.upsert_tasks import (
     list_ids,
     match_ids,
     match_parts,
-    replace_rows,
 )
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
@@ -70,6 +70,8 @@ class _Replaced:
     fragments: list[str] = field(default_factory=list)
     deletions: Stretches = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    missing: list[MissingValue] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -91,6 +93,8 @@ class Upsert:
     """Ids of committed rows, for threads of this process."""
     scratch: str
     storage_options: dict[str, str]
+    missing_max: int | None
+    """Records without a required value that each task names; None for all of them."""
     _replaced: dict[str, _Replaced] = field(default_factory=dict)
     _folded: set[str] = field(default_factory=set)
 
@@ -115,6 +119,8 @@ class Upsert:
             replaced = self._replaced[written.table_key]
             replaced.fragments += written.fragments
             replaced.counts.update(written.counts)
+            replaced.missing += written.missing
+            replaced.refused += written.refused
             _extend(replaced.deletions, written.deletions)
 
     def forget(self, key: str) -> None:
@@ -147,6 +153,7 @@ class Upsert:
             {key: self.place_of(capture, key) for key in keys},
             {key: self._version(capture, key) for key in keys},
             None if self.jobs.uses_threads else self.scratch,
+            self.missing_max,
             self.storage_options,
         )
 
@@ -202,9 +209,17 @@ class Upsert:
     def check_job(self, capture: Capture) -> CheckJob | None:
         """The keys to count to check every rule; None if no rule can be broken."""
         catalog = self.reading.catalog
+        refused = {
+            key: (*self.staged.refused.get(key, ()), *self._refused(key))
+            for key in {*self.staged.refused, *self._replaced}
+        }
         keys = {*self._replaced, *self.staged.refused}
         # A type without changed rows needs no check, unless several records have the same id.
-        same = {key for key, known in self._replaced.items() if not known.fragments}
+        same = {
+            key
+            for key, known in self._replaced.items()
+            if not known.fragments and not known.refused
+        }
         written = keys - (same - self._folded)
         is_empty, named = capture.reader.is_empty, self.staged.named
         plan = ChecksPlanner(catalog, "merge", written, set(), is_empty, named, self._folded).plan()
@@ -227,9 +242,21 @@ class Upsert:
             tuple(parts),
             self.reading.minting.prefix,
             self.storage_options,
-            {key: tuple(ids) for key, ids in self.staged.refused.items()},
+            {key: ids for key, ids in refused.items() if ids},
             tuple(self._records(self.staged.fragments)),
         )
+
+    def _refused(self, key: str) -> Sequence[str]:
+        return self._replaced[key].refused if key in self._replaced else ()
+
+    @property
+    def missing(self) -> dict[str, tuple[int, list[MissingValue]]]:
+        """By type key: how many required values new entities lack, and the first of these."""
+        return {
+            key: (known.counts["missing"], known.missing)
+            for key, known in sorted(self._replaced.items())
+            if known.missing
+        }
 
     # --- what to commit ---
 
@@ -243,6 +270,7 @@ class Upsert:
                 known.counts["inserted"],
                 known.counts["updated"],
                 known.counts["unchanged"],
+                known.counts["kept"],
             )
             for key, known in sorted(self._replaced.items())
         }

@@ -3,8 +3,8 @@
 =======  ==========================================================================================
 match    joins the ids of records with those of committed rows; of records with the same id, the
          last one wins
-replace  each task writes the new and changed rows among some records, and lists the committed rows
-         they replace
+replace  each task writes the new and changed rows among some records, with the stored values of
+         what they lack, and lists the committed rows they replace
 delete   each task marks the replaced rows of some fragments as deleted
 =======  ==========================================================================================
 
@@ -15,7 +15,6 @@ fragments get a deletion file. Nothing is visible before the commit, so every ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,20 +22,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance import LanceDataset
 
-from omnigraph.commit.unchanged import same_values
 from omnigraph.commit.validation.evaluation import Prints, fingerprints
 from omnigraph.loading.check_plan import CommittedPart, WrittenPart
 from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.reading import Reading
-from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
-from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage.written import (
-    OFFSET,
     Deletions,
     Numbers,
     Stretch,
@@ -44,10 +38,6 @@ from omnigraph.storage.written import (
     committed_batches,
     delete_written,
     open_version,
-    read_stretches,
-    rows_by_place,
-    with_row_ids,
-    write_rows,
     write_stretches,
 )
 
@@ -58,8 +48,6 @@ FOLDED = -2
 
 _ABSENT = -1
 """In `IDS` and row ids: not a record, or no committed row."""
-_WINDOW_ROWS = 65_536
-"""Rows that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +66,8 @@ class UpsertJob:
     """Address and version of each table with committed rows."""
     scratch: str | None
     """Where workers exchange arrays of numbers; None within one process."""
+    missing_max: int | None = None
+    """Records without a required value that each task names; None for all of them."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -378,145 +368,6 @@ class Matching:
 def _numbers(rows: pa.Table, column: str) -> Numbers:
     numbers: Numbers = rows[column].combine_chunks().to_numpy(zero_copy_only=False)
     return numbers
-
-
-# --- replace --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """The rows that were written for some records of one type."""
-
-    table_key: str
-    fragments: list[str]
-    deletions: Stretches
-    """By fragment of the table: the rows that are replaced."""
-    counts: dict[str, int]
-    """`records`, `inserted`, `updated` and `unchanged`."""
-
-
-def replace_rows(
-    job: UpsertJob, matches: Mapping[int, Sequence[Stretch]]
-) -> Callable[[int], Replacement]:
-    """The function that writes the new and changed rows of one part of ``job.records``."""
-    return lambda number: _Replacing(job, job.records[number], matches.get(number, ())).result()
-
-
-class _Replacing:
-    """Writes one part of the records."""
-
-    def __init__(self, job: UpsertJob, part: WrittenPart, matches: Sequence[Stretch]) -> None:
-        self._job = job
-        self._key = part.table_key
-        self._type: TableType = type_of(self._key, job.reading.catalog)
-        self._schema = table_schema(self._type)
-        self._rows = self._read(part)
-        rows, row_ids, addresses = read_stretches(
-            matches, ["row", "row_id", "address"], storage_options=job.options
-        )
-        self._row_ids = np.full(self._rows.num_rows, _ABSENT, np.int64)
-        self._addresses = np.full(self._rows.num_rows, NEW, np.int64)
-        self._row_ids[rows], self._addresses[rows] = row_ids, addresses
-        self._updated: list[Numbers] = []
-        self._unchanged = 0
-
-    def _read(self, part: WrittenPart) -> pa.Table:
-        names = self._schema.names
-        batches = [
-            # Scratch columns lack the metadata that makes them blobs.
-            pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._schema)
-            for batch in part.batches(names, self._job.options)
-        ]
-        return pa.Table.from_batches(batches, self._schema)
-
-    def result(self) -> Replacement:
-        """Write the rows."""
-        new = np.flatnonzero(self._addresses == NEW)
-        known = np.flatnonzero(self._addresses >= 0)
-        # In the order of the table: reads are sequential, and runs of row ids encode compactly.
-        known = known[np.argsort(self._row_ids[known], kind="stable")]  # often in order already
-        with ThreadPoolExecutor(1) as beside:
-            inserting = beside.submit(self._write, self._taken(new))
-            written = self._write(self._changed(known))
-            replaced = np.concatenate([np.zeros(0, np.int64), *self._updated])
-            updated = with_row_ids(written, self._row_ids[replaced])
-        return Replacement(
-            self._key,
-            [*updated, *inserting.result()],
-            self._deleted(np.sort(self._addresses[replaced])),
-            {
-                "records": self._rows.num_rows,
-                "inserted": len(new),
-                "updated": len(replaced),
-                "unchanged": self._unchanged,
-            },
-        )
-
-    def _taken(self, at: Numbers) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(at), _WINDOW_ROWS):
-            yield from _rows_at(self._rows, at[start : start + _WINDOW_ROWS]).to_batches()
-
-    def _changed(self, known: Numbers) -> Iterator[pa.RecordBatch]:
-        """The records that differ from their committed rows; also collected in ``_updated``."""
-        # Blobs are not read for a comparison: records of a type with blobs are always written.
-        has_blobs = any(prop.type.is_blob for prop in self._type.properties.values())
-        same = np.zeros(len(known), np.bool_)
-        dataset = None
-        if len(known) and not has_blobs:
-            address, version = self._job.versions[self._key]
-            dataset = open_version(address, version, self._job.options)
-            # Primitive columns first: where one differs, the other columns need not be fetched.
-            same = self._same(dataset, known, np.ones(len(known), np.bool_), are_numbers=True)
-        for start in range(0, len(known), _WINDOW_ROWS):
-            window = slice(start, start + _WINDOW_ROWS)
-            at, equal = known[window], same[window]
-            if dataset is not None:
-                equal = self._same(dataset, at, equal, are_numbers=False)
-                self._unchanged += int(np.count_nonzero(equal))
-                at = at[~equal]
-            self._updated.append(at)
-            yield from _rows_at(self._rows, at).to_batches()
-
-    def _same(
-        self, dataset: LanceDataset, at: Numbers, maybe: npt.NDArray[np.bool_], *, are_numbers: bool
-    ) -> npt.NDArray[np.bool_]:
-        """``maybe``, without rows that differ in primitive columns or in the other columns."""
-        names = [
-            column.name
-            for column in self._schema
-            if column.name != ID and pa.types.is_primitive(column.type) == are_numbers
-        ]
-        chosen = np.flatnonzero(maybe)
-        if not names or not len(chosen):
-            return maybe
-        of = at[chosen]
-        committed = rows_by_place(dataset, self._row_ids[of], self._addresses[of], names)
-        own = _rows_at(self._rows.select(names), of)
-        equal = [same_values(own[name], committed[name]) for name in names]
-        found = np.zeros(len(at), np.bool_)
-        found[chosen[np.logical_and.reduce(equal)]] = True
-        return found
-
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[str]:
-        place = self._job.places[self._key]
-        return write_rows(place, self._schema, batches, storage_options=self._job.options)
-
-    def _deleted(self, addresses: Numbers) -> Stretches:
-        if not len(addresses):
-            return {}
-        return write_stretches(
-            self._job.scratch_place("deletions"),
-            {OFFSET: addresses & 0xFFFFFFFF},
-            addresses >> 32,
-            storage_options=self._job.options,
-        )
-
-
-def _rows_at(rows: pa.Table, at: Numbers) -> pa.Table:
-    """Some rows of a table; a contiguous range is not copied."""
-    if len(at) and at[-1] - at[0] == len(at) - 1 and bool((np.diff(at) == 1).all()):
-        return rows.slice(int(at[0]), len(at))
-    return rows.take(pa.array(at))
 
 
 # --- delete ---------------------------------------------------------------------------------------

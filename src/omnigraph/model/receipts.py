@@ -14,6 +14,9 @@ from omnigraph.errors import InputError
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
 
 LoadMode = Literal["append", "merge", "overwrite"]
+AbsentMeaning = Literal["keep", "null"]
+"""What a merge load makes of a property that a record lacks: it keeps the stored value, or stores
+the default or null, as if the record were new."""
 MergeOutcome = Literal["already_up_to_date", "fast_forward", "merged"]
 CommitKind = Literal[
     "genesis", "mutation", "load", "merge", "schema", "maintenance", "repair", "recovery"
@@ -35,6 +38,23 @@ def check_load_mode(mode: str) -> None:
             f"there is no mode '{mode}'",
             hint="append adds, merge updates what is there by key, overwrite replaces all of a "
             "type",
+        )
+
+
+def check_absent(absent: str, mode: str) -> None:
+    """Raise `InputError` for anything but an `AbsentMeaning`, or one that the mode does not take.
+
+    Only a merge meets stored values.
+    """
+    if absent not in get_args(AbsentMeaning):
+        raise InputError(
+            f"there is no meaning '{absent}' of absent properties",
+            hint="keep leaves the stored values, null replaces the whole entity",
+        )
+    if absent != "keep" and mode != "merge":
+        raise InputError(
+            f"absent='{absent}' (--replace) is an option of the mode merge, not of {mode}",
+            hint=f"leave it out: in a load with {mode}, what a record lacks is its default or null",
         )
 
 
@@ -104,6 +124,8 @@ class LoadedType(JsonObject):
     inserted: int
     updated: int
     unchanged: int
+    kept: int = 0
+    """Entities, updated or unchanged, that kept a stored value because their record lacks it."""
 
     computed: ClassVar[Mapping[str, Json]] = {"entities_loaded": Json()}
 
@@ -151,7 +173,7 @@ class LoadReceipt(JsonObject):
     """Whether counts are zero and the commit is null because the caller may not read the branch."""
 
     computed: ClassVar[Mapping[str, Json]] = {
-        name: Json() for name in ("total_entities", "inserted", "updated", "unchanged")
+        name: Json() for name in ("total_entities", "inserted", "updated", "unchanged", "kept")
     }
 
     def __post_init__(self) -> None:
@@ -184,6 +206,11 @@ class LoadReceipt(JsonObject):
     def unchanged(self) -> int:
         """Entities that were there as they are."""
         return sum(type.unchanged for type in self.types)
+
+    @property
+    def kept(self) -> int:
+        """Entities that kept a stored value because their record lacks the property."""
+        return sum(type.kept for type in self.types)
 
 
 @dataclass(frozen=True, slots=True)

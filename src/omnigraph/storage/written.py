@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
-from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
+from lance.fragment import FragmentMetadata, LanceFragment, RowIdSequence, write_fragments
 
 from omnigraph.errors import StorageError
 from omnigraph.model.arrow import DST, ID, SRC
@@ -356,20 +356,68 @@ DENSE = 16
 def rows_by_place(
     dataset: LanceDataset, row_ids: Numbers, addresses: Numbers, columns: Sequence[str]
 ) -> pa.Table:
-    """Committed rows in the order given: fetched by row id, or out of a scan if they are many."""
-    wanted = set(np.unique(addresses >> 32).tolist())
-    fragments = [each for each in dataset.get_fragments() if each.fragment_id in wanted]
-    if DENSE * len(addresses) < sum(each.physical_rows for each in fragments):
+    """Committed rows in the order given: fetched by row id, or out of scans if they are many.
+
+    A scan covers the stretch of a fragment that has wanted rows, and keeps only these in memory.
+    """
+    order = np.argsort(addresses, kind="stable")  # as good as sorted already
+    wanted = addresses[order]
+    numbers, starts = np.unique(wanted >> 32, return_index=True)
+    ends = np.append(starts[1:], len(wanted))
+    scans: list[tuple[list[LanceFragment], int, int]] = []
+    """Fragments, and offset and number of the rows to scan in them."""
+    small: list[LanceFragment] = []
+    for number, start, end in zip(numbers.tolist(), starts, ends, strict=True):
+        fragment = dataset.get_fragment(number)
+        if fragment is None:
+            raise StorageError(
+                f"{dataset.uri} has no fragment {number} any more", hint="repeat the load"
+            )
+        if fragment.physical_rows <= SCAN_ROWS:
+            small.append(fragment)
+            continue
+        # Scans do not count deleted rows: the first wanted one is at most so much further ahead.
+        first = max(0, int(wanted[start] & _OFFSET) - fragment.num_deletions)
+        scans.append(([fragment], first, int(wanted[end - 1] & _OFFSET) + 1 - first))
+    if small:
+        scans.append((small, 0, sum(each.physical_rows for each in small)))
+    if DENSE * len(addresses) < sum(rows for _, _, rows in scans):
         with lance_errors(dataset, "take"):
             return dataset._take_rows(pa.array(row_ids.astype(np.uint64)), columns=list(columns))
-    with lance_errors(dataset, "scan"):
-        found = dataset.scanner(
-            columns=list(columns), fragments=fragments, batch_size=SCAN_ROWS, with_row_address=True
-        ).to_table()
-    places = found[ROW_ADDRESS].combine_chunks().to_numpy().astype(np.int64)
-    order = np.argsort(places, kind="stable")  # as good as sorted already
-    at = order[np.searchsorted(places, addresses, sorter=order)]
-    return found.select(list(columns)).take(pa.array(at))
+    found: list[pa.RecordBatch] = []
+    places: list[Numbers] = []
+    for fragments, offset, limit in scans:
+        with lance_errors(dataset, "scan"):
+            scanner = dataset.scanner(
+                columns=list(columns),
+                fragments=fragments,
+                offset=offset,
+                limit=limit,
+                batch_size=SCAN_ROWS,
+                with_row_address=True,
+            )
+            for batch in scanner.to_batches():
+                own, at = _wanted(batch, wanted)
+                found.append(own.select(list(columns)))
+                places.append(at)
+    rows = pa.Table.from_batches(found)
+    at = np.empty(len(wanted), np.int64)
+    at[order[np.concatenate(places)]] = np.arange(len(wanted))
+    return rows if bool((at[1:] > at[:-1]).all()) else rows.take(pa.array(at))
+
+
+_OFFSET = 0xFFFFFFFF
+"""The bits of an address that are the offset of a row in its fragment."""
+
+
+def _wanted(batch: pa.RecordBatch, wanted: Numbers) -> tuple[pa.RecordBatch, Numbers]:
+    """The rows of a scan at ``wanted`` addresses, which are sorted, and their positions there."""
+    there = batch[ROW_ADDRESS].to_numpy().astype(np.int64)
+    at = np.searchsorted(wanted, there)
+    is_wanted = wanted[np.minimum(at, len(wanted) - 1)] == there
+    if is_wanted.all():
+        return batch, at
+    return batch.filter(pa.array(is_wanted)), at[is_wanted]
 
 
 def with_row_ids(fragments: Sequence[str], row_ids: Numbers) -> list[str]:

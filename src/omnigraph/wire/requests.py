@@ -13,7 +13,7 @@ from omnigraph.errors import InputError
 from omnigraph.model.changes import ChangeOp
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
-from omnigraph.model.receipts import LoadMode
+from omnigraph.model.receipts import AbsentMeaning, LoadMode
 
 # --- headers and media types ----------------------------------------------------------------------
 
@@ -223,6 +223,11 @@ class LoadOptions(Body):
         default=None, alias="from", description="where to create the branch from if it is missing"
     )
     mode: LoadMode = Field(default="merge", description="merge when left out")
+    absent: AbsentMeaning = Field(
+        default="keep",
+        description="whether a merge keeps the stored values of properties that a record lacks, "
+        "or replaces the whole entity (null); keep when left out",
+    )
     replace_types: list[str] | None = Field(
         default=None, description="types that an overwrite empties if it has no records of them"
     )

@@ -10,6 +10,7 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from omnigraph.errors import InputError
+from omnigraph.loading.records.absence import is_needed, lackable
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.arrow_columns import accepts, declared_type
@@ -32,11 +33,13 @@ def mapped_columns(
     are_texts: bool,
     ignore_unknown: bool,
     folder_values: Collection[str] = (),
+    keeps_absent: bool = False,
 ) -> dict[str, int]:
     """The index of the column for each property, endpoint or id.
 
-    ``folder_values`` are properties from partition folders, which need no column. Raises
-    `InputError` naming the first column that is unknown, missing or of an unsuitable type.
+    ``folder_values`` are properties from partition folders, which need no column.
+    ``keeps_absent``: required properties need none either, except the key. Raises `InputError`
+    naming the first column that is unknown, missing or of an unsuitable type.
     """
     is_edge = isinstance(type, EdgeType)
     mapped: dict[str, int] = {}
@@ -62,7 +65,8 @@ def mapped_columns(
             _check_type(column, name, type, catalog, source)
     for name, prop in type.properties.items():
         is_given = name in mapped or name in folder_values
-        if not is_given and not prop.type.nullable and prop.default is None:
+        may_lack = keeps_absent and name in lackable(type)
+        if not is_given and not may_lack and is_needed(prop):
             raise _refused(
                 source,
                 type,

@@ -17,8 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs, denial
-from omnigraph.commit.validation.evaluation import broken_values
+from omnigraph.commit.validation.constraints import Required, value_constraints
+from omnigraph.commit.validation.evaluation import values_breaking
 from omnigraph.errors import ValueConversionError
+from omnigraph.loading.records.absence import (
+    absent_in_records,
+    absent_in_table,
+    is_needed,
+    value_needed,
+)
 from omnigraph.loading.records.envelope import EnvelopeReader, TypeRecords
 from omnigraph.loading.records.framing import Chunk
 from omnigraph.loading.records.ids import MintIds, names_key
@@ -36,6 +43,7 @@ from omnigraph.model.arrow import (
     DST,
     ID,
     SRC,
+    arrow_type,
     column_from_json,
     column_from_values,
     entity_id_column,
@@ -74,6 +82,8 @@ class TypedRows:
     """By id in an older spelling: the canonical id, and the number of a record with it."""
     refused_ids: pa.StringArray
     """Known ids of refused records: edges that end there are not reported as well."""
+    absent: pa.BinaryArray | None = None
+    """What each record lacks, as in `records.absence`; None if absence means the default."""
 
 
 class RowBuilder:
@@ -87,12 +97,14 @@ class RowBuilder:
         external: ExternalBlobs,
         *,
         copy_external: bool,
+        keeps_absent: bool = False,
         unit: Unit | None = None,
         folder_values: Mapping[str, str | None] | None = None,
     ) -> None:
-        """``folder_values`` are texts of properties of all records, from partition folders.
+        """``keeps_absent``: rows say what their records lack, and required properties may lack.
 
-        A record with another value for such a property is a problem.
+        ``folder_values`` are texts of properties of all records, from partition folders. A record
+        with another value for such a property is a problem.
         """
         self._type = type
         self._strict = grammar == "strict"
@@ -100,6 +112,7 @@ class RowBuilder:
         self._mint = mint
         self._external = external
         self._copy_external = copy_external
+        self._keeps_absent = keeps_absent
         self._schema = table_schema(type)
         self._key = type.key if isinstance(type, NodeType) else ()
         self._folder_values = {
@@ -116,14 +129,16 @@ class RowBuilder:
             self._refuse_unknown(fields, records.data, batch)
         given = self._given_ids(fields, batch)
         columns = {
-            prop.name: self._column(prop, fields.column(prop.name, self._absent(prop)), batch)
-            for prop in self._type.properties.values()
+            prop.name: self._members(prop, fields, batch) for prop in self._type.properties.values()
         }
         self._refuse_other_values(columns, fields.names, batch)
         if isinstance(self._type, EdgeType):
             columns[SRC] = pa.array(records.sources, pa.string())
             columns[DST] = pa.array(records.targets, pa.string())
-        return self._rows(columns, given, batch)
+        absent = None
+        if self._keeps_absent:
+            absent = absent_in_records(self._type, records.data, self._folder_values)
+        return self._rows(columns, given, absent, batch)
 
     def build_from_columns(
         self,
@@ -152,10 +167,18 @@ class RowBuilder:
         given = columns.get(ID)
         if given is None:
             given = pa.nulls(len(numbers), pa.string())
-        return self._rows(built, given.cast(pa.string()), batch)
+        absent = None
+        if self._keeps_absent:
+            present = {*columns, *self._folder_values}
+            absent = absent_in_table(self._type, present, len(numbers))
+        return self._rows(built, given.cast(pa.string()), absent, batch)
 
     def _rows(
-        self, columns: dict[str, pa.Array], given: pa.StringArray, batch: RecordProblems
+        self,
+        columns: dict[str, pa.Array],
+        given: pa.StringArray,
+        absent: pa.BinaryArray | None,
+        batch: RecordProblems,
     ) -> tuple[TypedRows, list[Problem]]:
         """Drop records with problems, and add ids."""
         numbers = _int64(batch.numbers)
@@ -165,6 +188,7 @@ class RowBuilder:
             refused = self._ids_of_refused(columns, given, pc.invert(kept))
             columns = {name: column.filter(kept) for name, column in columns.items()}
             numbers, given = numbers.filter(kept), given.filter(kept)
+            absent = None if absent is None else absent.filter(kept)
         renamed: dict[str, tuple[str, int]] = {}
         if self._key:
             ids = self._derived_ids(columns, given, numbers, batch, renamed)
@@ -175,7 +199,7 @@ class RowBuilder:
         rows = pa.RecordBatch.from_arrays(
             [columns[name] for name in self._schema.names], schema=self._schema
         )
-        typed = TypedRows(self._type, batch.source, rows, numbers, minted, renamed, refused)
+        typed = TypedRows(self._type, batch.source, rows, numbers, minted, renamed, refused, absent)
         return typed, batch.problems
 
     # --- members of data ---
@@ -210,7 +234,13 @@ class RowBuilder:
     ) -> pa.Array:
         """The column of a property from ``cells``, None if the table has no such column."""
         if cells is None:
-            return self._column(prop, [self._absent(prop)] * len(batch.numbers), batch)
+            rows = len(batch.numbers)
+            if self._may_lack(prop):
+                return pa.nulls(rows, arrow_type(prop.type))
+            if not rows or is_needed(prop):
+                return self._column(prop, [self._absent(prop)] * rows, batch)
+            one = self._column(prop, [self._absent(prop)], batch)
+            return one.take(pa.array(np.zeros(rows, np.int64)))
         if are_texts:
             parsed = parsed_texts(cells, prop.type)
             takes_default = not prop.type.nullable and prop.default is not None
@@ -227,6 +257,37 @@ class RowBuilder:
         except ValueConversionError:
             return self._column(prop, json_values(cells, prop.type), batch)
         return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _members(self, prop: Property, fields: _Fields, batch: RecordProblems) -> pa.Array:
+        """The column of a property from members of records."""
+        if not self._may_lack(prop):
+            return self._column(prop, fields.column(prop.name, self._absent(prop)), batch)
+        values = fields.column(prop.name, _ABSENT)
+        lacking = {i for i, value in enumerate(values) if value is _ABSENT}
+        if not lacking:
+            return self._column(prop, values, batch)
+        values = [None if value is _ABSENT else value for value in values]
+        nullable = prop.type.with_nullable(True)
+        try:
+            column = column_from_json(values, nullable, name=prop.name, strict=self._strict)
+            if column.null_count > len(lacking):  # an explicit null is a problem
+                column = self._fitting(
+                    prop.name, prop.type, values, "bad_value", batch, lacking=lacking
+                )
+        except ValueConversionError:
+            column = self._fitting(
+                prop.name, prop.type, values, "bad_value", batch, lacking=lacking
+            )
+        return self._admitted_blobs(prop, column, batch) if prop.type.is_blob else column
+
+    def _may_lack(self, prop: Property) -> bool:
+        """Whether a record that lacks this required property may be an update."""
+        return (
+            self._keeps_absent
+            and is_needed(prop)
+            and prop.name not in self._key
+            and prop.name not in self._folder_values
+        )
 
     def _absent(self, prop: Property) -> object:
         """The value of a property that a record leaves out."""
@@ -266,15 +327,23 @@ class RowBuilder:
         values: Sequence[object],
         kind: ProblemKind,
         batch: RecordProblems,
+        *,
+        lacking: Collection[int] = (),
     ) -> pa.Array:
-        """Convert value by value: null and a problem for each that does not fit."""
+        """Convert value by value: null and a problem for each that does not fit.
+
+        Those at ``lacking`` are null without a problem.
+        """
         fitting: list[Value | None] = []
         for i, value in enumerate(values):
+            if i in lacking:
+                fitting.append(None)
+                continue
             try:
                 fitting.append(property_value(value, type, name, strict=self._strict))
             except ValueConversionError as error:
                 fitting.append(None)
-                needed = f"every {self._type.name} has one: give it a value"
+                needed = value_needed(self._type)
                 hint = error.hint or (needed if value is None else value_hint(type))
                 batch.add(i, kind, error.message, name, hint)
         return column_from_values(fitting, type.with_nullable(True))
@@ -551,8 +620,14 @@ def typed_chunks(
 
 
 def value_problems(rows: TypedRows, unit: Unit) -> list[Problem]:
-    """Problems for values that break a constraint of their property."""
-    broken = broken_values(rows.type, rows.rows)
+    """Problems for values that break a constraint of their property.
+
+    Required values that are null were refused already, but for those that a record lacks.
+    """
+    constraints = value_constraints(rows.type)
+    if rows.absent is not None:
+        constraints = (each for each in constraints if not isinstance(each, Required))
+    broken = values_breaking(constraints, rows.rows)
     return [
         Problem(
             "constraint",

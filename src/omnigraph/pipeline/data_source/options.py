@@ -10,7 +10,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.inputs import type_key
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.model.receipts import LoadMode
+from omnigraph.model.receipts import AbsentMeaning, LoadMode, check_absent
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
 
@@ -30,6 +30,7 @@ class SourceOptions:
     mode: str | None = None
     actor: str | None = None
     idempotency_key: str | None = None
+    absent: str = "keep"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -64,6 +65,11 @@ class SourceOptions:
             if asked == known:
                 return known
         raise InputError(f"there is no mode '{asked}'", hint=name_hint(asked, MODES, "modes"))
+
+    def absent_meaning(self, mode: LoadMode) -> AbsentMeaning:
+        """The option `absent` of a merge; raises `InputError` for another value or mode."""
+        check_absent(self.absent, mode)
+        return "null" if self.absent == "null" else "keep"
 
     def checked_actor(self) -> str | None:
         """The actor of a write; raises `InputError` if the name is not allowed."""

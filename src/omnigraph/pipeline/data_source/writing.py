@@ -52,6 +52,7 @@ class FrameWriter(DataSourceArrowWriter):
     def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._mode = options.load_mode(overwrite=overwrite)
+        self._absent = options.absent_meaning(self._mode)
         self._actor = options.checked_actor()
         self._key = checked_key(options.idempotency_key, "idempotency_key")
         self._scratch = load_scratch_name(MINT.ulid())
@@ -66,6 +67,7 @@ class FrameWriter(DataSourceArrowWriter):
             "<frame>",
             are_texts=False,
             ignore_unknown=False,
+            keeps_absent=self._mode == "merge" and self._absent == "keep",
         )
         # Created here, not by tasks: a task that outlives an aborted write then fails.
         Files.of_environment([self._folder]).make_folder(self._folder)
@@ -105,6 +107,7 @@ class FrameWriter(DataSourceArrowWriter):
             actor_id=self._actor,
             operation_id=self._key,
             input_digest=f"rows:{digest:x}",
+            absent=self._absent,
         )
         sources = [
             FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]")

@@ -97,6 +97,7 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
         size,
         work,
         mode=asked.mode,
+        absent=asked.absent,
         branch=asked.branch,
         from_=asked.from_,
         actor=call.actor,

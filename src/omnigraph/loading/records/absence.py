@@ -1,0 +1,119 @@
+"""Which properties each record of a merge load lacks: such a property keeps its stored value.
+
+From the reader to the upsert, absence is one column beside the rows: `ABSENT`, a bitmap per row
+over `lackable` properties, null if the record lacks none. The rows themselves hold what an insert
+stores: the default, or null, also for a required property without a default, which only a row
+that exists may lack. An explicit null is a value like any other.
+
+A property of a table is absent if its column is, whatever the cells hold; a property of a JSON or
+Avro record if the record has no such member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.errors import InternalError, ValueConversionError
+from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.model.values import property_value
+from omnigraph.schema.catalog import NodeType, Property, TableType
+
+ABSENT = "__absent"
+ABSENT_FIELD = pa.field(ABSENT, pa.binary())
+
+Mask = npt.NDArray[np.bool_]
+
+
+def lackable(type: TableType) -> list[str]:
+    """The properties that a record may lack, in the order of the bitmap: all but the key."""
+    key = type.key if isinstance(type, NodeType) else ()
+    return [name for name in type.properties if name not in key]
+
+
+def is_needed(prop: Property) -> bool:
+    """Whether a new entity must be given this property."""
+    return not prop.type.nullable and prop.default is None
+
+
+def absent_in_table(type: TableType, present: Collection[str], rows: int) -> pa.BinaryArray:
+    """The column `ABSENT` of rows of a table that has the columns ``present``."""
+    return pa.repeat(pa.scalar(_bitmap(lackable(type), present), pa.binary()), rows)
+
+
+def absent_in_records(
+    type: TableType, data: Sequence[dict[str, Any]], present: Collection[str] = ()
+) -> pa.BinaryArray:
+    """The column `ABSENT` of records; ``present`` are properties that none of them lacks."""
+    names = lackable(type)
+    bitmaps: dict[tuple[str, ...], bytes | None] = {}  # records have few sets of members
+    column: list[bytes | None] = []
+    for record in data:
+        members = tuple(record)
+        if members not in bitmaps:
+            bitmaps[members] = _bitmap(names, {*members, *present})
+        column.append(bitmaps[members])
+    return pa.array(column, pa.binary())
+
+
+def _bitmap(names: Sequence[str], present: Collection[str]) -> bytes | None:
+    missing = [name not in present for name in names]
+    return np.packbits(missing, bitorder="little").tobytes() if any(missing) else None
+
+
+def value_needed(type: TableType) -> str:
+    """The hint for a required property without a value."""
+    return f"every {type.name} has one: give it a value"
+
+
+def missing_value(type: TableType, name: str, place: Place | None) -> Problem:
+    """The problem of a record that would be new and lacks a required property."""
+    try:
+        property_value(None, type.properties[name].type, name, strict=True)
+    except ValueConversionError as error:
+        hint = error.hint or value_needed(type)
+        return Problem("bad_value", error.message, place, type.name, name, hint)
+    raise InternalError(f"{type.name}.{name} is not required")
+
+
+class Absent:
+    """The decoded column: which rows lack which properties."""
+
+    def __init__(self, type: TableType, column: pa.Array | pa.ChunkedArray) -> None:
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        encoded = column.dictionary_encode()
+        self._codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        names = lackable(type)
+        self._sets = [
+            np.unpackbits(np.frombuffer(bits, np.uint8), count=len(names), bitorder="little")
+            for bits in encoded.dictionary.to_pylist()
+        ]
+        self._at = {name: at for at, name in enumerate(names)}
+        self.names = [name for name in names if any(bits[self._at[name]] for bits in self._sets)]
+        """The properties that at least one row lacks."""
+        self.rows: Mask = self._codes >= 0
+        """The rows that lack at least one property."""
+
+    def lacking(self, name: str) -> Mask:
+        """The rows that lack a property."""
+        at = self._at.get(name)
+        if at is None or name not in self.names:
+            return np.zeros(len(self._codes), np.bool_)
+        # The last item is that of rows without a bitmap, whose code is -1.
+        by_code = np.array([*(bits[at] for bits in self._sets), 0], np.bool_)
+        mask: Mask = by_code[self._codes]
+        return mask
+
+
+def completed(own: pa.ChunkedArray, stored: pa.ChunkedArray, is_stored: Mask) -> pa.ChunkedArray:
+    """A column with the values of ``stored``, in order, in the rows that are marked."""
+    if is_stored.all():
+        return stored
+    position = np.arange(len(own))
+    position[is_stored] = len(own) + np.arange(len(stored))
+    return pa.chunked_array([*own.chunks, *stored.chunks], own.type).take(pa.array(position))

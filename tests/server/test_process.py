@@ -203,6 +203,7 @@ def test_c_srv_045_draining_says_so_lets_requests_end_and_exits_0(spec: GraphSpe
                     "graphs_quarantined": 0,
                     "branches_blocked": 0,
                     "blocked": [],
+                    "quarantined": [],
                 }
                 # Probes are answered on connections from before; there are no new ones.
                 with pytest.raises(httpx.ConnectError):

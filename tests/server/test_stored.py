@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ from omnigraph.errors import InputError
 from omnigraph.server.config import GraphSpec, ServerConfig
 from omnigraph.server.generation import build
 from omnigraph.wire.requests import ARROW_STREAM, IF_GRAPH_COMMIT
-from tests.server.live import SCHEMA, Live, new_graph, serving, with_tokens
+from tests.server.live import PATIENCE_SECONDS, SCHEMA, Live, new_graph, serving, with_tokens
 
 JSON = {"Content-Type": "application/json"}
 
@@ -252,9 +253,34 @@ def test_c_srv_004_a_graph_that_does_not_open_is_quarantined_and_strict_mode_fai
             1,
             2,
         )
+        assert ready["quarantined"] == ["absent", "bad"]
+        assert live.client("act-bo", None).get("/readyz").json()["quarantined"] == []
+        assert live.client(None, None).get("/readyz").json()["quarantined"] == []
     strict = ServerConfig(graphs, environment=with_tokens(), require_all_graphs=True)
     with pytest.raises(InputError, match="cannot be served"):
         build(strict)
+
+
+def test_a_graph_that_could_not_be_opened_is_tried_again_and_appears_by_itself(
+    spec: GraphSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("omnigraph.server.run.RETRY_SECONDS_MAX", 0.02)
+    monkeypatch.setattr("omnigraph.server.run.RETRY_SECONDS", 0.01)
+    later = GraphSpec("later", str(tmp_path / "later.omni"))
+    never = GraphSpec("never", str(tmp_path / "never.omni"))
+    with serving(spec, later, never) as live:
+        client = live.client(graph_id=None)
+        handle = live.graph()
+        assert client.get("/readyz").json()["quarantined"] == ["later", "never"]
+        assert client.get("/graphs/later/schema").status_code == 404
+        new_graph(tmp_path / "made.omni").close()
+        (tmp_path / "made.omni").rename(tmp_path / "later.omni")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (ready := client.get("/readyz").json())["quarantined"] != ["never"]:
+            assert time.monotonic() < deadline, ready
+        assert (ready["graphs_ready"], ready["graphs_quarantined"]) == (2, 1)
+        assert client.get("/graphs/later/schema").status_code == 200
+        assert live.graph() is handle  # what was served before is left alone
 
 
 def test_two_ids_of_one_graph_fail_boot(spec: GraphSpec):

@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -39,6 +39,7 @@ from omnigraph.wire.answers import QueryCatalog
 log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE = 4
+_NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,9 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
     server_policy: Policy | None = None
     if config.server_policy is not None:
         server_policy = _policy(config.server_policy, "server", "server")
-    graphs, quarantined = _opened(config, state, current)
+    graphs, quarantined = _opened(
+        config, config.graphs, state, {} if current is None else current.graphs
+    )
     _require_enough(config, graphs, quarantined)
     _require_own_roots(graphs)
     log.info(
@@ -162,6 +165,22 @@ def build(config: ServerConfig, current: Generation | None = None) -> Generation
         quarantined,
         Gate(state, server_policy),
     )
+
+
+def retried(config: ServerConfig, current: Generation) -> Generation:
+    """The generation with those graphs that could not be opened and can be now.
+
+    It is the same one if there are none. Everything else stays as it is: files that have changed
+    are taken up by a reload. Raises `InputError` for a graph that is served already.
+    """
+    specs = [spec for spec in config.graphs if spec.graph_id in current.quarantined]
+    opened, quarantined = _opened(config, specs, current.state, {}, current.quarantined)
+    if not opened:
+        return current
+    graphs = {**current.graphs, **opened}
+    _require_own_roots(graphs)
+    log.info("graphs opened at last", extra={"fields": {"graphs": ", ".join(opened)}})
+    return replace(current, number=current.number + 1, graphs=graphs, quarantined=quarantined)
 
 
 def fingerprint(config: ServerConfig) -> str:
@@ -189,26 +208,33 @@ def _files(config: ServerConfig) -> Iterator[Path]:
 
 
 def _opened(
-    config: ServerConfig, state: RuntimeState, current: Generation | None
+    config: ServerConfig,
+    specs: Iterable[GraphSpec],
+    state: RuntimeState,
+    known: Mapping[str, Served],
+    logged: Mapping[str, str] = _NONE,
 ) -> tuple[dict[str, Served], dict[str, str]]:
-    """The graphs that can be served, by id, and the reasons of the others."""
-    known = {} if current is None else current.graphs
+    """The graphs that can be served, by id, and the reasons of the others.
+
+    ``known`` are open already; a reason that is ``logged`` is not logged again.
+    """
     ready: dict[str, Served] = {}
     quarantined: dict[str, str] = {}
     with ThreadPoolExecutor(OPENED_AT_ONCE, "open-graph") as pool:
         attempts = {
             spec.graph_id: pool.submit(_serve, config, spec, state, known.get(spec.graph_id))
-            for spec in config.graphs
+            for spec in specs
         }
         for graph_id, attempt in sorted(attempts.items()):
             try:
                 ready[graph_id] = attempt.result()
             except (OmnigraphError, OSError) as problem:
                 quarantined[graph_id] = reason = _reason(problem)
-                log.error(
-                    "graph quarantined",
-                    extra={"fields": {"graph_id": graph_id, "reason": reason}},
-                )
+                if logged.get(graph_id) != reason:
+                    log.error(
+                        "graph quarantined",
+                        extra={"fields": {"graph_id": graph_id, "reason": reason}},
+                    )
     return ready, quarantined
 
 

@@ -24,7 +24,7 @@ from omnigraph.server.app import App
 from omnigraph.server.call import Services
 from omnigraph.server.config import ServerConfig, host_and_port
 from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
-from omnigraph.server.generation import build, fingerprint
+from omnigraph.server.generation import Generation, build, fingerprint, retried
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.pool import EnginePool
@@ -39,6 +39,9 @@ SWITCH_SECONDS = 0.001
 GRAPH_FILES = 1024
 """Files that graphs and logs may have open beside the connections."""
 BACKLOG = 512
+RETRY_SECONDS = 1.0
+"""Until a graph that could not be opened is tried again; each further pause is twice as long."""
+RETRY_SECONDS_MAX = 60.0
 DRAIN_POLL_SECONDS = 0.02
 EXIT_INTERRUPTED = 130
 
@@ -113,7 +116,7 @@ class RunningServer:
                 loop.add_signal_handler(number, self._stop_signal)
             loop.add_signal_handler(signal.SIGHUP, self._reload_signal)
         self._socket.listen(BACKLOG)
-        beside: list[asyncio.Task[None]] = []
+        beside = [asyncio.create_task(self.reloader.retry())]
         if seconds := self.config.reload_seconds:
             beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
         metrics = asyncio.create_task(self._serve_metrics())
@@ -225,6 +228,15 @@ class Reloader:
         self._app = app
         self._config = config
         self._busy = asyncio.Lock()
+        self._is_incomplete = asyncio.Event()
+        """Set when graphs could not be opened."""
+        self._serve(app.generation)
+
+    def _serve(self, generation: Generation) -> None:
+        """The one step of every change: requests that began before keep what they began with."""
+        self._app.generation = generation
+        if generation.quarantined:
+            self._is_incomplete.set()
 
     async def reload(self) -> bool:
         """Build the next generation and serve it; False if it is no good and nothing changed."""
@@ -242,10 +254,31 @@ class Reloader:
                     },
                 )
                 return False
-            # The one step: requests that began before keep what they began with.
-            self._app.generation = following
+            self._serve(following)
             log.info("reloaded", extra={"fields": {"generation": following.number}})
             return True
+
+    async def retry(self) -> None:
+        """Try graphs that could not be opened again, less and less often, until they are."""
+        while True:
+            await self._is_incomplete.wait()
+            seconds = RETRY_SECONDS
+            while self._app.generation.quarantined:
+                await asyncio.sleep(seconds)
+                await self._retry_once()
+                seconds = min(2 * seconds, RETRY_SECONDS_MAX)
+            self._is_incomplete.clear()
+
+    async def _retry_once(self) -> None:
+        async with self._busy:
+            current = self._app.generation
+            try:
+                following = await asyncio.to_thread(retried, self._config, current)
+            except (OmnigraphError, OSError) as problem:
+                log.error("graphs not served", extra={"fields": {"reason": str(problem)}})
+                return
+            if following is not current:
+                self._serve(following)
 
     async def watch(self, seconds: float, seen: str) -> None:
         """Reload whenever a file is not as it was ``seen``, looking every so often."""

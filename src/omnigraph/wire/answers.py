@@ -52,6 +52,8 @@ class Ready(JsonObject):
     branches_blocked: int
     blocked: tuple[ServedBlock, ...]
     """Those that the caller may read; without a valid token there are only their number."""
+    quarantined: tuple[str, ...]
+    """Graphs that could not be opened, and are tried again; for callers who may list graphs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,17 @@ async def ready(call: Call) -> Response:
         for found in served.graph.blocked_branches
     ]
     # Names of branches and types are for those who may read them.
-    shown = [each for each in blocked if _may_read(call, *each)] if call.is_known else []
+    is_known = call.is_known
+    shown = [each for each in blocked if is_known and _may_read(call, *each)]
+    is_open = generation.state is RuntimeState.OPEN
+    may_list = is_open or (is_known and call.may(Action.GRAPH_LIST))
     found = Ready(
         "draining" if call.is_draining else "degraded" if blocked else "ready",
         len(generation.graphs),
         len(generation.quarantined),
         len(blocked),
         tuple(_block(*each) for each in shown),
+        tuple(sorted(generation.quarantined)) if may_list else (),
     )
     # A blocked branch is no reason to take the process away: every other one would say the same,
     # and reads and other branches are served.

@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph.errors import FencedOut, StorageError, WriterBusy
 from omnigraph.graph import Graph
 from omnigraph.server.config import GraphSpec
+from omnigraph.server.repeats import Repeats
 from tests.server.live import ADD, Live, serving
 
 KEY = "Idempotency-Key"
@@ -87,6 +88,34 @@ def test_the_key_is_the_operation_id_of_the_engine_and_outlives_the_process(spec
     assert embedded.commit.graph_commit_id == first["commit"]["graph_commit_id"]
     with serving(spec) as live:
         assert live.client().post("/mutate", json=body, headers={KEY: "k-4"}).json() == first
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/load"])
+def test_a_key_belongs_to_the_actor_who_used_it(guarded: Live, path: str):
+    guarded.graph().create_branch("side", actor="act-ana")
+
+    def add(actor: str, name: str) -> dict[str, Any]:
+        record = f'{{"type": "City", "data": {{"name": "{name}"}}}}\n'
+        asked = {
+            "/mutate": {"query": ADD, "params": {"name": name}},
+            "/load": {"data": record, "mode": "append"},
+        }
+        body = {**asked[path], "branch": "side"}
+        # A new process remembers none of its answers.
+        guarded.server.app.repeats = Repeats()
+        answer = guarded.client(actor).post(path, json=body, headers={KEY: "nightly"})
+        assert answer.status_code == 200, answer.text
+        # A repeated load does not say again how long the first took.
+        return {name: value for name, value in answer.json().items() if name != "stages"}
+
+    first = add("act-ana", "of-ana")
+    before = commits(guarded, "side")
+    other = add("act-bo", "of-bo")
+    assert (first["actor_id"], other["actor_id"]) == ("act-ana", "act-bo")
+    assert commits(guarded, "side") == before + 1
+    assert add("act-ana", "of-ana") == first
+    assert add("act-bo", "of-bo") == other
+    assert commits(guarded, "side") == before + 1
 
 
 def test_a_key_stands_for_one_request(open_server: Live):

@@ -98,6 +98,7 @@ def mutate(
             may_prepare_again=plan.is_insert_only,
             expected_head=expected_head,
             operation_id=operation_id,
+            actor_id=actor_id,
         )
     except AlreadyWritten as earlier:
         return mutation_receipt(earlier.commit)

@@ -77,6 +77,7 @@ class _Request:
     may_prepare_again: bool
     expected_head: str | None
     operation_id: str | None
+    actor_id: str | None
 
 
 class WritePath:
@@ -96,6 +97,7 @@ class WritePath:
         may_prepare_again: bool,
         expected_head: str | None = None,
         operation_id: str | None = None,
+        actor_id: str | None = None,
     ) -> WriteOutcome[T]:
         """Prepare and publish; ``prepare`` is called anew for every attempt.
 
@@ -105,11 +107,18 @@ class WritePath:
         ``may_prepare_again`` is for writes that mean the same on a newer head: inserts, append and
         merge loads. Others get the conflict, unless only maintenance happened in between. A
         conditional write is never prepared again. Raises `AlreadyWritten` if the branch has a
-        commit of ``operation_id``.
+        commit of ``operation_id`` by the same actor.
         """
         retries = 0 if expected_head is not None else self._kernel.settings.retries
         request = _Request(
-            branch, kind, accepted, retries, may_prepare_again, expected_head, operation_id
+            branch,
+            kind,
+            accepted,
+            retries,
+            may_prepare_again,
+            expected_head,
+            operation_id,
+            actor_id,
         )
         for attempt in range(retries + 1):
             captured: list[Capture] = []
@@ -207,7 +216,7 @@ class WritePath:
         """Build the change on the world as it was just read from live storage."""
         state = manifest.state
         # Before the condition: a repeated conditional write has moved the head itself.
-        refuse_repetition(state, request.operation_id, request.kind)
+        refuse_repetition(state, request.operation_id, request.actor_id, request.kind)
         if request.expected_head is not None:
             require_head(state, request.expected_head)
         head = state.head_snapshot()
@@ -254,9 +263,14 @@ class AlreadyWritten(Exception):
         self.commit = commit
 
 
-def refuse_repetition(state: ManifestState, operation_id: str | None, kind: CommitKind) -> None:
-    """Raise `AlreadyWritten` if this branch has a commit of the operation."""
-    row = None if operation_id is None else state.operations.get(operation_id)
+def refuse_repetition(
+    state: ManifestState, operation_id: str | None, actor_id: str | None, kind: CommitKind
+) -> None:
+    """Raise `AlreadyWritten` if this branch has a commit of the operation.
+
+    A key belongs to the actor who used it: another gets no receipt of it, and cannot use it up.
+    """
+    row = None if operation_id is None else state.operations.get((actor_id, operation_id))
     if operation_id is None or row is None:
         return
     if row.kind != kind:

@@ -329,7 +329,7 @@ class Graph:
         """Run a write query as one commit.
 
         ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
-        ``operation_id`` names the write: repeating it with the same id returns the first receipt.
+        ``operation_id`` names the write: if the same actor repeats it, the first receipt returns.
         ``message`` is kept with the commit.
         """
         opened, target, actor = self._opened, self._branch_of(branch), self._actor_of(actor)

@@ -166,6 +166,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
         may_prepare_again=request.mode != "overwrite",
         expected_head=request.expected_head,
         operation_id=request.operation_id,
+        actor_id=request.actor_id,
     )
     # Stages that ran inside `prepare` are counted on their own.
     executor.note("commit", perf_counter() - started - (executor.seconds - before))

@@ -109,7 +109,7 @@ class LoadSpec:
         """Raise `AlreadyWritten` if a commit of `seen_branch` has this idempotency key."""
         if self.operation_id is not None:
             state = kernel.manifest.refreshed(self.seen_branch).state
-            refuse_repetition(state, self.operation_id, "load")
+            refuse_repetition(state, self.operation_id, self.actor_id, "load")
 
     def repeated(self, earlier: AlreadyWritten) -> LoadReceipt:
         """The receipt of the first load under this key; for a dry run, a receipt without changes.

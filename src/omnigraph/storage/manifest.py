@@ -100,8 +100,8 @@ class ManifestState:
     versions: tuple[VersionRow, ...]
     tombstones: tuple[TombstoneRow, ...]
     commits: Mapping[str, CommitRow]
-    operations: Mapping[str, CommitRow]
-    """The commit of each operation id: whether a write was made before is one look."""
+    operations: Mapping[tuple[str | None, str], CommitRow]
+    """By actor and operation id: whether an actor's write was made before is one look."""
     heads: Mapping[str, HeadRow]
     branches: Mapping[str, BranchRow]
     registry_changes: int
@@ -133,7 +133,7 @@ class ManifestState:
                 case CommitRow():
                     commits[row.commit_id] = row
                     if row.operation_id is not None:
-                        operations.setdefault(row.operation_id, row)
+                        operations.setdefault((row.actor_id, row.operation_id), row)
                 case HeadRow():
                     heads[row.branch] = row
                 case BranchRow():

@@ -51,10 +51,18 @@ class MemoryView(SnapshotReader):
         return table if columns is None else table.select(list(columns))
 
     def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array,
+        columns: Sequence[str],
+        *,
+        narrowed_by: Mapping[str, pa.Array] | None = None,
     ) -> pa.Table:
         self.reads.append(("lookup", table_key, column))
         table = self.tables[table_key]
+        for end, ids in (narrowed_by or {}).items():
+            table = table.filter(pc.is_in(table[end], value_set=ids))
         return table.filter(pc.is_in(table[column], value_set=values)).select(list(columns))
 
     def batches(

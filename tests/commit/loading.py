@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -66,7 +66,13 @@ class Rows(SnapshotReader):
         return table if columns is None else table.select(list(columns))
 
     def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array,
+        columns: Sequence[str],
+        *,
+        narrowed_by: Mapping[str, pa.Array] | None = None,
     ) -> pa.Table:
         self.lookups.append((table_key, tuple(columns)))
         table = self.tables[table_key]

@@ -274,6 +274,22 @@ def test_the_key_of_an_edge_follows_the_edge_and_a_replaced_type_starts_anew():
     assert edge_messages(view, "edge:Road", road("r2", "bern", "graz"), kind="replace") == []
 
 
+def test_the_holders_of_an_edge_key_are_looked_up_by_both_ends(monkeypatch: pytest.MonkeyPatch):
+    """A node may have millions of edges; only those to the same other end matter."""
+    view = cities(Road=[road("r1", "bern", "graz"), road("r2", "bern", "oslo")])
+    read: list[list[str]] = []
+
+    def lookup(*args: Any, **options: Any) -> pa.Table:
+        found = MemoryView.rows_where_in(view, *args, **options)
+        if args[0] == "edge:Road":
+            read.append(found["id"].to_pylist())
+        return found
+
+    monkeypatch.setattr(view, "rows_where_in", lookup)
+    assert len(edge_messages(view, "edge:Road", road("r3", "bern", "oslo"))) == 1
+    assert read == [["r2"]]
+
+
 def test_a_property_of_the_key_tells_parallel_edges_apart():
     view = cities(Flight=[flight("f1", 7)])
     assert edge_messages(view, "edge:Flight", flight("f2", 8), flight("f3", 7, 10.0)) == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
 from omnigraph.errors import HistoricalVersionReclaimed, NotFound
@@ -136,8 +139,6 @@ def test_c_sto_006_and_007_every_change_keeps_the_primary_key_and_stable_row_ids
 def test_a_long_lookup_finds_the_same_rows_as_a_short_one(
     graph: TestGraph, person: DatasetRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pyarrow as pa
-
     handle = graph.kernel.lance.open(person)
     handle = commit_strict(
         handle,
@@ -152,3 +153,29 @@ def test_a_long_lookup_finds_the_same_rows_as_a_short_one(
     assert sorted(short["name"].to_pylist()) == sorted(long["name"].to_pylist())
     assert short.schema.names == long.schema.names == ["name"]
     assert short.num_rows == 3
+
+
+def test_a_lookup_narrowed_by_another_column_leaves_only_rows_out_that_lack_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [(src, dst) for src in "abc" for dst in "xyz"]
+    rows = pa.table({"src": [src for src, _ in ends], "dst": [dst for _, dst in ends]})
+    handle = lance.write_dataset(rows, str(tmp_path / "edges.lance"))
+
+    def found() -> list[tuple[str, str]]:
+        table = tables.rows_where_in(
+            handle,
+            "src",
+            pa.array(["a", "c", "it's"]),
+            ["src", "dst"],
+            narrowed_by={"dst": pa.array(["x", "%"])},
+        )
+        return sorted(zip(*table.to_pydict().values(), strict=True))
+
+    narrowed = [("a", "x"), ("c", "x")]
+    assert found() == narrowed
+    for column in ("src", "dst"):
+        handle.create_scalar_index(column, "BTREE")
+    assert found() == narrowed
+    monkeypatch.setattr(tables, "LOOKUP_VALUES_MAX", 1)
+    assert set(narrowed) <= set(found())

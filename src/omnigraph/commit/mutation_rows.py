@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
@@ -94,6 +94,8 @@ class Lookup:
 
     column: str
     values: pa.Array
+    narrowed_by: Mapping[str, pa.Array] = field(default_factory=dict)
+    """The ends of edges that hold one of these ids too."""
 
 
 class Matcher:
@@ -173,7 +175,8 @@ class Matcher:
         if at == ID and len(shadowed):
             values = values.filter(pc.invert(pc.is_in(values, value_set=shadowed)))
         if len(values):
-            yield self._view.rows_where_in(self._table_key, at, values, columns)
+            ends = self._lookup.narrowed_by
+            yield self._view.rows_where_in(self._table_key, at, values, columns, narrowed_by=ends)
 
 
 # --- lookups --------------------------------------------------------------------------------------
@@ -193,7 +196,8 @@ def find_lookup(type: TableType, predicate: ex.Expression, inputs: Inputs) -> Lo
     for name, values in pinned.items():
         # A float has two zeros, which stores tell apart and comparisons do not.
         if name in (SRC, DST) or (name in unique and not pa.types.is_floating(values.type)):
-            return Lookup(name, values)
+            ends = {end: pinned[end] for end in (SRC, DST) if end in pinned and end != name}
+            return Lookup(name, values, ends)
     return None
 
 

@@ -188,12 +188,25 @@ class SnapshotReader:
         return stored.read(columns, lambda names: tables.rows_where(handle, chosen, names))
 
     def rows_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array,
+        columns: Sequence[str],
+        *,
+        narrowed_by: Mapping[str, pa.Array] | None = None,
     ) -> pa.Table:
-        """Rows of a type whose ``column``, which has not changed, holds one of ``values``."""
+        """Rows of a type whose ``column``, which has not changed, holds one of ``values``.
+
+        Edges that hold none of the ids of ``narrowed_by`` at one of its ends may be left out: an
+        edge of a node with many is found without reading the others.
+        """
         handle = self.handle(table_key)
         return self.columns(table_key).read(
-            columns, lambda names: tables.rows_where_in(handle, column, values, names)
+            columns,
+            lambda names: tables.rows_where_in(
+                handle, column, values, names, narrowed_by=narrowed_by
+            ),
         )
 
     def blob_sizes(self, table_key: str, column: str, ids: pa.Array) -> pa.Array:

@@ -184,13 +184,20 @@ def rows_where_in(
     values: pa.Array,
     columns: Sequence[str],
     *,
+    narrowed_by: Mapping[str, pa.Array] | None = None,
     with_row_id: bool = False,
     with_row_address: bool = False,
 ) -> pa.Table:
-    """Rows whose ``column`` holds one of ``values``; right with or without an index."""
+    """Rows whose ``column`` holds one of ``values``; right with or without an index.
+
+    Rows that hold none of the texts of ``narrowed_by`` in one of its columns may be left out.
+    """
     count_lance("lookup", handle.uri)
     if len(values) <= LOOKUP_VALUES_MAX:
         wanted = _is_one_of(column, values)
+        for name, texts in (narrowed_by or {}).items():
+            if not isinstance(wanted, str) and len(texts) <= LOOKUP_VALUES_MAX:
+                wanted &= pc.field(name).isin(texts)
         return handle.to_table(
             columns=list(columns),
             filter=wanted,

@@ -85,12 +85,22 @@ class ResultGraph:
         return self._without_changed(table_key, self._view.scan(table_key, [ID, *columns]))
 
     def kept_where_in(
-        self, table_key: str, column: str, values: pa.Array, columns: Sequence[str]
+        self,
+        table_key: str,
+        column: str,
+        values: pa.Array,
+        columns: Sequence[str],
+        narrowed_by: Mapping[str, pa.Array] | None = None,
     ) -> pa.Table | None:
-        """The id and ``columns`` of rows that stay and whose ``column`` holds one of ``values``."""
+        """The id and ``columns`` of rows that stay and whose ``column`` holds one of ``values``.
+
+        Edges that hold none of the ids of ``narrowed_by`` at one of its ends may be left out.
+        """
         if self._is_empty(table_key) or not len(values):
             return None
-        found = self._view.rows_where_in(table_key, column, values, [ID, *columns])
+        found = self._view.rows_where_in(
+            table_key, column, values, [ID, *columns], narrowed_by=narrowed_by
+        )
         return self._without_changed(table_key, found)
 
     def former(self, table_key: str, column: str) -> pa.Array:
@@ -286,13 +296,18 @@ def _uniqueness(type: TableType, graph: ResultGraph, given: InputRows) -> list[V
 def _possible_holders(
     type: TableType, rows: pa.Table, names: tuple[str, ...], graph: ResultGraph
 ) -> pa.Table | None:
-    """Rows that stay and may hold one of the tuples: they share the member with most values."""
+    """Rows that stay and may hold one of the tuples: they share the member with most values.
+
+    Edges also share the other end, if both are members: a node may have any number of edges.
+    """
     columns = [rows[name] for name in names]
     is_compared = reduce(pc.and_, [pc.is_valid(column) for column in columns])
     members = [pc.unique(column.filter(is_compared)) for column in columns]
     at = max(range(len(members)), key=lambda i: len(members[i]))
     values = equal_members(members[at], members[at].type)
-    return graph.kept_where_in(type.table_key, names[at], values, names)
+    others = zip(names, members, strict=True) if isinstance(type, EdgeType) else ()
+    ends = {name: ids for name, ids in others if name in (SRC, DST) and name != names[at]}
+    return graph.kept_where_in(type.table_key, names[at], values, names, ends)
 
 
 # --- endpoints ------------------------------------------------------------------------------------

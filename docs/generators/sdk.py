@@ -47,7 +47,7 @@ What the verbs of [a graph](python.md) return. Receipts and plans are frozen val
 GROUPS = {
     "Reading": (
         *("query", "explain", "describe_queries", "snapshot", "export", "entity_at", "blob"),
-        *("table", "frame", "schema_source", "accepted_ir", "uri"),
+        *("export_to", "table", "frame", "schema_source", "accepted_ir", "uri"),
     ),
     "Stored queries": ("list_queries", "invoke"),
     "Writing": ("mutate", "load", "plan_schema", "apply_schema"),

@@ -106,6 +106,53 @@ def test_a_failed_export_leaves_the_old_file(run, full_graph: str, tmp_path: Pat
     assert out.read_text() == "old"
 
 
+@pytest.mark.parametrize("format", ["parquet", "csv", "arrow", "jsonl"])
+def test_export_of_files_by_type_loads_back(
+    run, full_graph: str, schema_file: Path, tmp_path: Path, format: str
+):
+    out, copy = tmp_path / "out", str(tmp_path / "copy.omni")
+    done = run("export", full_graph, "--format", format, "--out", out)
+    assert done.out == f"3 entities exported from main to {out} as {format}\n"
+    again = run("export", full_graph, "--format", format, "--out", out)
+    assert again.code == 1
+    assert f"{out} holds an export\nhint: replace it with `--overwrite`" in again.err
+    replaced = run("export", full_graph, "--format", format, "--out", out, "--overwrite", "--json")
+    document = json.loads(replaced.out)
+    assert (document["format"], document["entities"], document["out"]) == (format, 3, str(out))
+    assert [each["type_name"] for each in document["types"]] == ["Knows", "City", "Person"]
+    assert run("init", "--schema", schema_file, copy).code == 0
+    assert run("load", copy, "--data", out, "--mode", "overwrite").code == 0
+    assert run("export", copy).out == run("export", full_graph).out
+
+
+def test_export_of_files_of_chosen_types_of_an_older_commit(run, full_graph: str, tmp_path: Path):
+    head = json.loads(run("commit", "list", full_graph, "--json").out)["commits"][0]
+    then = head["graph_commit_id"]
+    add = 'query add { insert Person { name: "cy" } }'
+    assert run("mutate", "--store", full_graph, "-e", add).code == 0
+    place = [full_graph, "--snapshot", then, "--types", "Person,City", "--json"]
+    done = run("export", *place, "--format", "csv", "--out", tmp_path / "out")
+    document = json.loads(done.out)
+    assert (document["entities"], document["graph_commit_id"]) == (2, then)
+    assert len(run("export", full_graph, "--snapshot", then).out.splitlines()) == 3
+    assert len(run("export", full_graph).out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--format", "parquet"], "`--format parquet` needs a directory of files"),
+        (["--overwrite"], "`--overwrite` needs a directory of files"),
+        (["--overwrite", "--out", "x.jsonl"], "`--overwrite` needs a directory of files"),
+        (["--format", "parkuet", "--out", "x"], "not `parkuet`"),
+    ],
+)
+def test_export_says_which_flags_belong_together(run, full_graph: str, flags, said: str):
+    done = run("export", full_graph, *flags)
+    assert done.code == 2
+    assert said in done.err
+
+
 def test_a_replaced_file_is_all_or_nothing(tmp_path: Path):
     path = tmp_path / "out"
     path.write_text("old")

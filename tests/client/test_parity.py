@@ -48,7 +48,14 @@ READS: dict[str, list[list[str]]] = {
     ],
     "stats": [[], ["--branch", "review"], ["--branch", "none"]],
     "snapshot": [[], ["--branch", "review"], ["--branch", "none"]],
-    "export": [[], ["--type", "City"], ["--type", "None"], ["--branch", "review"]],
+    "export": [
+        [],
+        ["--type", "City"],
+        ["--type", "None"],
+        ["--branch", "review"],
+        ["--snapshot", "{commit}"],
+        ["--format", "csv"],
+    ],
     "schema show": [[]],
     "branch list": [[]],
     "branch diff": [

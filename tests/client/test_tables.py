@@ -1,14 +1,16 @@
-"""Tables of a served graph are those of the graph itself, batch by batch."""
+"""Tables and exports of a served graph are those of the graph itself, batch by batch."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -16,7 +18,9 @@ import omnigraph as og
 from omnigraph.client import RemoteGraph
 from omnigraph.client.tables import arrow_items
 from omnigraph.errors import InputError, NotFound, PolicyDenied, QueryTypeError, UnexpectedAnswer
-from omnigraph.graph import Graph, tables
+from omnigraph.graph import Graph
+from omnigraph.model import tables
+from omnigraph.model.receipts import EXPORT_FORMATS
 from tests.client.conftest import Guarded
 
 AGES = {"where": {"age": np.array([36, 41])}, "columns": ["name", "age"]}
@@ -157,3 +161,59 @@ def test_a_stream_that_was_cut_off_is_no_shorter_table(cut: int) -> None:
         items(stream_of(TABLE)[:-cut], 64)
     with pytest.raises(UnexpectedAnswer, match="no Arrow stream"):
         items(b"<html>no such page</html>", 64)
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*.*")}
+
+
+@pytest.mark.parametrize("format", EXPORT_FORMATS)
+def test_an_export_through_a_server_writes_the_same_files(
+    remote: RemoteGraph, local: Graph, tmp_path: Path, format: Any
+) -> None:
+    local.mutate('query q($p: Blob) { insert Person { name: "cy", photo: $p } }', {"p": b"hi"})
+    heard: list[int] = []
+    there = remote.export_to(tmp_path / "there", format=format, progress=heard.append)
+    here = local.export_to(tmp_path / "here", format=format)
+    assert there == here
+    assert sum(heard) == there.entities == 5
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert {each.name for each in tmp_path.iterdir()} >= {"there", "here"}
+    with pytest.raises(InputError, match="holds an export"):
+        remote.export_to(tmp_path / "there", format=format)
+
+
+def test_an_export_in_arrow_is_one_stream_after_another(remote: RemoteGraph, local: Graph) -> None:
+    there, here = (b"".join(graph.export(format="arrow")) for graph in (remote, local))
+    assert there == here
+    source = pa.BufferReader(here)
+    found = {}
+    while source.tell() < len(here):
+        reader = pa.ipc.open_stream(source)
+        about = orjson.loads(reader.schema.metadata[b"omnigraph"])
+        found[about["type_name"]] = reader.read_all().num_rows
+    assert found == {"Knows": 1, "LivesIn": 0, "City": 1, "Person": 2}
+    for graph in (remote, local):
+        with pytest.raises(InputError, match="no stream of format 'csv'"):
+            graph.export(format="csv")  # type: ignore[arg-type]
+
+
+def test_an_export_of_some_types_of_an_older_commit(remote: RemoteGraph, tmp_path: Path) -> None:
+    then = remote.list_commits()[0].graph_commit_id
+    remote.mutate('query q { insert City { name: "Oslo" } }')
+    receipt = remote.export_to(tmp_path / "old", types=["City"], snapshot=then)
+    assert (receipt.entities, receipt.graph_commit_id) == (1, then)
+    with pytest.raises(NotFound):
+        remote.export_to(tmp_path / "none", types=["Cty"])
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_export_needs_the_right_to_export(guarded: Guarded, tmp_path: Path) -> None:
+    with guarded.connect("act-bo") as bo, guarded.connect("act-cy") as cy:
+        assert bo.export_to(tmp_path / "bo").entities == 4
+        with pytest.raises(PolicyDenied):
+            cy.export_to(tmp_path / "cy")
+    assert not (tmp_path / "cy").exists()

@@ -48,7 +48,7 @@ def photo(graph: og.Graph, name: str, **target: str) -> Blob:
     return graph.blob("node", "Person", name, "photo", **target)
 
 
-def exported(graph: og.Graph, **target: str) -> dict[str, Any]:
+def exported(graph: og.Graph, **target: Any) -> dict[str, Any]:
     lines = b"".join(graph.export(**target)).splitlines()
     return {data["name"]: data for line in lines for data in [orjson.loads(line)["data"]]}
 

@@ -137,7 +137,15 @@ READS = {
         "entity_at",
     ),
     *("entity_history", "examine"),
-    *("explain", "export", "frame", "list_branches", "list_commits", "list_recoveries"),
+    *(
+        "explain",
+        "export",
+        "export_to",
+        "frame",
+        "list_branches",
+        "list_commits",
+        "list_recoveries",
+    ),
     *("plan_cherry_pick", "plan_merge", "plan_revert", "plan_schema", "poll_changes", "query"),
     *("schema_source", "show_commit", "snapshot", "stats", "table", "uri"),
 }

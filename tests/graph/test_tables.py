@@ -14,8 +14,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import InputError, NotFound, OmnigraphError, ParameterError, QueryTypeError
-from omnigraph.graph import tables
 from omnigraph.graph.facade import Graph
+from omnigraph.model import tables
 
 SCHEMA = """
 node Airport {

@@ -6,7 +6,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from omnigraph.wire.requests import ARROW_METADATA, ARROW_STREAM, IF_GRAPH_COMMIT
+from omnigraph.model.tables import ARROW_METADATA
+from omnigraph.wire.requests import ARROW_STREAM, IF_GRAPH_COMMIT
 from tests.server.live import ADD, NOTHING, PEOPLE, Live
 
 

@@ -145,6 +145,7 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
     records = {"content": RECORDS, "headers": {"Content-Type": "application/x-ndjson"}}
     yield "cluster_loadNdjson", graph.post("/load/ndjson", **records)  # type: ignore[arg-type]
     yield "cluster_export", graph.post("/export", json={})
+    yield "cluster_table", graph.post("/table", json={"type": "Person"})
     yield "cluster_listBranches", graph.get("/branches")
     for name in ("review", "clash", "gone"):
         yield "cluster_createBranch", graph.post("/branches", json={"name": name})

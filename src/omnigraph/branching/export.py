@@ -1,8 +1,9 @@
-"""Export: the entities of one snapshot as JSON lines that a load turns back into the same graph.
+"""Export: the entities of one snapshot in a form that a load turns back into the same graph.
 
-Types come in the order of their keys, so edges before nodes, and entities in the order of their
-ids: two exports of the same content are the same bytes. Numbers stay exact, dates are epoch
-numbers, and every property is there, null or not, so that an overwrite restores what it replaces.
+That are JSON lines, or one table for each type. Types come in the order of their keys, so edges
+before nodes. Lines are in the order of ids: two exports of the same content are the same bytes.
+Numbers stay exact, dates are epoch numbers, and every property is there, null or not, so that an
+overwrite restores what it replaces.
 
 Memory holds the ids of one type, some rows, and the blobs of one entity.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +22,10 @@ import pyarrow.compute as pc
 from omnigraph.branching.moments import no_type
 from omnigraph.branching.table_rows import TableRows, blob_text
 from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.result import ReadTarget
+from omnigraph.model.tables import Table, TableInfo, batch_rows
 from omnigraph.model.types import Scalar, ValueType
-from omnigraph.schema.catalog import Catalog, EdgeType, TableType
+from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.reader import SnapshotReader
 
 BLOCK_BYTES = 1 << 20
@@ -40,6 +44,53 @@ def export_blocks(
     return in_blocks(
         line for key in sorted(types) for line in _lines(TableRows(reader, types[key]))
     )
+
+
+def export_tables(
+    reader: SnapshotReader,
+    catalog: Catalog,
+    target: ReadTarget,
+    *,
+    type_names: Iterable[str] | None = None,
+) -> Iterator[Table]:
+    """The same entities as one table for each type, in the order they are stored in.
+
+    The columns are those that a load of a table takes; blobs are the texts that it reads. Raises
+    as `export_blocks`.
+    """
+    types = _selected(catalog, type_names)
+    return (_table(TableRows(reader, types[key]), target) for key in sorted(types))
+
+
+def _table(rows: TableRows, target: ReadTarget) -> Table:
+    schema = pa.schema(
+        [
+            pa.field(
+                each.name,
+                pa.large_string() if each.name in rows.blob_columns else each.type,
+                each.nullable,
+            )
+            for each in table_schema(rows.type)
+        ]
+    )
+    about = TableInfo(rows.kind, rows.type.name, target, rows.reader.snapshot.commit_id)
+    return Table(about, schema, partial(_batches, rows, schema))
+
+
+def _batches(rows: TableRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if rows.reader.is_empty(rows.key):
+        return
+    if not rows.blob_columns:
+        for batch in rows.reader.batches(rows.key, schema.names, batch_rows(schema)):
+            yield batch.cast(schema)
+        return
+    for part in rows.blob_parts(np.arange(rows.entry.row_count)):
+        table = rows.plain(part)
+        for name in rows.blob_columns:
+            blobs = rows.reader.blobs_at(rows.key, name, pa.array(part))
+            texts = pa.array(map(blob_text, blobs), pa.large_string())
+            table = table.append_column(name, texts)
+        yield from table.select(schema.names).cast(schema).combine_chunks().to_batches()
 
 
 def _selected(catalog: Catalog, type_names: Iterable[str] | None) -> dict[str, TableType]:

@@ -89,9 +89,7 @@ class TableRows:
 
     def complete(self, positions: Positions) -> Iterator[pa.Table]:
         """Rows with everything, ready to be written, some at a time."""
-        for chunk in chunked(positions, self.rows_per_read):
-            for part in self._parts(chunk):
-                yield self._complete(part)
+        return map(self._complete, self.blob_parts(positions))
 
     def _complete(self, positions: Positions) -> pa.Table:
         schema, rows = table_schema(self.type), self.plain(positions)
@@ -100,8 +98,12 @@ class TableRows:
             rows = rows.append_column(schema.field(name), blobs)
         return rows.select(self.columns).cast(schema)
 
+    def blob_parts(self, positions: Positions) -> Iterator[Positions]:
+        """``positions``, as many at a time as may be held with their vectors and blobs."""
+        for chunk in chunked(positions, self.rows_per_read):
+            yield from self._parts(chunk)
+
     def _parts(self, positions: Positions) -> Iterator[Positions]:
-        """``positions``, as many at a time as have blobs of some size together."""
         if not self.blob_columns:
             yield positions
             return

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnigraph.cli.addressing import resolve_server, storage_target
+from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import compile_schema_file, replaced_file
 from omnigraph.cli.help import Commands, FileCommand, PayloadCommand, ReadCommand, ServerCommand
 from omnigraph.cli.opening import graph_to_read, token_of
@@ -17,13 +18,15 @@ from omnigraph.cli.options import (
     DEFAULT_BRANCH,
     BranchOption,
     JsonFlag,
-    OutOption,
     UriArgument,
     argument,
+    commit_id,
     flag,
+    one_of,
     option,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table, warn_deprecated
+from omnigraph.model.receipts import EXPORT_FORMATS, checked_export_format
 
 if TYPE_CHECKING:
     from omnigraph.client import RemoteGraph
@@ -117,9 +120,30 @@ def _snapshot_lines(summary: SnapshotSummary) -> Iterator[Line]:
 
 
 TypeOption = Annotated[
-    list[str] | None, option("--type", "NAME", "only this type of node or edge; repeatable")
+    list[str] | None,
+    option("--type --types", "NAME", "only this type of node or edge; repeatable, or with commas"),
 ]
 JsonlFlag = Annotated[bool, typer.Option("--jsonl", hidden=True)]
+ExportSnapshotOption = Annotated[
+    str | None,
+    option("--snapshot", "ID", "export the branch as of this commit of it", check=commit_id),
+]
+FormatOption = Annotated[
+    str | None,
+    option(
+        "--format",
+        "NAME",
+        f"write a directory of files by type: {', '.join(EXPORT_FORMATS)}",
+        check=one_of(EXPORT_FORMATS),
+    ),
+]
+ExportOutOption = Annotated[
+    Path | None,
+    option("--out", "FILE|DIR", "write here; it appears or is replaced once all of it is there"),
+]
+OverwriteFlag = Annotated[
+    bool, flag("--overwrite", "replace an earlier export in the directory of `--out`")
+]
 
 
 @COMMANDS.add(PayloadCommand)
@@ -128,29 +152,66 @@ def export(
     *,
     uri: UriArgument = None,
     branch: BranchOption = DEFAULT_BRANCH,
+    snapshot: ExportSnapshotOption = None,
     types: TypeOption = None,
-    out: OutOption = None,
+    format: FormatOption = None,
+    out: ExportOutOption = None,
+    overwrite: OverwriteFlag = False,
     jsonl: JsonlFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Write the entities of a branch as JSON lines.
+    """Write the entities of a branch as JSON lines, or as files of one type each.
 
-    Loading them with `--mode overwrite` gives the same graph again: ids, values and ends. Two
-    exports of the same content are the same bytes. stdout carries only the lines, so `--json`
-    shapes the errors on stderr and, with `--out`, the receipt.
+    Without `--format` they are JSON lines, on stdout or in the file `--out`. Two such exports of
+    the same content are the same bytes. stdout carries only the lines, so `--json` shapes the
+    errors on stderr and, with `--out`, the receipt.
+
+    With `--format`, `--out` is a directory that gets files for each type, and `_export.json`,
+    which lists them. It appears once all of it is there; an earlier export in its place is
+    replaced only with `--overwrite`, and anything else never.
+
+    Loading either with `--mode overwrite` gives the same graph again: ids, values and ends.
 
     omnigraph export team.omni > team.jsonl
     omnigraph export team.omni --type Person --type Knows --out people.jsonl
+    omnigraph export team.omni --format parquet --out team-parquet
     """
     output = output_of(ctx)
+    types = [name.strip() for given in types or () for name in given.split(",")]
+    place: dict[str, Any] = {"branch": branch, "snapshot": snapshot, "types": types or None}
+    if format is not None and out is not None:
+        graph = graph_to_read(ctx, uri)
+        total = _total(graph, **place) if output.shows_progress else None
+        with output.progress("exporting", total, "entities") as advance:
+            receipt = graph.export_to(
+                out,
+                format=checked_export_format(format),
+                overwrite=overwrite,
+                progress=advance,
+                **place,
+            )
+        document = {"uri": graph.uri, "out": str(out), **receipt.to_dict()}
+        amount = counted(receipt.entities, "entity", "entities")
+        output.done(
+            {**document, "entities": receipt.entities, "bytes": receipt.bytes},
+            f"{amount} exported from {branch} to {out} as {format}",
+            json=json,
+        )
+        return
+    if overwrite or format not in (None, "jsonl"):
+        raise UsageError(
+            f"`--{'overwrite' if overwrite else f'format {format}'}` needs a directory of files",
+            hint="name the directory with `--out DIR` and the files with `--format parquet`",
+        )
     output.stdout_is_payload = out is None
     if jsonl:
         warn_deprecated(output, "export --jsonl", "export")
     graph = graph_to_read(ctx, uri)
-    blocks = graph.export(branch=branch, types=types or None)
+    blocks = graph.export(**place)
     # Lines that scroll by are progress enough.
     scrolls = out is None and output.stdout.isatty()
-    total = _total(graph, branch, types) if output.shows_progress and not scrolls else None
+    shows_progress = output.shows_progress and not scrolls
+    total = _total(graph, **place) if shows_progress else None
     entities = size = 0
     with ExitStack() as stack:
         bar = output.progress("exporting", total, "entities", unless=scrolls)
@@ -162,19 +223,19 @@ def export(
             entities += block.count(b"\n")
             advance(block.count(b"\n"))
     if out is not None:
+        document = {"uri": graph.uri, "branch": branch, "out": str(out)}
         output.done(
-            {
-                "uri": graph.uri,
-                "branch": branch,
-                "out": str(out),
-                "entities": entities,
-                "bytes": size,
-            },
+            {**document, "entities": entities, "bytes": size},
             f"{counted(entities, 'entity', 'entities')} exported from {branch} to {out}",
             json=json,
         )
 
 
-def _total(graph: Graph | RemoteGraph, branch: str, types: list[str] | None) -> int:
+def _total(
+    graph: Graph | RemoteGraph, branch: str, snapshot: str | None, types: list[str] | None
+) -> int | None:
+    """How many entities there are; of an older commit it is not known without reading it."""
+    if snapshot is not None:
+        return None
     datasets = graph.snapshot(branch).datasets
     return sum(each.entity_count for each in datasets if not types or each.type_name in types)

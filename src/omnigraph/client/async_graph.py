@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from omnigraph.client.connection import Connection
+from omnigraph.client.connection import Connection, ContentStream
 from omnigraph.client.exchange import (
     Exchange,
     HasText,
@@ -28,7 +28,7 @@ from omnigraph.client.exchange import (
 )
 from omnigraph.client.failures import require_no_actor
 from omnigraph.client.records import Data, read_records
-from omnigraph.client.tables import AsyncRemoteTable
+from omnigraph.client.tables import AsyncRemoteTable, write_tables
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
     AsyncRemoteBlob,
@@ -44,6 +44,7 @@ from omnigraph.model.blobs import BlobSelector
 from omnigraph.model.branch_scope import AsyncBranchScope, BranchTask
 from omnigraph.model.changes import CommitPage, EntityVersion, FeedPage
 from omnigraph.model.diffs import DiffPage
+from omnigraph.model.exports import export_directory
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.json_object import JsonObject
 from omnigraph.model.load_options import ErrorOptions, checked_options
@@ -53,6 +54,8 @@ from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
     CommitInfo,
+    ExportFormat,
+    ExportReceipt,
     LoadMode,
     LoadReceipt,
     MergeReceipt,
@@ -60,6 +63,7 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     SchemaApplyReceipt,
     SchemaPlan,
+    checked_export_format,
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
 from omnigraph.model.signatures import QuerySignature
@@ -190,15 +194,53 @@ class AsyncRemoteGraph:
         branch: str | None = None,
         snapshot: str | None = None,
         types: Iterable[str] | None = None,
+        format: Literal["jsonl", "arrow"] = "jsonl",
     ) -> AsyncIterator[bytes]:
         """The entities of a branch head, or of one commit, as JSON lines in blocks of whole lines.
 
-        The server has begun by the time this returns, so that a refusal is raised here.
+        With ``format`` `arrow`, they are one Arrow stream after another, one for each type. The
+        server has begun by the time this returns, so that a refusal is raised here.
         """
+        stream = await self._export(branch, snapshot, types, format)
+        return aiter(stream) if format == "arrow" else whole_lines(stream)
+
+    async def export_to(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        format: ExportFormat = "parquet",
+        branch: str | None = None,
+        snapshot: str | None = None,
+        types: Iterable[str] | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> ExportReceipt:
+        """Write the entities of a branch head, or of one commit, as files of one type each, here.
+
+        The arguments mean what they mean for `Graph.export_to`.
+        """
+        known = checked_export_format(format)
+        with export_directory(directory, known, overwrite=overwrite, progress=progress) as made:
+            await write_tables(made, await self._export(branch, snapshot, types, "arrow"))
+        return made.receipt(is_complete=True)
+
+    async def _export(
+        self,
+        branch: str | None,
+        snapshot: str | None,
+        types: Iterable[str] | None,
+        format: Literal["jsonl", "arrow"],
+    ) -> ContentStream:
         names = None if types is None else list(types)
         fields = {"branch": self._branch_of(branch), "snapshot": snapshot, "type_names": names}
         content = checked_body(requests.ExportRequest, fields)
-        return whole_lines(await self._connection.stream(_stream(operations.EXPORT, content)))
+        if format not in ("jsonl", "arrow"):
+            raise InputError(
+                f"there is no stream of format '{format}'",
+                hint="it is jsonl or arrow; `export_to` writes files of other formats",
+            )
+        headers = {"Accept": ARROW_STREAM} if format == "arrow" else {}
+        return await self._connection.stream(_stream(operations.EXPORT, content, headers))
 
     async def table(
         self,
@@ -711,9 +753,11 @@ class AsyncRemoteGraph:
         )
 
 
-def _stream(operation: Operation, content: bytes) -> Exchange[None]:
+def _stream(
+    operation: Operation, content: bytes, headers: Mapping[str, str] | None = None
+) -> Exchange[None]:
     """A request whose answer is read as it comes; reading it changes nothing."""
-    return Exchange(operation, lambda _: None, content=content, is_read=True)
+    return Exchange(operation, lambda _: None, headers=headers or {}, content=content, is_read=True)
 
 
 def _page(page_token: str | None, limit: int | None, limit_bytes: int | None) -> dict[str, Any]:

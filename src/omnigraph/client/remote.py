@@ -263,6 +263,7 @@ class RemoteGraph:
     snapshot = _blocking(AsyncRemoteGraph.snapshot)
     stats = _blocking(AsyncRemoteGraph.stats)
     export = _blocking(AsyncRemoteGraph.export, iterate_inline, "Iterator[bytes]")
+    export_to = _blocking(AsyncRemoteGraph.export_to)
     table = _blocking(AsyncRemoteGraph.table, _blocking_table, "Table")
     blob = _blocking(AsyncRemoteGraph.blob, RemoteBlob, "RemoteBlob")
 

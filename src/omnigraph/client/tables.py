@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
 
 from omnigraph.client.connection import Connection, ContentStream
 from omnigraph.client.exchange import Exchange, Response, checked_body
 from omnigraph.errors import UnexpectedAnswer
+from omnigraph.model.exports import ExportDirectory
 from omnigraph.model.result import pandas_frame, polars_frame
-from omnigraph.model.tables import TableInfo, TableView
+from omnigraph.model.tables import TableInfo, TableView, described_table
 from omnigraph.wire import operations, requests
-from omnigraph.wire.requests import ARROW_METADATA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,9 +85,22 @@ def _body(asked: Mapping[str, Any], *, rows: bool | None) -> bytes:
 
 
 def _read_head(response: Response) -> tuple[TableInfo, pa.Schema]:
-    schema = pa.ipc.open_stream(response.content).schema
-    metadata: Mapping[bytes, bytes] = schema.metadata
-    return TableInfo.from_dict(orjson.loads(metadata[ARROW_METADATA])), schema.remove_metadata()
+    return described_table(pa.ipc.open_stream(response.content).schema)
+
+
+async def write_tables(directory: ExportDirectory, stream: ContentStream) -> None:
+    """Write an export, which is one Arrow stream after another, to files."""
+    with ExitStack() as stack:
+        schema: pa.Schema | None = None
+        write: Callable[[pa.RecordBatch], None] | None = None
+        async for item in arrow_items(stream):
+            if isinstance(item, pa.Schema):
+                stack.close()
+                about, schema = described_table(item)
+                write = stack.enter_context(directory.table(about, schema))
+            else:
+                assert write is not None
+                write(pa.RecordBatch.from_arrays(item.columns, schema=schema))
 
 
 # --- messages -------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ from omnigraph.model.diffs import DiffEnd, DiffPage
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Explanation, ReadTarget, Result
+from omnigraph.model.tables import ARROW_METADATA
 from omnigraph.wire import operations
-from omnigraph.wire.requests import ARROW_METADATA, ARROW_STREAM, SNAPSHOT_ID
+from omnigraph.wire.requests import ARROW_STREAM, SNAPSHOT_ID
 
 Json = Mapping[str, Any]
 

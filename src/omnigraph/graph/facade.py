@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
 from omnigraph.branching.change_feed import ChangeBaseline, ChangeFeed, PollRequest, change_baseline
@@ -50,6 +50,8 @@ from omnigraph.graph.reading import (
     entity_at,
     explanation,
     exported,
+    exported_tables,
+    exported_to,
     read_target,
     signatures_of,
     snapshot_summary,
@@ -70,6 +72,8 @@ from omnigraph.model.receipts import (
     BranchCreated,
     BranchDeleted,
     CommitInfo,
+    ExportFormat,
+    ExportReceipt,
     LoadMode,
     LoadReceipt,
     MergeReceipt,
@@ -77,6 +81,7 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     SchemaApplyReceipt,
     check_load_mode,
+    checked_export_format,
     checked_key,
     checked_message,
 )
@@ -219,12 +224,42 @@ class Graph:
         branch: str | None = None,
         snapshot: str | None = None,
         types: Iterable[str] | None = None,
+        format: Literal["jsonl", "arrow"] = "jsonl",
     ) -> Iterator[bytes]:
         """The entities of a branch head, or of one commit, as JSON lines in blocks of whole lines.
 
-        Loading them with mode `overwrite` reproduces ids, values and endpoints.
+        Loading them with mode `overwrite` reproduces ids, values and endpoints. With ``format``
+        `arrow`, they are one Arrow stream after another, one for each type.
         """
-        return exported(self._opened, self._branch_of(branch), snapshot, types)
+        return exported(self._opened, self._branch_of(branch), snapshot, types, format)
+
+    def export_to(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        format: ExportFormat = "parquet",
+        branch: str | None = None,
+        snapshot: str | None = None,
+        types: Iterable[str] | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> ExportReceipt:
+        """Write the entities of a branch head, or of one commit, as files of one type each.
+
+        ``format`` is `parquet`, `csv`, `arrow` or `jsonl`. The directory appears when all of it is
+        there; a load of it gives the same entities. ``overwrite`` replaces an earlier export;
+        anything else in its place is refused with `InputError`. ``progress`` gets the number of
+        rows of each batch that was written.
+        """
+        tables = exported_tables(self._opened, self._branch_of(branch), snapshot, types)
+        return exported_to(
+            self._opened,
+            directory,
+            tables,
+            checked_export_format(format),
+            overwrite=overwrite,
+            progress=progress,
+        )
 
     def entity_at(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from omnigraph.branching.export import export_blocks
+from omnigraph.branching.export import export_blocks, export_tables
 from omnigraph.commit.schema.change import types_at
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.effects.requests import measure
@@ -20,8 +21,10 @@ from omnigraph.errors import (
     WrongVerb,
 )
 from omnigraph.graph.opened import OpenGraph
+from omnigraph.model.exports import export_directory
 from omnigraph.model.governor import Governor
 from omnigraph.model.parameters import bind_parameters
+from omnigraph.model.receipts import ExportFormat, ExportReceipt
 from omnigraph.model.result import (
     ExplainedRun,
     ExplainedStep,
@@ -32,6 +35,7 @@ from omnigraph.model.result import (
     TableSummary,
 )
 from omnigraph.model.signatures import QuerySignature
+from omnigraph.model.tables import Table, table_blocks
 from omnigraph.model.values import datetime_from_ms
 from omnigraph.query.compile import check_query
 from omnigraph.query.descriptor import describe_parameter
@@ -167,12 +171,56 @@ def snapshot_summary(opened: OpenGraph, branch: str) -> SnapshotSummary:
 
 
 def exported(
-    opened: OpenGraph, branch: str, snapshot: str | None, types: Iterable[str] | None
+    opened: OpenGraph,
+    branch: str,
+    snapshot: str | None,
+    types: Iterable[str] | None,
+    format: Literal["jsonl", "arrow"],
 ) -> Iterator[bytes]:
-    """The entities of a snapshot as JSON lines; raises for unknown types before the first block."""
+    """The entities of a snapshot in blocks; raises for unknown types before the first one."""
+    if format == "arrow":
+        tables = exported_tables(opened, branch, snapshot, types)
+        blocks = (block for table in tables for block in table_blocks(table))
+        return _streamed(opened, blocks)
+    if format != "jsonl":
+        raise InputError(
+            f"there is no stream of format '{format}'",
+            hint="it is jsonl or arrow; `export_to` writes files of other formats",
+        )
     reader = opened.reader(branch, snapshot)
     catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
     return _streamed(opened, export_blocks(reader, catalog, type_names=types))
+
+
+def exported_tables(
+    opened: OpenGraph, branch: str, snapshot: str | None, types: Iterable[str] | None
+) -> Iterator[Table]:
+    """The entities of a snapshot, one table a type; raises for unknown types at once."""
+    reader = opened.reader(branch, snapshot)
+    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    return export_tables(reader, catalog, ReadTarget(branch, snapshot), type_names=types)
+
+
+def exported_to(
+    opened: OpenGraph,
+    path: str | os.PathLike[str],
+    tables: Iterable[Table],
+    format: ExportFormat,
+    *,
+    overwrite: bool,
+    progress: Callable[[int], None] | None,
+) -> ExportReceipt:
+    """Write tables to a directory; raises `InputError` for one inside of the graph."""
+    where, root = Path(path).expanduser().resolve(), Path(opened.kernel.root.uri)
+    if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
+        raise InputError(f"{path} lies in the graph", hint="name another directory")
+    with (
+        opened.kernel.gates.stream(),
+        export_directory(path, format, overwrite=overwrite, progress=progress) as directory,
+    ):
+        for table in tables:
+            directory.add(table.about, table.schema, table)
+    return directory.receipt(is_complete=True)
 
 
 def _streamed(opened: OpenGraph, blocks: Iterator[bytes]) -> Iterator[bytes]:

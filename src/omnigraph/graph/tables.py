@@ -22,7 +22,7 @@ from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.parameters import parameter_value, plain_value
 from omnigraph.model.result import ReadTarget
-from omnigraph.model.tables import Table, TableInfo, Where
+from omnigraph.model.tables import Table, TableInfo, Where, batch_rows
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import datetime_from_ms
 from omnigraph.query import expressions as ex
@@ -31,11 +31,6 @@ from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.blobs import DESCRIPTION, described
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import SnapshotReader
-
-BATCH_ROWS = 65_536
-"""Rows of a batch, at most."""
-VECTOR_BYTES = 16 << 20
-"""What the vectors of a batch may have together."""
 
 _TEXT = ValueType(Scalar.STRING)
 
@@ -76,13 +71,6 @@ def shown_schema(type: TableType) -> pa.Schema:
             for each in table_schema(type)
         ]
     )
-
-
-def batch_rows(schema: pa.Schema) -> int:
-    """How many rows a batch may have: fewer if they have vectors."""
-    lists = [column.type for column in schema if pa.types.is_fixed_size_list(column.type)]
-    numbers: int = sum(each.list_size for each in lists)
-    return max(1, min(BATCH_ROWS, VECTOR_BYTES // max(1, 4 * numbers)))
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | str | None, type: TableType) -> pa.Schema:

@@ -119,9 +119,12 @@ def run_load(
     )
     replaced: tuple[str, ...] = ()
     starts_from = _start_of(opened, request.branch, request.base_branch)
-    if given.replace_types:
+    emptied: Iterable[str] = given.replace_types
+    if request.mode == "overwrite" and not isinstance(emptied, str):
+        emptied = [*emptied, *inputs.types_of_exports(given.paths)]
+    if emptied:
         catalog = opened.accepted().catalog
-        replaced = inputs.replaced_types(given.replace_types, request.mode, catalog)
+        replaced = inputs.replaced_types(emptied, request.mode, catalog)
     is_local = choice.engine == "local"
     request = replace(
         request,

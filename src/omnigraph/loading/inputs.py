@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from omnigraph.errors import InputError
+from omnigraph.loading.exported import export_sources, exported_types, read_export
 from omnigraph.loading.files import S3
 from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
 from omnigraph.loading.formats.table_columns import mapped_columns
@@ -45,8 +46,8 @@ def file_sources(
     nodes: Mapping[str, Paths] | None,
     edges: Mapping[str, Paths] | None,
 ) -> list[FileSource]:
-    """The files a caller names: graph records, and tables by type."""
-    sources = [FileSource(os.fspath(path)) for path in paths]
+    """The files a caller names: graph records, exports, and tables by type."""
+    sources = [source for path in paths for source in _of_path(os.fspath(path))]
     kinds: tuple[tuple[EntityKind, Mapping[str, Paths] | None], ...] = (
         ("node", nodes),
         ("edge", edges),
@@ -61,6 +62,17 @@ def file_sources(
                     raise _no_file(f"{kind}s", name, path)
                 sources.append(FileSource(os.fspath(path), TableKey.of(kind, name)))
     return sources
+
+
+def _of_path(path: str) -> list[FileSource]:
+    export = read_export(path)
+    return [FileSource(path)] if export is None else export_sources(path, export)
+
+
+def types_of_exports(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The keys of all types that exports among ``paths`` have: an overwrite replaces them."""
+    exports = (read_export(os.fspath(path)) for path in paths)
+    return [key for export in exports if export is not None for key in exported_types(export)]
 
 
 def _by_type(argument: str, given: Any, example: str) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from omnigraph.errors import InputError
+from omnigraph.model.ids import EntityKind
 from omnigraph.model.json_object import HIDDEN, OPTIONAL, Json, JsonObject
 
 LoadMode = Literal["append", "merge", "overwrite"]
@@ -329,3 +330,58 @@ def checked_message(text: str | None) -> str | None:
             hint="use letters, spaces and line breaks",
         )
     return message
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+ExportFormat = Literal["parquet", "csv", "arrow", "jsonl"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+EXPORT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedType(JsonObject):
+    """The files of one type."""
+
+    entity_kind: EntityKind
+    type_name: str
+    rows: int
+    bytes: int
+    files: tuple[str, ...]
+    """Relative to the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReceipt(JsonObject):
+    """What an export wrote, and of which commit; `_export.json` holds the same."""
+
+    omnigraph_export: int
+    """The version of this description."""
+    format: ExportFormat
+    is_complete: Annotated[bool, Json("complete")]
+    types: tuple[ExportedType, ...] = ()
+    branch: Annotated[str | None, OPTIONAL] = None
+    graph_commit_id: Annotated[str | None, OPTIONAL] = None
+
+    @property
+    def entities(self) -> int:
+        """How many nodes and edges there are."""
+        return sum(each.rows for each in self.types)
+
+    @property
+    def bytes(self) -> int:
+        """What the files take."""
+        return sum(each.bytes for each in self.types)
+
+    def __str__(self) -> str:
+        return f"{self.entities} entities of {len(self.types)} types as {self.format}"
+
+
+def checked_export_format(given: str) -> ExportFormat:
+    """The format of a directory; raises `InputError` for any other word."""
+    for known in EXPORT_FORMATS:
+        if given == known:
+            return known
+    raise InputError(
+        f"there is no export format '{given}'", hint=f"it is one of {', '.join(EXPORT_FORMATS)}"
+    )

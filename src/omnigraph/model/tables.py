@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 
 from omnigraph.model.ids import EntityKind
@@ -15,8 +17,20 @@ from omnigraph.model.result import ReadTarget, pandas_frame, polars_frame
 if TYPE_CHECKING:
     import pandas as pd
 
+BATCH_ROWS = 65_536
+"""Rows of a batch, at most."""
+VECTOR_BYTES = 16 << 20
+"""What the vectors of a batch may have together."""
+
 Where = str | Mapping[str, Any]
 """A condition in the words of `where` in `.gq`, or values by property, all of which must hold."""
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """How many rows a batch may have: fewer if they have vectors."""
+    lists = [column.type for column in schema if pa.types.is_fixed_size_list(column.type)]
+    numbers: int = sum(each.list_size for each in lists)
+    return max(1, min(BATCH_ROWS, VECTOR_BYTES // max(1, 4 * numbers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +109,38 @@ class Table(TableView):
     def to_polars(self) -> Any:
         """All rows as a polars frame; raises `InputError` if polars is not installed."""
         return polars_frame(self.to_arrow())
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+ARROW_METADATA = b"omnigraph"
+"""The key of the schema metadata that carries the rest of an answer in Arrow, as JSON."""
+
+
+def ipc_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """An Arrow stream, a block for each batch; the schema comes with the first."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            yield _drained(sink)
+    yield _drained(sink)
+
+
+def table_blocks(table: Table, *, rows: bool = True) -> Iterator[bytes]:
+    """A table as an Arrow stream that says what it is; without ``rows`` only its columns."""
+    schema = table.schema.with_metadata({ARROW_METADATA: orjson.dumps(table.about.to_dict())})
+    return ipc_blocks(schema, table if rows else ())
+
+
+def described_table(schema: pa.Schema) -> tuple[TableInfo, pa.Schema]:
+    """What the schema of such a stream says, and the columns alone; raises `KeyError`."""
+    metadata: Mapping[bytes, bytes] = schema.metadata or {}
+    return TableInfo.from_dict(orjson.loads(metadata[ARROW_METADATA])), schema.remove_metadata()
+
+
+def _drained(sink: io.BytesIO) -> bytes:
+    block = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return block

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from starlette.responses import Response, StreamingResponse
@@ -30,9 +29,6 @@ from omnigraph.server.admission import ANONYMOUS, RETRY_AFTER_SECONDS
 from omnigraph.server.call import Call, WriteOutcome
 from omnigraph.wire.failures import MethodNotAllowed, envelope_of, status_of
 from omnigraph.wire.requests import ARROW_STREAM, JSON, NDJSON_UTF8
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CHUNK_BYTES_MAX = 64 * 1024
 
@@ -197,25 +193,6 @@ def wants_arrow(call: Call) -> bool:
     if accepted is None or ARROW_STREAM not in accepted or ARROW_STREAM not in call.operation.gives:
         return False
     return any(each.partition(";")[0].strip() == ARROW_STREAM for each in accepted.split(","))
-
-
-def ipc_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """An Arrow stream, a block for each batch; the schema comes with the first."""
-    import pyarrow as pa
-
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            yield _drained(sink)
-    yield _drained(sink)
-
-
-def _drained(sink: io.BytesIO) -> bytes:
-    block = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return block
 
 
 async def stream_response(

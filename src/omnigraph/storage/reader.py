@@ -234,7 +234,10 @@ class SnapshotReader:
 
     def blob_sizes_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
         """Bytes of each blob at ``positions``, known without reading it; none for a null blob."""
-        return blobs.sizes_at(self.handle(table_key), column, positions)
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.array([0] * len(positions), pa.int64())
+        return blobs.sizes_at(self.handle(table_key), name, positions)
 
     def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
         """The blobs at ``positions``, bytes or URIs, as they are written."""

@@ -403,10 +403,10 @@ LOAD_NDJSON = Operation(
 EXPORT = Operation(
     "cluster_export",
     f"POST {GRAPH}/export",
-    "The entities of a branch as JSON lines",
+    "The entities of a branch: JSON lines, or one Arrow stream after another, one for each type",
     body=requests.ExportRequest,
     body_required=False,
-    gives=(NDJSON,),
+    gives=(NDJSON, ARROW_STREAM),
     refusals=(413,),
 )
 

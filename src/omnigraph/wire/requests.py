@@ -31,9 +31,6 @@ NDJSON_UTF8 = "application/x-ndjson; charset=utf-8"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 OCTETS = "application/octet-stream"
 
-ARROW_METADATA = b"omnigraph"
-"""The key of the schema metadata that carries the rest of an answer in Arrow, as JSON."""
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _COMMIT_ID = re.compile(r"[A-Za-z0-9]+")
 

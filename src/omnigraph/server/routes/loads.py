@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import orjson
 from starlette.responses import Response
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.receipts import LoadReceipt
+from omnigraph.model.tables import table_blocks
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers, canonical_commit_id
-from omnigraph.server.responses import block_response, ipc_blocks, json_response, stream_response
+from omnigraph.server.responses import block_response, json_response, stream_response, wants_arrow
 from omnigraph.wire import operations
 from omnigraph.wire.answers import LoadReceiptAt
 from omnigraph.wire.requests import (
-    ARROW_METADATA,
     ARROW_STREAM,
+    NDJSON_UTF8,
     ExportRequest,
     LoadOptions,
     LoadRequest,
@@ -114,13 +114,20 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
 
 
 async def export(call: Call) -> Response:
-    """The entities of a branch as JSON lines, all of one commit."""
+    """The entities of a branch, all of one commit, in the form that the caller accepts."""
     asked = await call.document(ExportRequest)
     graph, branch = call.served.graph, asked.branch or MAIN_BRANCH
     snapshot = await call.authorize_read(branch, asked.snapshot, Action.EXPORT)
+    in_arrow = wants_arrow(call)
     return await stream_response(
         call,
-        lambda: graph.export(branch=branch, snapshot=snapshot, types=asked.type_names or None),
+        lambda: graph.export(
+            branch=branch,
+            snapshot=snapshot,
+            types=asked.type_names or None,
+            format="arrow" if in_arrow else "jsonl",
+        ),
+        ARROW_STREAM if in_arrow else NDJSON_UTF8,
     )
 
 
@@ -136,9 +143,7 @@ async def table(call: Call) -> Response:
         branch=None if snapshot is not None else asked.branch,
         snapshot=snapshot,
     )
-    about = {ARROW_METADATA: orjson.dumps(found.about.to_dict())}
-    blocks = ipc_blocks(found.schema.with_metadata(about), found if asked.rows else ())
-    return await block_response(call, blocks, ARROW_STREAM)
+    return await block_response(call, table_blocks(found, rows=asked.rows), ARROW_STREAM)
 
 
 async def _table_commit(call: Call, asked: TableRequest) -> str | None:

@@ -19,13 +19,13 @@ from omnigraph.model.governor import Governor
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import MutationReceipt
 from omnigraph.model.result import Result
+from omnigraph.model.tables import ARROW_METADATA, ipc_blocks
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.generation import StoredQuery
-from omnigraph.server.responses import block_response, ipc_blocks, json_response, wants_arrow
+from omnigraph.server.responses import block_response, json_response, wants_arrow
 from omnigraph.wire import operations
 from omnigraph.wire.requests import (
-    ARROW_METADATA,
     ARROW_STREAM,
     IF_GRAPH_COMMIT,
     JSON,

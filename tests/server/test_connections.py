@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
+from typing import cast
+
+import pytest
 
 from omnigraph.server.config import GraphSpec
-from omnigraph.server.connections import JOINED_BYTES_MAX, JoinedWrites
+from omnigraph.server.connections import JOINED_BYTES_MAX, TAKEN_BYTES_PER_SECOND_MIN, JoinedWrites
 from tests.server.live import PATIENCE_SECONDS, Live, serving
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -61,12 +65,16 @@ class Recorded(asyncio.Transport):
 
     def __init__(self) -> None:
         self.seen: list[bytes | str] = []
+        self.unsent = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.seen.append(bytes(data))
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent
+
+    def abort(self) -> None:
+        self.seen.append("abort")
 
     def close(self) -> None:
         self.seen.append("close")
@@ -102,3 +110,74 @@ def test_a_lot_of_data_is_not_kept_back():
         assert beneath.seen == [b"head" + b"x" * JOINED_BYTES_MAX]
 
     asyncio.run(scenario())
+
+
+class Timers:
+    """A loop whose timers run when they are told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, work: Callable[[], None]) -> None:
+        self.soon.append(work)
+
+    def turn(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+    def call_later(self, _seconds: float, work: Callable[[], None]) -> asyncio.TimerHandle:
+        self.waiting.append(work)
+        return cast("asyncio.TimerHandle", object())
+
+    def fire(self) -> None:
+        self.waiting.pop()()
+
+
+WAITING = 300_000
+SECONDS = 30.0
+ENOUGH = int(TAKEN_BYTES_PER_SECOND_MIN * SECONDS)
+
+
+def watched() -> tuple[Recorded, Timers, JoinedWrites]:
+    beneath, loop = Recorded(), Timers()
+    joined = JoinedWrites(beneath, cast("asyncio.AbstractEventLoop", loop), SECONDS)
+    beneath.unsent = WAITING
+    joined.write(b"x")
+    loop.turn()
+    return beneath, loop, joined
+
+
+@pytest.mark.parametrize("taken", [0, 1, 30, ENOUGH - 1])
+def test_a_client_that_reads_a_few_bytes_a_second_is_disconnected(taken: int):
+    beneath, loop, _ = watched()
+    beneath.unsent -= taken
+    loop.fire()
+    assert beneath.seen[-1] == "abort"
+    assert not loop.waiting
+
+
+def test_a_client_that_reads_slowly_and_steadily_is_not():
+    beneath, loop, _ = watched()
+    while beneath.unsent > ENOUGH:
+        beneath.unsent -= ENOUGH
+        loop.fire()
+    beneath.unsent = 0
+    loop.fire()
+    assert "abort" not in beneath.seen
+    assert not loop.waiting
+
+
+def test_what_was_written_at_the_end_of_the_time_is_not_asked_for():
+    beneath, loop = Recorded(), Timers()
+    joined = JoinedWrites(beneath, cast("asyncio.AbstractEventLoop", loop), SECONDS)
+    beneath.unsent = 10
+    joined.write(b"little")
+    loop.turn()
+    beneath.unsent = WAITING  # all that was waiting is taken, and much was added
+    joined.write(b"y" * WAITING)
+    loop.fire()
+    assert "abort" not in beneath.seen
+    beneath.unsent -= 1
+    loop.fire()
+    assert beneath.seen[-1] == "abort"

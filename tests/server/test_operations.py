@@ -123,6 +123,23 @@ def test_metrics_are_off_unless_asked_for_and_open_on_their_own_address(spec: Gr
         assert httpx.get(f"{beside}/graphs").status_code == 404
 
 
+def test_metrics_without_a_token_are_for_requests_to_this_machine(spec: GraphSpec):
+    """A page of another site that points its name here sends that name."""
+    with serving(
+        spec,
+        environment=with_tokens(),
+        metrics_bind="127.0.0.1:0",
+        allowed_hosts=("prometheus.internal",),
+    ) as live:
+        address = str(live.server.metrics_address)
+
+        def asked(host: str) -> int:
+            return httpx.get(f"http://{address}/metrics", headers={"Host": host}).status_code
+
+        assert [asked(host) for host in ("evil.example", "127.0.0.1.evil.example")] == [403, 403]
+        assert [asked(host) for host in (address, "localhost", "prometheus.internal")] == [200] * 3
+
+
 # --- browsers -------------------------------------------------------------------------------------
 
 

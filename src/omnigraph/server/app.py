@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.applications import Starlette
@@ -29,14 +29,7 @@ from omnigraph.errors import Busy, Denied, InputError, NotFound, OmnigraphError,
 from omnigraph.server import mcp
 from omnigraph.server.auth import RuntimeState
 from omnigraph.server.call import Call, Handler, Services
-from omnigraph.server.config import (
-    ServerConfig,
-    host_and_port,
-    host_name,
-    is_address,
-    is_loopback,
-    is_wildcard,
-)
+from omnigraph.server.config import OwnHosts, ServerConfig
 from omnigraph.server.connections import IS_EXTRA, RECORD
 from omnigraph.server.generation import Generation
 from omnigraph.server.repeats import Repeats
@@ -62,8 +55,6 @@ NO_ROUTE = "none"
 """The route of an unknown path, in logs and metrics."""
 SENT_BYTES_MAX = 256 * 1024
 """Bytes of a body that are handed to a connection at a time."""
-HOSTS_KEPT_MAX = 64
-"""Values of `Host` whose verdict is remembered."""
 _REQUEST_ID = REQUEST_ID.lower().encode()
 CLIENT_GONE = 499
 """The status, in logs and metrics, of a request whose client disconnected before an answer."""
@@ -396,11 +387,7 @@ class ThisMachine:
         self._app = app
         self._server = server
         config = server.services.config
-        bound, _ = host_and_port(config.bind)
-        self._any_address = is_wildcard(bound)
-        """Whether it listens on every address of this machine, whichever those are."""
-        self._hosts = {each.lower() for each in config.allowed_hosts} | {bound.lower()}
-        self._is_known_host = lru_cache(HOSTS_KEPT_MAX)(self._knows)
+        self._is_known_host = OwnHosts(config.bind, config.allowed_hosts).knows
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass the request on, or answer 403."""
@@ -426,12 +413,6 @@ class ThisMachine:
         origin = sent.decode("latin-1")
         own: str = f"{scope['scheme']}://{host.decode('latin-1')}"
         return origin in self._server.services.config.cors_origins or origin.lower() == own.lower()
-
-    def _knows(self, host: bytes) -> bool:
-        name = host_name(host.decode("latin-1"))
-        if name in self._hosts or is_loopback(name):
-            return True
-        return self._any_address and is_address(name)
 
 
 class Cors(CORSMiddleware):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -148,6 +149,31 @@ def host_and_port(bind: str) -> tuple[str, int]:
 
 
 # --- names of this machine ------------------------------------------------------------------------
+
+
+HOSTS_KEPT_MAX = 64
+"""Values of `Host` whose verdict is remembered."""
+
+
+class OwnHosts:
+    """The values of `Host` with which requests are meant for one address of this machine.
+
+    A page of another site can point its own name here, and then read the answers; it cannot choose
+    the name that a browser sends.
+    """
+
+    def __init__(self, bind: str, allowed: Iterable[str]) -> None:
+        bound, _ = host_and_port(bind)
+        self._any_address = is_wildcard(bound)
+        """Whether it listens on every address of this machine, whichever those are."""
+        self._names = {each.lower() for each in allowed} | {bound.lower()}
+        self.knows = lru_cache(HOSTS_KEPT_MAX)(self._knows)
+
+    def _knows(self, host: bytes) -> bool:
+        name = host_name(host.decode("latin-1"))
+        if name in self._names or is_loopback(name):
+            return True
+        return self._any_address and is_address(name)
 
 
 def host_name(header: str) -> str:

@@ -29,6 +29,8 @@ JOINED_BYTES_MAX = 64 * 1024
 """Writes of more bytes are sent at once, without a copy."""
 IS_EXTRA = "omnigraph.extra_connection"
 """The ASGI extension of a request on one of them."""
+TAKEN_BYTES_PER_SECOND_MIN = 2048
+"""How fast a client has to read an answer that waits for it."""
 RECORD = "record"
 """The key of the request's state under which the application keeps what `abandon` stops."""
 
@@ -186,8 +188,8 @@ class JoinedWrites:
     """A transport that joins the writes of one turn of the event loop into one system call.
 
     uvicorn writes the head and the body of an answer separately. Each write wakes the client, which
-    then finds half an answer. A client that takes nothing of what is waiting for it, for so many
-    seconds, is disconnected, also while its connection is being closed.
+    then finds half an answer. A client that takes too little of what is waiting for it, within so
+    many seconds, is disconnected, also while its connection is being closed.
     """
 
     def __init__(
@@ -203,7 +205,9 @@ class JoinedWrites:
         self._waiting_bytes = 0
         self._watch: asyncio.TimerHandle | None = None
         self._unsent = 0
-        """Bytes that were left to send when the watch began, and those written since."""
+        """Bytes that were left to send when the watch began."""
+        self._written = 0
+        """Bytes written since."""
 
     def write(self, data: bytes) -> None:
         """Send at the end of this turn, in order; a large write at once."""
@@ -235,19 +239,25 @@ class JoinedWrites:
             return
         transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
         if self._watch is not None:
-            self._unsent += size
+            self._written += size
         elif unsent := transport.get_write_buffer_size():
-            self._unsent = unsent
-            self._watch = self._loop.call_later(self._seconds, self._check_progress)
+            self._begin_watch(unsent)
+
+    def _begin_watch(self, unsent: int) -> None:
+        self._unsent, self._written = unsent, 0
+        self._watch = self._loop.call_later(self._seconds, self._check_progress)
 
     def _check_progress(self) -> None:
+        """Disconnect a client that has not taken what was waiting, nor as much as a slow one."""
         self._watch = None
         unsent = self._transport.get_write_buffer_size()
-        if unsent and unsent >= self._unsent:
+        if not unsent:
+            return
+        taken = self._unsent + self._written - unsent
+        if taken < min(self._unsent, TAKEN_BYTES_PER_SECOND_MIN * self._seconds):
             self._transport.abort()
-        elif unsent:
-            self._unsent = unsent
-            self._watch = self._loop.call_later(self._seconds, self._check_progress)
+        else:
+            self._begin_watch(unsent)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -22,7 +22,7 @@ from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.server.admission import Admission, QueryLimits, StreamBudget
 from omnigraph.server.app import App
 from omnigraph.server.call import Services
-from omnigraph.server.config import ServerConfig, host_and_port
+from omnigraph.server.config import OwnHosts, ServerConfig, host_and_port
 from omnigraph.server.connections import EXTRA_CONNECTIONS_MAX, GuardedProtocol
 from omnigraph.server.generation import Generation, build, fingerprint, retried
 from omnigraph.server.logs import EventLog, LogPipe, configure_logs
@@ -89,7 +89,8 @@ class RunningServer:
         self.app = App(self.services, generation)
         self.reloader = Reloader(self.app, config)
         self._http = HttpListener(_uvicorn_config(self.app, config))
-        numbers = metrics_app(self.services.metrics)
+        hosts = OwnHosts(config.metrics_bind or config.bind, config.allowed_hosts)
+        numbers = metrics_app(self.services.metrics, hosts)
         self._metrics_http = HttpListener(_uvicorn_config(numbers, config))
         self._drains: asyncio.Task[None] | None = None
         self._ends_at: float | None = None

@@ -11,14 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omnigraph import __version__
+from omnigraph.errors import Denied
 from omnigraph.model.ids import INTERNAL_SCHEMA_VERSION, MAIN_BRANCH
 from omnigraph.model.upkeep import BlockedBranch
 from omnigraph.policy import Action
 from omnigraph.server.auth import Question, RuntimeState
 from omnigraph.server.call import Call, Handlers
+from omnigraph.server.config import OwnHosts
 from omnigraph.server.generation import Served
 from omnigraph.server.metrics import Metrics
-from omnigraph.server.responses import json_response
+from omnigraph.server.responses import error_response, json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import GraphList, Health, Ready, ServedBlock, ServedGraph
 from omnigraph.wire.openapi import openapi
@@ -82,10 +84,17 @@ async def metrics(call: Call) -> Response:
     return metrics_response(call.services.metrics)
 
 
-def metrics_app(metrics: Metrics) -> Starlette:
-    """The numbers alone, for an address of their own that asks for no token."""
+def metrics_app(metrics: Metrics, hosts: OwnHosts) -> Starlette:
+    """The numbers alone, for an address of their own that asks for no token, only for a name."""
 
-    async def page(_request: Request) -> Response:
+    async def page(request: Request) -> Response:
+        if not hosts.knows(request.headers.get("host", "").encode("latin-1")):
+            metrics.rejected("denied")
+            refused = Denied(
+                "metrics are for requests to this machine, by its address",
+                hint="ask for them by an IP address, or start the server with `--allowed-host`",
+            )
+            return error_response(refused)
         return metrics_response(metrics)
 
     return Starlette(routes=[Route(METRICS.path, page)])

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, str] = {
     "embedding": "errors model",
     "policy": "errors model syntax",
     "pipeline.spark": "errors model effects",
-    "loading": "errors model effects schema storage commit pipeline.spark",
+    "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema storage commit loading pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local loading pipeline pipeline.spark",

@@ -101,7 +101,7 @@ def python_page() -> str:
     parts.append("\n## Limits of a query\n")
     parts += _beside("og.Governor", og.Governor)
     parts.append("\n## Options of a load\n")
-    for name in ("ErrorOptions", "SparkOptions", "LoadObserver"):
+    for name in ("CsvOptions", "ErrorOptions", "SparkOptions", "LoadObserver"):
         parts += _beside(f"og.{name}", getattr(og, name))
     parts.append("\n## Beside it\n\nWhat the guides import by a longer name.\n")
     for module, names in BESIDE.items():

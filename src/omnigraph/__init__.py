@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph, init
     from omnigraph.graph import open_graph as open
     from omnigraph.model.governor import Governor
-    from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
+    from omnigraph.model.load_options import CsvOptions, ErrorOptions, LoadObserver, SparkOptions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncRemoteGraph",
+    "CsvOptions",
     "ErrorOptions",
     "Governor",
     "Graph",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _IN_GRAPH = ("Graph", "init", "open")
-_IN_OPTIONS = ("ErrorOptions", "LoadObserver", "SparkOptions")
+_IN_OPTIONS = ("CsvOptions", "ErrorOptions", "LoadObserver", "SparkOptions")
 _IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
 

@@ -27,6 +27,7 @@ from omnigraph.errors import (
     ParameterError,
     QueryParseError,
     QueryTypeError,
+    SchemaParseError,
     StorageError,
     Unauthenticated,
 )
@@ -166,6 +167,17 @@ def test_the_name_of_a_query_file_is_not_taken_for_a_query(mistake: Mistake, ful
     with pytest.raises(QueryParseError) as refused:
         og.open(full_graph).query("people.gq")
     raised(refused.value, "this names a file", 'Path("people.gq")')
+
+
+def test_the_name_of_a_schema_file_stands_for_it_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SchemaParseError) as refused:
+        og.init("a.omni", "s.pg")
+    raised(refused.value, "this names a file", "`--schema s.pg`")
+    Path("s.pg").write_text("node Person { name: String @key }")
+    assert "node Person" in og.init("a.omni", "s.pg").schema_source
 
 
 def test_a_graph_that_goes_while_it_is_open_is_missed_by_its_own_name(

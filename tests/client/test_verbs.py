@@ -549,6 +549,18 @@ def test_c_pip_036_a_merge_keeps_what_a_record_lacks(remote: RemoteGraph, gramma
         remote.load(data=one, mode="append", grammar=grammar, absent="null")
 
 
+def test_c_pip_017_the_data_of_records_is_mapped_by_the_server(remote: RemoteGraph, local: Graph):
+    record = '{"type": "Person", "data": {"Full Name": " Eve "}}'
+    for grammar in ("strict", "compatible"):
+        rules: Any = {"mode": "merge", "grammar": grammar}
+        remote.load(data=record, map={"Person": {"trim(`Full Name`)": "name"}}, **rules)
+        remote.load(data=record, map=["Person:Full Name=name"], **rules)
+        with pytest.raises(InputError, match="is mapped to 'nme', which Person does not have"):
+            remote.load(data=record, map={"Person": {"Full Name": "nme"}}, **rules)
+    exported = b"".join(local.export())
+    assert b'"Eve"' in exported and b'" Eve "' in exported
+
+
 def test_a_branch_for_one_piece_of_work(remote: RemoteGraph, local: Graph):
     with remote.branch("agent/42") as b:
         b.mutate(ADD, {"name": "cy"})

@@ -114,6 +114,23 @@ def test_a_dry_run_and_a_key_say_what_they_did(run, graph: Graph, tables):
     assert first == second and "3 entities loaded" in first
 
 
+def test_columns_are_mapped_on_the_command_line(run, graph: Graph, tmp_path):
+    (tmp_path / "all.csv").write_text("Id|Kind|Tags\nADA|person|a;b\nx|thing|\n")
+    (tmp_path / "knows.csv").write_text("p|p\nada|ada\n")
+    code, out, err = run(
+        *("load", graph.uri, "--mode", "append", "--engine", "local", "--json"),
+        *("--node", f"Person={tmp_path}/all.csv", "--edge", f"Knows={tmp_path}/knows.csv"),
+        *("--map", "Person:lower(Id)=slug", "--map", "Person:Tags=tags"),
+        *("--map", "Knows:#1=from", "--map", "Knows:#2=to"),
+        *("--where", "Person:Kind=person", "--delimiter", "|", "--list-separator", "Person:;"),
+    )
+    assert code == 0, err
+    assert json.loads(out)["inserted"] == 2
+    assert b'"tags":["a","b"]' in b"".join(graph.export())
+    code, out, err = run("load", graph.uri, "--data", f"{tmp_path}/x", "--mode", "append", "--map")
+    assert code == 2
+
+
 def test_the_same_options_work_in_process(run, graph: Graph, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(node("Person", slug="a", age=500), node("Person", slug="b", age="x")))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import OmnigraphError
-from omnigraph.graph import ErrorOptions, Graph, SparkOptions
+from omnigraph.errors import InputError, OmnigraphError
+from omnigraph.graph import CsvOptions, ErrorOptions, Graph, SparkOptions
 from tests.commit.loading import edge, lines, node
 from tests.pipeline.conftest import SCHEMA
 
@@ -143,6 +143,48 @@ def test_c_pip_001_both_engines_give_the_same_tables_ids_and_counts(mode, tmp_pa
     assert counts(here) == counts(there)
     assert there.engine == "spark" and here.engine == "local"
     assert len(distributed.list_commits()) == len(local.list_commits()) == 3
+
+
+def test_c_pip_001_mapped_tables_are_the_same_on_both_engines(tmp_path, spark):
+    people, knows, notes = (tmp_path / name for name in ("p.csv", "k.csv", "n.json"))
+    people.write_text("Id|kind|born|tags|Mail\nADA|p|86400000|a;b| A@x.org \nx|thing|||\nBo|p|||\n")
+    knows.write_text("P.id|P.id|on\nada|bo|05/01/2026\n")
+    notes.write_text(json.dumps([{"id": "n7", "T": "Über", "S": "3"}, {"id": "n8", "T": "b"}]))
+    options: dict[str, Any] = {
+        "nodes": {"Person": people, "Note": notes},
+        "edges": {"Knows": knows},
+        "map": {
+            "Person": {
+                "lower(Id)": "slug",
+                "from_millis(born)": "born",
+                "lower(trim(Mail))": "email",
+                "const(7)": "age",
+            },
+            "Knows": {"#1": "from", "#2": "to", 'date(on, "%d/%m/%Y")': "since"},
+            "Note": {"upper(T)": "text", "trim(S)": "stars"},
+        },
+        "where": {"Person": {"kind": "p"}},
+        "csv": CsvOptions("|", {"Person": ";"}),
+        "mode": "append",
+    }
+    results: list[Any] = []
+    for engine in ("local", "spark"):
+        graph = omnigraph.init(tmp_path / f"{engine}.omni", SCHEMA)
+        receipt = graph.load(engine=engine, spark=SparkOptions(spark), **options)
+        knows.write_text("P.id|P.id|on\nada|bo|05/01/2026\n|bo|31/02/2026\nada|eve|05/01/2026\n")
+        with pytest.raises(InputError) as caught:
+            graph.load(engine=engine, spark=SparkOptions(spark), **options)
+        results.append((exported(graph), counts(receipt), caught.value.details))
+        knows.write_text("P.id|P.id|on\nada|bo|05/01/2026\n")
+    assert results[0] == results[1]
+    (ada,) = [r["data"] for r in results[0][0] if r.get("data", {}).get("slug") == "ada"]
+    assert (ada["born"], ada["tags"], ada["email"], ada["age"]) == (1, ["a", "b"], "a@x.org", 7)
+    frame = spark.createDataFrame([("EVE", 1)], "Id string, junk int")
+    graph.load(frames={"Person": frame}, map={"lower(Id)": "slug", "junk": None}, mode="append")
+    options = {"type": "Person", "map": '{"lower(Id)": "slug", "junk": null}'}
+    renamed = frame.selectExpr("concat(Id, '2') as Id", "junk")
+    renamed.write.format("omnigraph").options(**options).mode("append").save(graph.uri)
+    assert {"eve", "eve2"} <= {r["data"].get("slug") for r in exported(graph)}
 
 
 def test_c_pip_001_older_ids_mean_the_same_nodes_on_both_engines(tmp_path, spark):

@@ -17,6 +17,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import InputError, OmnigraphError
 from omnigraph.graph import ErrorOptions, Graph
+from omnigraph.loading.records.framing import items_on_lines
 from tests.commit.loading import lines, node
 from tests.pipeline.conftest import SCHEMA
 from tests.pipeline.test_sources import entities
@@ -122,16 +123,66 @@ def test_lines_are_counted_from_the_beginning_of_a_file_in_parts(graph, path, mo
 
 
 @pytest.mark.parametrize("text", [b'[{"slug": "a"}]', b'\n [\n  {"slug": "a"}\n]\n'])
-def test_an_array_is_refused_with_a_way_out(graph, path, text):
-    for file in (path, path.with_suffix(".json.gz")):
-        error = load(
-            graph,
-            file,
-            gzip.compress(text) if file.suffix == ".gz" else text,
-            nodes={"Person": file},
-        )
-        assert isinstance(error, InputError)
-        assert "holds a JSON array" in error.message and "one object per line" in (error.hint or "")
+def test_a_file_that_holds_one_array_is_read(graph, path, text):
+    for slug, file in (("a", path), ("b", path.with_suffix(".json.gz"))):
+        raw = text.replace(b'"a"', f'"{slug}"'.encode())
+        zipped = gzip.compress(raw) if file.suffix == ".gz" else raw
+        load(graph, file, zipped, nodes={"Person": file})
+    assert sorted(entities(graph)) == ["a", "b"]
+
+
+def test_bad_items_of_an_array_are_told_by_their_number(graph, path, monkeypatch):
+    monkeypatch.setattr("omnigraph.loading.pieces.TASK_BYTES_MIN", 20)
+    items = ['{"slug": "a",\n "age": "old"}', "7", '{"slug": "b" "c"}', '{"slug":\n"d",}', "{}"]
+    error = load(
+        graph,
+        path.with_suffix(".json"),
+        f"[{', '.join(items)}".encode(),
+        nodes={"Person": path.with_suffix(".json")},
+    )
+    found = told(error, "record")
+    assert [each[:2] for each in found] == [
+        (1, "bad_value"),
+        (2, "invalid_json"),
+        (3, "invalid_json"),
+        (4, "invalid_json"),
+        (5, "bad_value"),
+        (6, "invalid_json"),
+    ]
+    assert "at record 2: a record is an object, got number 7" in found[1][2]
+
+
+def test_an_array_of_graph_records_is_read_by_both_grammars(graph, tmp_path):
+    path = tmp_path / "records.json"
+    records = [node("Person", slug="a"), node("Person", slug="b")]
+    path.write_text(json.dumps(records, indent=1))
+    for grammar in ("strict", "compatible"):
+        graph.load(path, mode="merge", grammar=grammar, engine="local")
+    assert sorted(entities(graph)) == ["a", "b"]
+    path.write_text(json.dumps([*records, {"type": "Persn", "data": {}}]))
+    with pytest.raises(InputError, match=r"records.json:3: .*Persn"):
+        graph.load(path, mode="merge", grammar="strict", engine="local")
+
+
+@pytest.mark.parametrize("block", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        (" [ ]\n", []),
+        ('[{"a": "],}"}, {"b": [1, {}]}]', ['{"a": "],}"}', '{"b": [1, {}]}']),
+        ('[1, "x, ]", null]', ["1", '"x, ]"', "null"]),
+        ("[{},]", ["{}", ",]"]),
+        ("[,{}]", [",{}"]),
+        ("[{} {}]", ["{}", ",{}"]),
+        ("[{}", ["{}", "["]),
+        ('[{"a"', ['{"a"']),
+        ("[", ["["]),
+    ],
+)
+def test_an_array_is_cut_into_its_items_whatever_the_blocks(text, items, block):
+    raw = text.encode()
+    blocks = [raw[at : at + block] for at in range(0, len(raw), block)]
+    assert b"".join(items_on_lines(blocks, "f")).decode().splitlines() == items
 
 
 def test_unknown_members_are_refused_unless_they_are_to_be_left_out(graph, path):

@@ -31,7 +31,7 @@ from omnigraph.cli.options import (
     usage,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
-from omnigraph.model.load_options import ErrorOptions
+from omnigraph.model.load_options import CsvOptions, ErrorOptions
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt, checked_key
 
 if TYPE_CHECKING:
@@ -76,6 +76,39 @@ NodeOption = Annotated[
 EdgeOption = Annotated[
     list[str] | None,
     option("--edge", "TYPE=FILE", "rows of an edge type, with columns `from` and `to`; repeatable"),
+]
+MapOption = Annotated[
+    list[str] | None,
+    option(
+        "--map",
+        "[TYPE:]COLUMN=PROPERTY",
+        "which column, or expression over columns, gives a property; `#2` is the second column, "
+        "an empty property leaves out the column; repeatable",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    option(
+        "--where",
+        "[TYPE:]COLUMN=VALUE",
+        "load only rows with this value, so that one file can hold several types; repeatable",
+    ),
+]
+DelimiterOption = Annotated[
+    list[str] | None,
+    option(
+        "--delimiter",
+        "[TYPE:]CHARACTER",
+        "what separates the cells of CSV files, as | or \\t; comma by default, tab in .tsv",
+    ),
+]
+SeparatorOption = Annotated[
+    list[str] | None,
+    option(
+        "--list-separator",
+        "[TYPE:]TEXT",
+        "what separates the items of lists in CSV files; JSON arrays by default",
+    ),
 ]
 EngineOption = Annotated[
     str | None,
@@ -152,6 +185,10 @@ def load(
     data: DataOption = [],  # noqa: B006 - read only
     node: NodeOption = None,
     edge: EdgeOption = None,
+    map: MapOption = None,
+    where: WhereOption = None,
+    delimiter: DelimiterOption = None,
+    list_separator: SeparatorOption = None,
     mode: ModeOption,
     replace: ReplaceFlag = False,
     branch: BranchOption = DEFAULT_BRANCH,
@@ -178,6 +215,7 @@ def load(
     omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
     omnigraph load team.omni --data - --mode merge --branch review --from main
     omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
+    omnigraph load team.omni --node Person=hr.csv --map "Full Name=name" --mode merge
     omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
     """
     request = Request(
@@ -191,6 +229,9 @@ def load(
         nodes=_tables("--node", node),
         edges=_tables("--edge", edge),
         absent="null" if replace else "keep",
+        map=map,
+        where=where,
+        csv=CsvOptions(delimiter, list_separator),
         engine=engine,
         spark_master=spark_master,
         spark_conf=tuple(spark_conf or ()),
@@ -255,6 +296,9 @@ class Request:
     nodes: Mapping[str, list[str]] = field(default_factory=dict)
     edges: Mapping[str, list[str]] = field(default_factory=dict)
     absent: AbsentMeaning = "keep"
+    map: list[str] | None = None
+    where: list[str] | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
     engine: str | None = None
     spark_master: str | None = None
     spark_conf: tuple[str, ...] = ()
@@ -280,6 +324,9 @@ class Request:
         return {
             "--node": bool(self.nodes),
             "--edge": bool(self.edges),
+            "--where": bool(self.where),
+            "--delimiter": self.csv.delimiter is not None,
+            "--list-separator": self.csv.list_separator is not None,
             "--engine": self.engine == "spark",
             "--spark-master": self.spark_master is not None,
             "--spark-conf": bool(self.spark_conf),
@@ -324,6 +371,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
             absent=request.absent,
             branch=request.branch,
             from_=request.from_,
+            map=request.map,
             grammar=request.grammar,
             dry_run=request.dry_run,
             operation_id=request.idempotency_key,
@@ -352,6 +400,8 @@ def _only_stored_options(
     return {
         "nodes": request.nodes,
         "edges": request.edges,
+        "where": request.where,
+        "csv": request.csv,
         "engine": request.engine,
         "spark": SparkOptions(master=request.spark_master, conf=conf),
         "observer": LoadObserver(tell, watch),

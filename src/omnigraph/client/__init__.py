@@ -39,6 +39,8 @@ NOT_SERVED: Mapping[str, str] = {
     "load.edges": "a server loads graph records; files of tables are loaded on the storage",
     "load.engine": "a server loads in its own process",
     "load.frames": "a server loads graph records; frames are loaded on the storage",
+    "load.where": "a server loads graph records; rows of tables are chosen on the storage",
+    "load.csv": "a server loads graph records; CSV files are loaded on the storage",
     "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
     "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
     "load.spark": "a server loads in its own process",

@@ -47,7 +47,12 @@ from omnigraph.model.diffs import DiffPage
 from omnigraph.model.exports import export_directory
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.json_object import JsonObject
-from omnigraph.model.load_options import ErrorOptions, checked_options
+from omnigraph.model.load_options import (
+    ErrorOptions,
+    MapArgument,
+    checked_options,
+    map_texts,
+)
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     AbsentMeaning,
@@ -333,6 +338,7 @@ class AsyncRemoteGraph:
         mode: LoadMode,
         absent: AbsentMeaning = "keep",
         data: Data | None = None,
+        map: MapArgument | None = None,
         branch: str | None = None,
         from_: str | None = None,
         grammar: Grammar = "compatible",
@@ -376,6 +382,7 @@ class AsyncRemoteGraph:
             "dry_run": dry_run or None,
             "max_errors": errors.max_errors,
             "ignore_unknown": errors.ignore_unknown or None,
+            "map": map_texts(map),
         }
         if grammar == "compatible":
             content = checked_body(

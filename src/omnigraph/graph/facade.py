@@ -65,7 +65,16 @@ from omnigraph.model.branch_scope import BranchScope, BranchTask
 from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
 from omnigraph.model.diffs import DiffPage
 from omnigraph.model.governor import Governor, query_bytes
-from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions, checked_options
+from omnigraph.model.load_options import (
+    CsvOptions,
+    ErrorOptions,
+    LoadObserver,
+    MapArgument,
+    MappingArguments,
+    SparkOptions,
+    WhereArgument,
+    checked_options,
+)
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
 from omnigraph.model.receipts import (
     AbsentMeaning,
@@ -406,6 +415,8 @@ class Graph:
         nodes: Mapping[str, Paths] | None = None,
         edges: Mapping[str, Paths] | None = None,
         frames: Mapping[str, Any] | None = None,
+        map: MapArgument | None = None,
+        where: WhereArgument | None = None,
         branch: str | None = None,
         from_: str | None = None,
         grammar: Grammar = "compatible",
@@ -416,6 +427,7 @@ class Graph:
         operation_id: str | None = None,
         message: str | None = None,
         progress: Callable[[int], None] | None = None,
+        csv: CsvOptions | None = None,
         errors: ErrorOptions | None = None,
         spark: SparkOptions | None = None,
         observer: LoadObserver | None = None,
@@ -431,6 +443,11 @@ class Graph:
         keeps the stored values of properties that a record, or a table by its columns, lacks; with
         ``absent="null"`` a record replaces the whole entity.
 
+        ``map`` says which columns, or expressions over them, give a property, by type or file:
+        `{"Person": {"Full Name": "name", "lower(Mail)": "email", "notes": None}}`; None leaves out
+        a column. ``where`` are values that the rows of a table must have in some columns, as
+        `{"City": {"type": "city"}}`. If the load has one table, both may leave out its name.
+
         ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for inputs
         that this process could not load before Spark has started
         (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`), for frames of Spark, and where ``spark`` names a
@@ -438,11 +455,13 @@ class Graph:
         load: repeating it with the same input returns the first receipt. ``message`` is kept with
         the commit. ``progress`` gets the bytes of each block of records that was read in process.
 
-        `ErrorOptions` says how a bad input is reported, `SparkOptions` where Spark runs, and a
+        `CsvOptions` says how cells are separated,
+        `ErrorOptions` how a bad input is reported, `SparkOptions` where Spark runs, and a
         `LoadObserver` has functions to call with the engine and the progress of stages. Raises
         `InputError` with the problems of a bad input; nothing is written then.
         """
         check_load_mode(mode)
+        csv = checked_options(csv, CsvOptions, "csv")
         errors = checked_options(errors, ErrorOptions, "errors")
         spark = checked_options(spark, SparkOptions, "spark")
         observer = checked_options(observer, LoadObserver, "observer")
@@ -450,7 +469,15 @@ class Graph:
         self._opened.gate.load(actor, target, from_, self.list_branches)
         return run_load(
             self._opened,
-            LoadInput(paths, data, nodes, edges, frames, replace_types),
+            LoadInput(
+                paths,
+                data,
+                nodes,
+                edges,
+                frames,
+                replace_types,
+                MappingArguments(map, where, csv),
+            ),
             LoadSpec(
                 target,
                 mode,

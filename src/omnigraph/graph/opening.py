@@ -19,7 +19,7 @@ from omnigraph.model.ids import check_declared_actor
 from omnigraph.model.upkeep import Diagnosis, DoctorCheck, UpkeepFinding
 from omnigraph.policy import Policy
 from omnigraph.schema.compile import compile_schema
-from omnigraph.syntax.tokens import Source
+from omnigraph.syntax.tokens import SCHEMA_SUFFIX, Source
 from omnigraph.upkeep.stats import unopened
 
 OpenMode = Literal["read_write", "read_only"]
@@ -36,6 +36,7 @@ def init(
 ) -> Graph:
     """Create a graph at ``uri`` with a schema (a text, or the path of a `.pg` file) and open it.
 
+    A text that is the name of an existing `.pg` file stands for the file.
     ``policy`` decides who may write through this handle; making a graph is nothing it decides.
     ``external_blobs`` is as for `open`.
     Raises the compile error of a bad schema before anything is written, and `AlreadyInitialized`
@@ -45,6 +46,8 @@ def init(
     if actor is not None:
         check_declared_actor(actor, where="the actor of `init`")
     kernel = Kernel.of(_graph_root(uri))
+    if isinstance(schema, str) and schema.endswith(SCHEMA_SUFFIX) and Path(schema).is_file():
+        schema = Path(schema)
     compiled = compile_schema(schema, domain=kernel.ids.ulid())
     initialize(kernel, compiled, actor_id=actor, force=force)
     return Graph(kernel, policy=policy, external_blobs=external_blobs)

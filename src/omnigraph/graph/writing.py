@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,12 @@ from omnigraph.errors import InputError, NotFound, WrongVerb
 from omnigraph.graph.opened import OpenGraph
 from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.request import LoadBranch, LoadSpec
-from omnigraph.model.load_options import ErrorOptions, LoadObserver, SparkOptions
+from omnigraph.model.load_options import (
+    ErrorOptions,
+    LoadObserver,
+    MappingArguments,
+    SparkOptions,
+)
 from omnigraph.model.receipts import LoadReceipt
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
@@ -26,6 +31,7 @@ from omnigraph.syntax.tokens import Source
 
 if TYPE_CHECKING:
     from omnigraph.loading.inputs import LoadEngine, Paths
+    from omnigraph.loading.mapping_arguments import Mappings
     from omnigraph.loading.sources import Frame
 
 Data = bytes | str | Iterable[bytes]
@@ -75,6 +81,7 @@ class LoadInput:
     edges: Mapping[str, Paths] | None = None
     frames: Mapping[str, Any] | None = None
     replace_types: Iterable[str] = ()
+    mapping: MappingArguments = field(default_factory=MappingArguments)
 
     @property
     def is_stream(self) -> bool:
@@ -101,11 +108,22 @@ def run_load(
 
     files = inputs.file_sources(given.paths, given.nodes, given.edges)
     frames: Sequence[Frame] = ()
+    mappings: Mappings | None = None
+    if given.mapping.is_given:
+        mappings = inputs.table_mappings(
+            given.mapping,
+            files,
+            given.frames,
+            opened.accepted().catalog,
+            has_records=bool(given.paths) or given.data is not None,
+        )
+        files = [mappings.applied(each) for each in files]
     if given.frames is not None:
         catalog = opened.accepted().catalog
         frames = inputs.named_frames(
             given.frames,
             catalog,
+            mappings,
             ignore_unknown=errors.ignore_unknown,
             keeps_absent=request.keeps_absent,
         )
@@ -133,6 +151,7 @@ def run_load(
         max_errors=inputs.checked_max_errors(errors.max_errors),
         errors_out=inputs.checked_errors_out(errors.errors_out, files, opened.kernel.root.uri),
         ignore_unknown=errors.ignore_unknown,
+        record_mappings={} if mappings is None else mappings.of_records(),
         external=opened.external if is_local else opened.external.on_spark(request.mode),
     )
     if observer.on_engine is not None:

@@ -37,6 +37,7 @@ from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.load import LoadChanges, LoadExecutor
+from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.merging import MergedRows, Merging
 from omnigraph.loading.records.absence import missing_value
 from omnigraph.loading.records.framing import CHUNK_BYTES, Chunk, RecordSource, read_chunks
@@ -106,7 +107,7 @@ class InProcessLoad(LoadExecutor):
         elif data is not None:
             self._sources.append(RecordSource.stream(data))
         if self.request.operation_id is not None and not is_stream:
-            digest = input_digest(found)
+            digest = input_digest(found, self.request.record_mappings)
             if isinstance(data, bytes | str):
                 digest += sha256(data.encode() if isinstance(data, str) else data).hexdigest()
             self.request = replace(self.request, input_digest=digest)
@@ -127,6 +128,7 @@ class InProcessLoad(LoadExecutor):
             mint=minted_by(self.kernel.ids.ulid),
             external=self.request.external,
             limits=self._limits,
+            mappings=self.request.record_mappings,
         )
         if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
             # An interrupted schema apply may declare what is missing: the caller completes it.
@@ -230,14 +232,17 @@ def read_input(
     external: ExternalBlobs | None = None,
     limits: WriteLimits | None = None,
     chunk_bytes: int = CHUNK_BYTES,
+    mappings: Mapping[str, TableMapping] | None = None,
 ) -> ReadRecords:
-    """Read all records of ``sources``, in order.
+    """Read all records of ``sources``, in order; ``mappings`` of their data are by table key.
 
     ``keeps_absent``: properties that records lack keep their stored values. Raises `LimitExceeded`
     once a table exceeds ``limits``.
     """
     external = external or ExternalBlobs()
-    reader = _InputReader(catalog, mode, grammar, mint, external, limits, keeps_absent)
+    reader = _InputReader(
+        catalog, mode, grammar, mint, external, limits, mappings or {}, keeps_absent
+    )
     for source in sources:
         chunks = read_chunks(source, grammar, chunk_bytes=chunk_bytes)
         reader.read(chunks, source.name)
@@ -252,6 +257,7 @@ class _InputReader:
     mint: MintIds
     external: ExternalBlobs
     limits: WriteLimits | None
+    mappings: Mapping[str, TableMapping]
     keeps_absent: bool = False
     _problems: list[Problem] = field(default_factory=list)
     _builders: dict[str, RowBuilder] = field(default_factory=dict)
@@ -261,7 +267,7 @@ class _InputReader:
     def read(self, chunks: Iterable[Chunk], name: str | None) -> None:
         """Take the records of one source."""
         for several, problems in typed_chunks(
-            chunks, name, self.catalog, self.grammar, self._builder
+            chunks, name, self.catalog, self.grammar, self._builder, mappings=self.mappings
         ):
             for rows in several:
                 self._parts.setdefault(rows.type.table_key, []).append(rows)

@@ -16,7 +16,9 @@ from omnigraph.errors import InputError
 from omnigraph.loading.exported import export_sources, exported_types, read_export
 from omnigraph.loading.files import S3
 from omnigraph.loading.formats.arrow_tables import arrow_table, is_pandas, pandas_hint
-from omnigraph.loading.formats.table_columns import mapped_columns
+from omnigraph.loading.mapping import PLAIN
+from omnigraph.loading.mapping_arguments import Mappings
+from omnigraph.loading.reading import check_columns
 from omnigraph.loading.records.problems import MAX_ERRORS, name_hint
 from omnigraph.loading.sources import (
     FileSource,
@@ -28,6 +30,7 @@ from omnigraph.loading.sources import (
     type_of,
 )
 from omnigraph.model.ids import EntityKind, TableKey
+from omnigraph.model.load_options import MappingArguments
 from omnigraph.model.receipts import LoadMode
 from omnigraph.pipeline.spark.unsigned import SIGNED
 from omnigraph.schema.catalog import Catalog
@@ -93,6 +96,20 @@ def _no_file(argument: str, name: str, given: object) -> InputError:
     )
 
 
+def table_mappings(
+    given: MappingArguments,
+    files: Sequence[FileSource],
+    frames: Mapping[str, Any] | None,
+    catalog: Catalog,
+    *,
+    has_records: bool,
+) -> Mappings:
+    """The mappings of all tables; raises `InputError` for one of a table that is not loaded."""
+    tables = [(each.table_key, each.path) for each in files if each.table_key is not None]
+    named = [(type_key(name, catalog), None) for name in _by_type("frames", frames, "frame")]
+    return Mappings(given, [*tables, *named], catalog, has_records=has_records)
+
+
 # --- types ----------------------------------------------------------------------------------------
 
 
@@ -135,6 +152,7 @@ def type_key(name: str, catalog: Catalog) -> str:
 def named_frames(
     frames: Mapping[str, Any] | None,
     catalog: Catalog,
+    mappings: Mappings | None = None,
     *,
     ignore_unknown: bool,
     keeps_absent: bool = False,
@@ -142,26 +160,34 @@ def named_frames(
     """Frames by type: Spark DataFrames as they are, others as Arrow tables with checked columns."""
     given = _by_type("frames", frames, "frame")
     return [
-        _frame(name, rows, catalog, ignore_unknown=ignore_unknown, keeps_absent=keeps_absent)
+        _frame(
+            name, rows, catalog, mappings, ignore_unknown=ignore_unknown, keeps_absent=keeps_absent
+        )
         for name, rows in given.items()
     ]
 
 
 def _frame(
-    name: str, rows: Any, catalog: Catalog, *, ignore_unknown: bool, keeps_absent: bool
+    name: str,
+    rows: Any,
+    catalog: Catalog,
+    mappings: Mappings | None,
+    *,
+    ignore_unknown: bool,
+    keeps_absent: bool,
 ) -> Frame:
     key = type_key(name, catalog)
-    if hasattr(rows, "mapInArrow"):
-        return Frame(key, rows)
-    frame = Frame(key, arrow_table(rows, name))
     type = type_of(key, catalog)
+    mapping = PLAIN if mappings is None else mappings.of(key)
+    mapping = mapping.checked(type, Frame(key, None).name)
+    if hasattr(rows, "mapInArrow"):
+        return Frame(key, rows, mapping)
+    frame = Frame(key, arrow_table(rows, name), mapping)
     try:
-        mapped_columns(
+        check_columns(
             frame.rows.schema,
-            type,
+            frame.found,
             catalog,
-            frame.name,
-            are_texts=False,
             ignore_unknown=ignore_unknown,
             keeps_absent=keeps_absent,
         )
@@ -188,9 +214,10 @@ def frame_sources(
                 path = Path(directory) / f"{number}.arrow"
                 with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as out:
                     out.write_table(rows, max_chunksize=65_536)
-                sources.append(FileSource(str(path), key, "arrow", frame.name))
+                sources.append(FileSource(str(path), key, "arrow", frame.name, frame.mapping))
             else:
-                sources.append(Frame(key, session.get().createDataFrame(_signed(rows))))
+                sent = session.get().createDataFrame(_signed(rows))
+                sources.append(Frame(key, sent, frame.mapping))
         yield sources
 
 

@@ -42,7 +42,7 @@ from omnigraph.loading.records.absence import missing_value
 from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of
 from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.replacing import MissingValue
-from omnigraph.loading.sources import type_of
+from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
 from omnigraph.model.arrow import ID
 
@@ -315,7 +315,7 @@ def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPl
         sources.append(mapped_tasks(spark, len(plan.tasks), located, HOLDERS))
     first = plan.first_frame
     for source in plan.frames:
-        located = locate_frame(reading, job.plan, source.table_key, source.name, first)
+        located = locate_frame(reading, job.plan, source.found, first)
         sources.append(mapped(source.rows, located, HOLDERS))
         first += source.rows.rdd.getNumPartitions()
     committed = [number for number, part in enumerate(job.parts) if isinstance(part, CommittedPart)]
@@ -366,14 +366,14 @@ def locate_records(reading: Reading, plan: CheckPlan, tasks: Sequence[Task]) -> 
 
 
 def locate_frame(
-    reading: Reading, plan: CheckPlan, table_key: str, name: str, first_piece: int
+    reading: Reading, plan: CheckPlan, found: FoundFile, first_piece: int
 ) -> ArrowFunction:
     """The same for the rows of a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        piece = Piece.of_partition(name, table_key, first_piece)
+        piece = Piece.of_partition(found, first_piece)
         reader = PieceReader(reading)
-        type = type_of(table_key, reading.catalog)
+        type = type_of(found.table_key or "", reading.catalog)
         for batch in batches:
             (rows,), _ = reader.table_rows(batch, type, piece)
             yield from _located_rows(rows, piece, reading, plan)

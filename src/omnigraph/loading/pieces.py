@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, NotFound, SourceChanged
 from omnigraph.loading.files import Files
-from omnigraph.loading.formats.csv_quotes import RowTooLong, delimiter_of, row_blocks
-from omnigraph.loading.records.framing import CHUNK_BYTES
+from omnigraph.loading.formats.csv_quotes import RowTooLong, row_blocks
+from omnigraph.loading.records.framing import CHUNK_BYTES, items_on_lines
 from omnigraph.loading.records.ids import PIECES_MAX
 from omnigraph.loading.records.problems import Grammar, Unit, unit_of
 from omnigraph.loading.sources import (
@@ -27,6 +27,7 @@ from omnigraph.loading.sources import (
     Frame,
     Source,
     corrupt,
+    delimiter_of,
     find_all,
     type_of,
 )
@@ -60,20 +61,20 @@ class Piece:
     """Records of the file before this piece, if the plan knows (Parquet, Lance)."""
 
     @classmethod
-    def of_partition(cls, frame: str, table_key: str, first: int) -> Piece:
+    def of_partition(cls, frame: FoundFile, first: int) -> Piece:
         """The partition of a frame that this task of Spark reads; ``first`` is that of number 0."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        return cls(first + number, FoundFile(f"{frame}[{number}]", "arrow", table_key, 0, (0, 0)))
+        return cls(first + number, replace(frame, path=f"{frame.path}[{number}]"))
 
     def unit(self, grammar: Grammar) -> Unit:
         """What the numbers of its records count; ``grammar`` is that of graph records."""
         if self.file.format == "records":
             return unit_of(grammar)
-        return "line" if self.file.format == "json" else "record"
+        return "line" if self.file.format == "json" and not self.file.is_array else "record"
 
     @property
     def is_range(self) -> bool:
@@ -114,10 +115,8 @@ def plan_sources(
     ``lines_only``: graph records are one per line, as in the strict grammar. Raises `NotFound` and
     `InputError` naming the missing path or type.
     """
+    sources = [_checked(source, catalog) for source in sources]
     frames = tuple(each for each in sources if isinstance(each, Frame))
-    for source in sources:
-        if source.table_key is not None:
-            type_of(source.table_key, catalog)
     files = find_all(each for each in sources if isinstance(each, FileSource))
     total = sum(found.size for found in files)
     aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
@@ -134,6 +133,15 @@ def plan_sources(
             hint="load it in parts, or put small files together",
         )
     return InputPlan(tuple(files), tuple(tasks), frames, first_frame=count)
+
+
+def _checked(source: Source, catalog: Catalog) -> Source:
+    """The source with a mapping to properties that its type has."""
+    if source.table_key is None:
+        return source
+    type = type_of(source.table_key, catalog)
+    shown = source.name if isinstance(source, Frame) else source.name or source.path
+    return replace(source, mapping=source.mapping.checked(type, shown))
 
 
 # --- cutting --------------------------------------------------------------------------------------
@@ -155,6 +163,8 @@ def _cut(whole: Piece, aim: int, *, lines_only: bool) -> Iterator[Piece]:
         yield from _row_groups(whole, aim)
     elif found.format == "lance":
         yield from _fragments(whole, aim)
+    elif found.is_array:
+        yield whole
     elif found.format in ("records", "json"):
         is_cut = found.size > (aim if lines_only or found.format == "json" else WHOLE_BYTES_MAX)
         for start in range(0, found.size, aim) if is_cut else ():
@@ -177,7 +187,7 @@ def _csv_ranges(whole: Piece, size: int, aim: int) -> Iterator[Piece]:
         suppress(RowTooLong),
     ):
         blocks = iter(lambda: stream.read(step), b"")
-        for block in row_blocks(blocks, delimiter_of(whole.file.path), step):
+        for block in row_blocks(blocks, delimiter_of(whole.file), step):
             if end - start >= aim:
                 yield replace(whole, start=start, end=end)
                 start = end
@@ -265,7 +275,12 @@ def require_unchanged(piece: Piece, files: Files) -> None:
 
 
 def blocks_of(piece: Piece, files: Files) -> Iterator[bytes]:
-    """The bytes of a text piece; of a range, the lines that start in it."""
+    """The bytes of a text piece; of a range, the lines that start in it; of an array, its items."""
+    blocks = _blocks(piece, files)
+    return items_on_lines(blocks, piece.file.shown) if piece.file.is_array else blocks
+
+
+def _blocks(piece: Piece, files: Files) -> Iterator[bytes]:
     try:
         if piece.end is None:
             with files.stream(piece.file.path) as stream:

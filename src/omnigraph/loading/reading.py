@@ -6,7 +6,7 @@ the formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.loading.files import Files
 from omnigraph.loading.formats.csv_rows import csv_header, csv_rows
-from omnigraph.loading.formats.json_rows import refuse_array, typed_records, with_way_out
+from omnigraph.loading.formats.json_rows import typed_records, with_way_out
 from omnigraph.loading.formats.table_batches import (
     BATCH_ROWS,
     arrow_reader,
@@ -26,11 +26,13 @@ from omnigraph.loading.formats.table_batches import (
     table_batches,
 )
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type, mapped_columns
+from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
 from omnigraph.loading.records.ids import Minting
 from omnigraph.loading.records.problems import Grammar, Problem, Unit, name_hint, value_hint
 from omnigraph.loading.records.rows import (
+    RefusedValue,
     Renames,
     RowBuilder,
     TypedRows,
@@ -64,6 +66,8 @@ class Reading:
     files: Files = field(default_factory=Files)
     """Access to the input files."""
     renames: Renames = field(default_factory=dict)
+    mappings: Mapping[str, TableMapping] = field(default_factory=dict)
+    """By table key, how the data of graph records is mapped."""
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
 
@@ -124,6 +128,7 @@ class PieceReader:
             reading.catalog,
             reading.grammar,
             partial(self._builder, piece),
+            mappings=reading.mappings,
         ):
             if reading.renames:
                 renamed = [with_renames(each, reading.renames, unit) for each in rows]
@@ -134,7 +139,9 @@ class PieceReader:
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
         source = RecordSource(piece.file.shown, lambda: blocks_of(piece, self.reading.files))
         if grammar == "strict":
-            source = RecordSource(piece.file.shown, lambda: self._counting_lines(piece))
+            # The items of an array are counted as records.
+            unit = piece.unit(grammar)
+            source = RecordSource(piece.file.shown, lambda: self._counting_lines(piece), unit)
         is_part = grammar == "compatible" and piece.is_range
         for chunk in read_line_chunks(source) if is_part else read_chunks(source, grammar):
             self.records = max(self.records, chunk.numbers[-1] if len(chunk.numbers) else 0)
@@ -165,7 +172,10 @@ class PieceReader:
     def _objects(
         self, objects: Sequence[Any], numbers: Sequence[int], type: TableType, piece: Piece
     ) -> _Rows:
-        unit = piece.unit("strict")
+        unit, mapping = piece.unit("strict"), piece.file.mapping
+        refused: Sequence[RefusedValue] = ()
+        if not mapping.is_plain:
+            objects, numbers, refused = mapping.objects(objects, numbers, type, piece.file.shown)
         records, problems = typed_records(
             objects,
             numbers,
@@ -175,7 +185,7 @@ class PieceReader:
             unit=unit,
             ignore_unknown=self.reading.ignore_unknown,
         )
-        rows, found = self._builder(piece, type).build(records, piece.file.shown)
+        rows, found = self._builder(piece, type).build(records, piece.file.shown, refused)
         return _checked(rows, [*problems, *map(with_way_out, found)], unit)
 
     # --- rows of one type ---
@@ -200,26 +210,32 @@ class PieceReader:
     def _cells(
         self, batch: pa.RecordBatch, numbers: Sequence[int], type: TableType, piece: Piece
     ) -> _Rows:
-        are_texts = piece.file.format == "csv"
+        found = piece.file
+        mapped = found.mapping.rows(
+            batch, numbers, type, found.shown, are_texts=found.format == "csv"
+        )
+        batch = mapped.batch
         columns = mapped_columns(
             batch.schema,
             type,
             self.reading.catalog,
-            piece.file.shown,
-            are_texts=are_texts,
+            found.shown,
+            texts=mapped.texts,
             ignore_unknown=self.reading.ignore_unknown,
-            folder_values=dict(piece.file.folder_values),
+            folder_values=dict(found.folder_values),
             keeps_absent=self.reading.keeps_absent,
         )
+        names = batch.schema.names
         is_edge = isinstance(type, EdgeType)
         rows, problems = self._builder(piece, type).build_from_columns(
             {name: batch.column(index) for name, index in columns.items()},
-            numbers,
-            piece.file.shown,
-            are_texts=are_texts,
+            mapped.numbers,
+            found.shown,
+            texts=[name for name, index in columns.items() if names[index] in mapped.texts],
             ends={name: end_type(type, name, self.reading.catalog) for name in (SRC, DST)}
             if is_edge
             else None,
+            refused=mapped.refused,
         )
         return _checked(rows, problems, "record")
 
@@ -247,8 +263,9 @@ def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
 
 
 def check_headers(plan: InputPlan, reading: Reading) -> None:
-    """Raise `InputError` for the first unknown or missing column; of JSON, for an array."""
+    """Raise `InputError` for the first unknown or missing column."""
     catalog, files, ignore_unknown = reading.catalog, reading.files, reading.ignore_unknown
+    keeps_absent = reading.keeps_absent
     for found in plan.files:
         if found.table_key is None or not found.size:
             continue
@@ -256,28 +273,40 @@ def check_headers(plan: InputPlan, reading: Reading) -> None:
         _check_folders(found, type, ignore_unknown=ignore_unknown)
         schema = _schema(found, files)
         if schema is not None:
-            mapped_columns(
-                schema,
-                type,
-                catalog,
-                found.shown,
-                are_texts=found.format == "csv",
-                ignore_unknown=ignore_unknown,
-                folder_values=dict(found.folder_values),
-                keeps_absent=reading.keeps_absent,
+            check_columns(
+                schema, found, catalog, ignore_unknown=ignore_unknown, keeps_absent=keeps_absent
             )
     for source in plan.frames:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        mapped_columns(
-            to_arrow_schema(source.rows.schema, timezone="UTC"),
-            type_of(source.table_key, catalog),
-            catalog,
-            source.name,
-            are_texts=False,
-            ignore_unknown=ignore_unknown,
-            keeps_absent=reading.keeps_absent,
+        schema = to_arrow_schema(source.rows.schema, timezone="UTC")
+        check_columns(
+            schema, source.found, catalog, ignore_unknown=ignore_unknown, keeps_absent=keeps_absent
         )
+
+
+def check_columns(
+    schema: pa.Schema,
+    found: FoundFile,
+    catalog: Catalog,
+    *,
+    ignore_unknown: bool,
+    keeps_absent: bool = False,
+) -> None:
+    """Raise `InputError` for the first column that is unknown, missing or wrongly mapped."""
+    type = type_of(found.table_key or "", catalog)
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+    mapped = found.mapping.rows(nothing, (), type, found.shown, are_texts=found.format == "csv")
+    mapped_columns(
+        mapped.batch.schema,
+        type,
+        catalog,
+        found.shown,
+        texts=mapped.texts,
+        ignore_unknown=ignore_unknown,
+        folder_values=dict(found.folder_values),
+        keeps_absent=keeps_absent,
+    )
 
 
 def _check_folders(found: FoundFile, type: TableType, *, ignore_unknown: bool) -> None:
@@ -310,11 +339,8 @@ def _schema(found: FoundFile, files: Files) -> pa.Schema | None:
                 with files.open(found.path) as stream:
                     return pq.read_schema(stream)
             case "csv":
-                names = csv_header(found.path, files, shown=found.shown)
+                names = csv_header(found, files)
                 return pa.schema([(name, pa.string()) for name in names])
-            case "json":
-                refuse_array(found.path, files, shown=found.shown)
-                return None
             case "avro":
                 with files.open(found.path) as stream:
                     return avro_schema(stream)

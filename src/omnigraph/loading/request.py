@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.commit.external_blobs import NOT_ON_SPARK, ExternalBlobs
 from omnigraph.commit.kernel import Kernel
@@ -24,6 +24,9 @@ from omnigraph.model.receipts import (
 )
 from omnigraph.storage.layout import MAIN
 from omnigraph.storage.manifest_rows import CommitRow, commit_info
+
+if TYPE_CHECKING:
+    from omnigraph.loading.mapping import TableMapping
 
 Counts = Sequence[LoadedType]
 
@@ -78,6 +81,8 @@ class LoadSpec:
     errors_out: Path | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
+    record_mappings: Mapping[str, TableMapping] = field(default_factory=dict)
+    """By table key, how the data of graph records is mapped."""
     absent: AbsentMeaning = "keep"
     """What a merge makes of properties that records lack; no option of the other modes."""
 

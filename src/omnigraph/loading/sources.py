@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError, NotFound
 from omnigraph.loading.files import COMPRESSED, S3, Files, Stamp, below_base, pattern_base
-from omnigraph.loading.records.framing import RecordSource
+from omnigraph.loading.mapping import PLAIN, TableMapping
+from omnigraph.loading.records.framing import RecordSource, items_on_lines
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import TableKey
 from omnigraph.schema.catalog import Catalog, TableType
@@ -59,6 +60,7 @@ class FileSource:
     """None: by the name of each file."""
     name: str | None = None
     """What messages call it, if not by its path."""
+    mapping: TableMapping = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Frame:
     table_key: str
     rows: Any
     """An Arrow table, or a Spark DataFrame."""
+    mapping: TableMapping = PLAIN
 
     @property
     def is_of_spark(self) -> bool:
@@ -78,6 +81,11 @@ class Frame:
     def name(self) -> str:
         """What messages call it."""
         return f"<frame {self.table_key.partition(':')[2]}>"
+
+    @property
+    def found(self) -> FoundFile:
+        """Its description for tasks, which get the rows from Spark."""
+        return FoundFile(self.name, "arrow", self.table_key, 0, (0, 0), mapping=self.mapping)
 
 
 Source = FileSource | Frame
@@ -94,6 +102,9 @@ class FoundFile:
     stamp: Stamp
     name: str | None = None
     folder_values: FolderValues = ()
+    mapping: TableMapping = PLAIN
+    is_array: bool = False
+    """Whether it is a JSON file that holds one array."""
 
     @property
     def shown(self) -> str:
@@ -145,7 +156,24 @@ def find_all(sources: Iterable[FileSource]) -> list[FoundFile]:
                     hint="name each file once; directories and patterns may hold others you name",
                     details={"file": first.shown},
                 )
-    return list(seen.values())
+    return [_with_array(found) for found in seen.values()]
+
+
+def _with_array(found: FoundFile) -> FoundFile:
+    """The file, marked if it is a JSON file that holds one array instead of an object per line."""
+    may_be = found.format == "json" or (
+        found.format == "records" and ".json" in PurePosixPath(found.path.lower()).suffixes
+    )
+    if not may_be or not found.size:
+        return found
+    try:
+        with Files.of_environment([found.path]).stream(found.path) as stream:
+            while block := stream.read(1 << 10):
+                if text := block.lstrip():
+                    return replace(found, is_array=text.startswith(b"["))
+    except OSError as error:
+        raise corrupt(found.shown, error) from error
+    return found
 
 
 def find_files(source: FileSource, files: Files | None = None) -> list[FoundFile]:
@@ -294,7 +322,9 @@ def _file(path: str, format: Format, below: str, source: FileSource, files: File
         raise NotFound(f"no such file: {path}", details={"file": path})
     # Workers may have another current directory; messages show the path as given.
     absolute = path if path.startswith(S3) else str(Path(path).absolute())
-    found = FoundFile(absolute, format, table_key, stamp[0], stamp, source.name or path)
+    found = FoundFile(
+        absolute, format, table_key, stamp[0], stamp, source.name or path, mapping=source.mapping
+    )
     if not found.size and (found.is_compressed or format not in _TEXTS):
         # An interrupted writer leaves such files.
         raise corrupt(path, ValueError("it has no bytes at all"))
@@ -314,13 +344,20 @@ def _dataset_stamp(path: str, files: Files) -> Stamp | None:
     return sum(size[0] for size in sizes if size), 0
 
 
-def input_digest(inputs: Sequence[FoundFile]) -> str:
-    """A digest of the content of some files, independent of their names."""
+def input_digest(inputs: Sequence[FoundFile], mappings: Mapping[str, TableMapping]) -> str:
+    """A digest of the content of some files and its mapping, independent of their names.
+
+    ``mappings`` are those of graph records.
+    """
     digest = hashlib.sha256()
+    for key, mapping in sorted(mappings.items()):
+        digest.update(f"{key}:{mapping}\n".encode())
     for found in inputs:
         digest.update(f"{found.format}:{found.table_key}:{found.size}\n".encode())
         if found.folder_values:
             digest.update(f"{found.folder_values}\n".encode())
+        if found.mapping != PLAIN:
+            digest.update(f"{found.mapping}\n".encode())
         files = Files.of_environment([found.path])
         is_folder = files.is_directory(found.path)
         paths = [path for path, _ in files.below(found.path)] if is_folder else [found.path]
@@ -334,6 +371,12 @@ def input_digest(inputs: Sequence[FoundFile]) -> str:
     return digest.hexdigest()
 
 
+def delimiter_of(found: FoundFile) -> str:
+    """The delimiter of a CSV file: as it was given, or by the suffix of the file."""
+    is_tabs = ".tsv" in map(str.lower, PurePosixPath(found.path).suffixes)
+    return found.mapping.delimiter or ("\t" if is_tabs else ",")
+
+
 def record_source(found: FoundFile) -> RecordSource:
     """A file of graph records for a load in process."""
 
@@ -345,6 +388,8 @@ def record_source(found: FoundFile) -> RecordSource:
         except OSError as error:
             raise corrupt(found.shown, error) from error
 
+    if found.is_array:
+        return RecordSource(found.shown, lambda: items_on_lines(blocks(), found.shown))
     return RecordSource(found.shown, blocks)
 
 

@@ -27,7 +27,7 @@ from omnigraph.loading.records.absence import ABSENT_FIELD
 from omnigraph.loading.records.framing import NotOnLines
 from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind
 from omnigraph.loading.records.rows import Renamed, TypedRows
-from omnigraph.loading.sources import type_of
+from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
 PART_ROWS_MAX = 1 << 19
@@ -59,13 +59,13 @@ class StageJob:
     """Set when the load was cancelled; only within one process."""
 
 
-def stage_frame(job: StageJob, table_key: str, name: str, first_piece: int) -> ArrowFunction:
+def stage_frame(job: StageJob, found: FoundFile, first_piece: int) -> ArrowFunction:
     """The function Spark runs over the rows of a frame: each partition is a piece."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        piece = Piece.of_partition(name, table_key, first_piece)
+        piece = Piece.of_partition(found, first_piece)
         reader = PieceReader(job.reading)
-        type = type_of(table_key, job.reading.catalog)
+        type = type_of(found.table_key or "", job.reading.catalog)
         with Staging(job) as staging:
             for batch in batches:
                 if batch.num_rows:

@@ -65,6 +65,7 @@ class TaskLoad(LoadExecutor):
             request.ignore_unknown,
             Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
             external=request.external,
+            mappings=request.record_mappings,
         )
         self._plan = InputPlan((), ())
         self._places: dict[str, TablePlace] = {}
@@ -91,7 +92,7 @@ class TaskLoad(LoadExecutor):
                     "an idempotency key needs an input that can be read twice, and frames cannot",
                     hint="write the frame to files, or leave out the key",
                 )
-            digest = request.input_digest or input_digest(self._plan.files)
+            digest = request.input_digest or input_digest(self._plan.files, request.record_mappings)
             self.request = replace(request, input_digest=digest)
         request.forget_problems()
         self.note("plan", perf_counter() - started, files=len(self._plan.files))
@@ -282,7 +283,7 @@ class TaskLoad(LoadExecutor):
         first = self._plan.first_frame
         job = self._stage_job(())
         for source in self._plan.frames:
-            function = stage_frame(job, source.table_key, source.name, first)
+            function = stage_frame(job, source.found, first)
             collect = mapped(source.rows, function, RESULTS).collect
             for result in unpickled(self._runner.run("read", source.name, collect)):
                 staged.add(result)

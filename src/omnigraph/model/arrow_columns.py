@@ -58,8 +58,7 @@ def accepts(type: ValueType, given: pa.DataType) -> bool:
     if type.is_list or type.is_vector:
         if not _is_list(given):
             return False
-        item = ValueType(Scalar.F32) if type.is_vector else type.item
-        return accepts(item, given.value_type)
+        return accepts(_item_type(type), given.value_type)
     if _is_text(given):
         return type.scalar in _FROM_TEXT
     return any(fits(given) for fits in _FROM[type.scalar])
@@ -401,7 +400,18 @@ _MOMENT_TEXTS = (Scalar.DATE, Scalar.DATETIME)
 
 
 def parsed_texts(texts: pa.StringArray, type: ValueType) -> pa.Array | None:
-    """Cells as a column of values that may be of ``type``, or None if any needs a closer look."""
+    """Cells as a column of values that may be of ``type``, or None if any needs a closer look.
+
+    A cell that was split is a list of texts.
+    """
+    if pa.types.is_list(texts.type):
+        items = parsed_texts(texts.flatten(), _item_type(type))
+        if items is None:
+            return None
+        lengths = pc.fill_null(pc.list_value_length(texts), 0).to_numpy(zero_copy_only=False)
+        offsets = np.zeros(len(texts) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), items, mask=texts.is_null())
     if type.is_list or type.is_vector or type.is_blob:
         return None
     if type.scalar is Scalar.STRING:
@@ -411,6 +421,11 @@ def parsed_texts(texts: pa.StringArray, type: ValueType) -> pa.Array | None:
         return _parsed(texts, type.scalar)
     except pa.ArrowInvalid:
         return None
+
+
+def _item_type(type: ValueType) -> ValueType:
+    """The type of the items of a list or a vector."""
+    return ValueType(Scalar.F32) if type.is_vector else type.item
 
 
 def _without_empty(texts: pa.StringArray) -> pa.StringArray:
@@ -449,6 +464,8 @@ def values_from_text(texts: pa.StringArray, type: ValueType) -> list[object]:
     An empty text is null as well, unless ``type`` is text. A cell that does not look like a value
     of ``type`` stays a text, and will be refused as one.
     """
+    if pa.types.is_list(texts.type):
+        return _regrouped(values_from_text(texts.flatten(), _item_type(type)), texts)
     cells = texts.to_pylist()
     if type.is_list or type.is_vector:
         return [_array(cell) if cell else None for cell in cells]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar
 
 from omnigraph.errors import InputError
 
 Options = TypeVar("Options")
+
+ColumnMap = Mapping[str, str | None]
+"""Columns, or expressions over them, to properties; None leaves out the column."""
+MapArgument = Mapping[str, str | ColumnMap | None] | Sequence[str]
+"""A mapping for the only table of a load; mappings by type or file; or texts such as
+`Person:Full Name=name`."""
+WhereArgument = Mapping[str, Any] | Sequence[str]
+"""Values by column for the only table of a load, or by type or file; or texts such as
+`City:type=city`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,30 @@ class ErrorOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How CSV files are written; each option for all files, or by type or file."""
+
+    delimiter: str | Mapping[str, str] | Sequence[str] | None = None
+    """The character between cells; without it a comma, and a tab in `.tsv` files."""
+    list_separator: str | Mapping[str, str] | Sequence[str] | None = None
+    """What stands between the items of a list; without it, a list is a JSON array."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappingArguments:
+    """The arguments of a load that say how columns are read."""
+
+    map: MapArgument | None = None
+    where: WhereArgument | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are any."""
+        return self != MappingArguments()
+
+
+@dataclass(frozen=True, slots=True)
 class LoadObserver:
     """Functions that are called while a load runs."""
 
@@ -61,3 +94,22 @@ def checked_options(given: Options | None, kind: type[Options], argument: str) -
             hint=f"pass `{argument}=omnigraph.{kind.__name__}(…)`",
         )
     return given
+
+
+def map_texts(given: MapArgument | None) -> list[str] | None:
+    """A mapping in the form of requests and the command line: `Type:column=property`.
+
+    >>> map_texts({"Person": {"Full Name": "name", "age": None}})
+    ['Person:Full Name=name', 'Person:age=']
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        return list(given)
+    texts: list[str] = []
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            texts += [f"{name}:{column}={target or ''}" for column, target in value.items()]
+        else:
+            texts.append(f"{name}={value or ''}")
+    return texts

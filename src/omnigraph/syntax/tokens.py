@@ -18,7 +18,8 @@ from omnigraph.syntax.suggest import did_you_mean
 
 E = TypeVar("E", bound=CompileError)
 
-FILE_SUFFIXES = (".gq", ".pg")
+SCHEMA_SUFFIX = ".pg"
+FILE_SUFFIXES = (".gq", SCHEMA_SUFFIX)
 _EXCERPT_MAX = 240
 _SPACE_OR_BRACE = re.compile(r"[\s{}]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -62,7 +63,8 @@ class Source:
                 shown = cls(_LONE_SURROGATE.sub("\ufffd", origin))
                 raise shown.error(error, "the text is not valid UTF-8", Span(*lone.span()))
             if origin.endswith(FILE_SUFFIXES) and not _SPACE_OR_BRACE.search(origin):
-                hint = f'pass Path("{origin}"), or `--query {origin}` on the command line'
+                flag = "--schema" if origin.endswith(SCHEMA_SUFFIX) else "--query"
+                hint = f'pass Path("{origin}"), or `{flag} {origin}` on the command line'
                 at = Span(0, len(origin))
                 raise cls(origin).error(error, "this names a file and is no text", at, hint=hint)
             return cls(origin.removeprefix("\ufeff"))

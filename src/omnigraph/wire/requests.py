@@ -240,6 +240,11 @@ class LoadOptions(Body):
         le=100,
     )
     ignore_unknown: bool = Field(default=False, description="skip properties that the schema lacks")
+    map: list[str] | None = Field(
+        default=None,
+        description="what members of the data, or expressions over them, are called in the schema, "
+        "each as `Type:member=property`; an empty property leaves out the member",
+    )
 
 
 class LoadRequest(LoadOptions):

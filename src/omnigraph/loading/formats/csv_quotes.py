@@ -14,7 +14,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -63,11 +62,6 @@ class RowBlock:
     raw: bytes
     quotes: Quotes
     """Ends with an open quote only at the end of the text."""
-
-
-def delimiter_of(path: str) -> str:
-    """The delimiter of cells, by the suffix of the file."""
-    return "\t" if ".tsv" in map(str.lower, Path(path).suffixes) else ","
 
 
 def row_blocks(blocks: Iterable[bytes], delimiter: str, block_bytes: int) -> Iterator[RowBlock]:

@@ -18,7 +18,6 @@ from omnigraph.loading.formats.csv_quotes import (
     ROW_BYTES_MAX,
     RowBlock,
     RowTooLong,
-    delimiter_of,
     first_row,
     quotes_of,
     row_blocks,
@@ -27,6 +26,7 @@ from omnigraph.loading.formats.csv_quotes import (
 from omnigraph.loading.pieces import Piece, blocks_of
 from omnigraph.loading.records.exact_json import BOM
 from omnigraph.loading.records.problems import Place, Problem
+from omnigraph.loading.sources import FoundFile, delimiter_of
 
 BLOCK_BYTES = 4 << 20
 """Bytes parsed at a time."""
@@ -59,10 +59,10 @@ class CsvRows:
 # --- headers --------------------------------------------------------------------------------------
 
 
-def csv_header(path: str, files: Files, *, shown: str) -> list[str]:
-    """The column names of a file; raises `InputError` naming it as ``shown``."""
-    delimiter = delimiter_of(path)
-    with files.stream(path) as stream:
+def csv_header(found: FoundFile, files: Files) -> list[str]:
+    """The column names of a file; raises `InputError` naming it."""
+    shown, delimiter = found.shown, delimiter_of(found)
+    with files.stream(found.path) as stream:
         raw = _header_row(stream, delimiter)
     if not raw:
         raise _no_header(shown, "has no header", "the first row of a CSV file names its columns")
@@ -80,7 +80,8 @@ def csv_header(path: str, files: Files, *, shown: str) -> list[str]:
         raise _no_header(
             shown,
             f"has a header of one column, with {_DELIMITERS[others[0]]} in its name",
-            "cells are separated by commas in .csv files, by tabs in .tsv files",
+            "cells are separated by commas in .csv files, by tabs in .tsv files;"
+            f" or say --delimiter '{others[0]}' (CsvOptions(delimiter=\"{others[0]}\"))",
         )
     return names
 
@@ -108,9 +109,9 @@ def _no_header(shown: str, message: str, hint: str) -> InputError:
 
 def csv_rows(piece: Piece, files: Files) -> Iterator[CsvRows]:
     """The rows of a piece of a file."""
-    names = csv_header(piece.file.path, files, shown=piece.file.shown)
+    names = csv_header(piece.file, files)
     reader = _CsvReader(
-        piece.file.shown, names, delimiter_of(piece.file.path), has_header=piece.start == 0
+        piece.file.shown, names, delimiter_of(piece.file), has_header=piece.start == 0
     )
     try:
         blocks = _without_bom(blocks_of(piece, files))
@@ -192,7 +193,8 @@ class _CsvReader:
         def skip(row: pac.InvalidRow) -> str:
             count, wanted = row.actual_columns, row.expected_columns
             given = f"{count} cell{'s' * (count != 1)}"
-            hint = f"a cell with {_DELIMITERS[self.delimiter]} or line breaks in it needs quotes"
+            marks = _DELIMITERS.get(self.delimiter, f"'{self.delimiter}'")
+            hint = f"a cell with {marks} or line breaks in it needs quotes"
             bad[row.number - 1] = f"the record has {given}, the header has {wanted}", hint
             return "skip"
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.errors import InputError, ValueConversionError
-from omnigraph.loading.files import Files
+from omnigraph.errors import ValueConversionError
 from omnigraph.loading.formats.table_columns import UNKNOWN_LEFT_OUT, end_type
 from omnigraph.loading.records.envelope import TypeRecords
 from omnigraph.loading.records.problems import Problem, Unit
@@ -25,22 +24,6 @@ from omnigraph.model.values import shown
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType
 
 _ABSENT = object()
-_WHITE_SPACE = b" \t\r\n"
-
-
-def refuse_array(path: str, files: Files, *, shown: str) -> None:
-    """Raise `InputError` if a file holds one array instead of one object per line."""
-    with files.stream(path) as stream:
-        while block := stream.read(1 << 10):
-            text = block.lstrip(_WHITE_SPACE)
-            if text.startswith(b"["):
-                raise InputError(
-                    f"{shown} holds a JSON array",
-                    hint="write one object per line: jq -c '.[]' does that",
-                    details={"file": shown},
-                )
-            if text:
-                return
 
 
 def typed_records(
@@ -91,8 +74,8 @@ def with_way_out(problem: Problem) -> Problem:
 def _as_object(position: int, value: Any, batch: RecordProblems) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    line = batch.numbers[position]
-    message = f"invalid strict JSON at line {line}: a record is an object, got {shown(value)}"
+    place = f"{batch.unit} {batch.numbers[position]}"
+    message = f"invalid strict JSON at {place}: a record is an object, got {shown(value)}"
     hint = "write each record as one JSON object on a line of its own"
     batch.add(position, "invalid_json", message, None, hint)
     return {}

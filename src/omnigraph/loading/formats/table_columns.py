@@ -30,7 +30,7 @@ def mapped_columns(
     catalog: Catalog,
     source: str,
     *,
-    are_texts: bool,
+    texts: Collection[str] = (),
     ignore_unknown: bool,
     folder_values: Collection[str] = (),
     keeps_absent: bool = False,
@@ -38,8 +38,9 @@ def mapped_columns(
     """The index of the column for each property, endpoint or id.
 
     ``folder_values`` are properties from partition folders, which need no column.
-    ``keeps_absent``: required properties need none either, except the key. Raises `InputError`
-    naming the first column that is unknown, missing or of an unsuitable type.
+    ``keeps_absent``: required properties need none either, except the key. Columns in ``texts`` are
+    cells of text, or lists of them, which may hold any value. Raises `InputError` naming the first
+    column that is unknown, missing or of an unsuitable type.
     """
     is_edge = isinstance(type, EdgeType)
     mapped: dict[str, int] = {}
@@ -61,8 +62,10 @@ def mapped_columns(
                 source, type, column.name, f"column '{name}' is there twice", "keep one of them"
             )
         mapped[name] = index
-        if not are_texts:
+        if column.name not in texts:
             _check_type(column, name, type, catalog, source)
+        elif pa.types.is_list(column.type):
+            _check_list(column, name, type, source)
     for name, prop in type.properties.items():
         is_given = name in mapped or name in folder_values
         may_lack = keeps_absent and name in lackable(type)
@@ -106,6 +109,13 @@ def _check_type(
             f"column '{column.name}' has type {given}, which cannot hold {wanted}",
             "convert it where it comes from",
         )
+
+
+def _check_list(column: pa.Field, name: str, type: TableType, source: str) -> None:
+    prop = type.properties.get(name)
+    if prop is None or not (prop.type.is_list or prop.type.is_vector):
+        message = f"a list is mapped to '{name}', which holds single values"
+        raise _refused(source, type, name, message, "map it to a list, or do not split it")
 
 
 def _refused(

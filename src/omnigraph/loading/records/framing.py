@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.loading.records.exact_json import Refusal, decode_all, decode_plain
-from omnigraph.loading.records.problems import Grammar, Place, Problem, unit_of
+from omnigraph.loading.records.problems import Grammar, Place, Problem, Unit, unit_of
 
 CHUNK_BYTES = 1 << 20
 """Bytes decoded at a time. Larger chunks are slower: CPU caches, garbage collection."""
@@ -30,6 +30,8 @@ class RecordSource:
     name: str | None
     """What messages call it."""
     blocks: Callable[[], Iterable[bytes]]
+    unit: Unit | None = None
+    """What its records are counted in, if not by the grammar."""
 
     @classmethod
     def of(cls, data: bytes | str, name: str | None = None) -> RecordSource:
@@ -237,6 +239,100 @@ def _value_end(raw: bytes, start: int) -> int | None:
     return None
 
 
+# --- one array ------------------------------------------------------------------------------------
+
+_GAP = re.compile(rb"[ \t\r\n]*+(,?)[ \t\r\n]*+")
+_SCALAR_END = re.compile(rb"[,\]]")
+
+
+def items_on_lines(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """The items of a text that is one JSON array, each on a line of its own.
+
+    Holds one item and one block at a time. Whatever is wrong with the array itself becomes a line
+    that is no JSON, so that it is reported with the number of the item. Raises `LimitExceeded`
+    naming the text as ``name`` for an item over `RECORD_BYTES_MAX`.
+    """
+    pending, bytes_needed = bytearray(), 0
+    array = _Array()
+    for block in blocks:
+        pending += block
+        if len(pending) < bytes_needed:
+            continue
+        lines, used = array.lines(bytes(pending))
+        if lines:
+            yield b"".join(lines)
+        del pending[:used]
+        if len(pending) > RECORD_BYTES_MAX:
+            raise record_too_long(RecordSource(name, lambda: ()), len(pending))
+        # Doubling keeps the total work linear in the length of a long item.
+        bytes_needed = 2 * len(pending)
+    lines, used = array.lines(bytes(pending))
+    rest = bytes(pending[used:]).strip(_WHITE_SPACE)
+    if rest or not array.is_closed:
+        lines.append(_line(rest or b"["))
+    yield b"".join(lines)
+
+
+class _Array:
+    """Cuts an array into its items, block by block."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._is_open = False
+        self._is_first = True
+
+    def lines(self, raw: bytes) -> tuple[list[bytes], int]:
+        """The lines of all complete items, and how many bytes they took."""
+        lines: list[bytes] = []
+        at = 0
+        if not self._is_open:
+            at = raw.find(b"[") + 1
+            if not at:
+                return lines, 0
+            self._is_open = True
+        while not self.is_closed:
+            gap = _GAP.match(raw, at)
+            assert gap is not None
+            start = gap.end()
+            if start == len(raw):
+                return lines, at
+            is_end = raw[start : start + 1] == b"]"
+            is_wrong = bool(gap[1]) == (self._is_first or is_end)
+            if is_end:
+                self.is_closed = True
+                if is_wrong and gap[1]:
+                    lines.append(_line(b",]"))
+                at = start + 1
+                break
+            end = _item_end(raw, start)
+            if end is None:
+                return lines, at
+            item = raw[start:end]
+            lines.append(_line(b"," + item if is_wrong else item))
+            self._is_first = False
+            at = end
+        rest = raw[at:].strip(_WHITE_SPACE)
+        if rest:
+            lines.append(_line(b"]" + rest))
+        return lines, len(raw)
+
+
+def _item_end(raw: bytes, start: int) -> int | None:
+    """Where an item of an array ends, or None if it may go on beyond ``raw``."""
+    if raw[start : start + 1] in (b"{", b"["):
+        return _value_end(raw, start)
+    if raw[start : start + 1] == b'"':
+        text = _TOKEN.match(raw, start)
+        return None if text is None or len(text[0]) == 1 else text.end()
+    end = _SCALAR_END.search(raw, start + 1)
+    return None if end is None else end.start()
+
+
+def _line(item: bytes) -> bytes:
+    # A line break within a text stays an error: a carriage return is not allowed there either.
+    return item.strip(_WHITE_SPACE).replace(b"\n", b"\r") + b"\n"
+
+
 # --- results --------------------------------------------------------------------------------------
 
 
@@ -256,12 +352,13 @@ def _chunk(
 
 def _json_problem(source: RecordSource, grammar: Grammar, number: int, refusal: Refusal) -> Problem:
     strict = grammar == "strict"
-    place = Place(source.name, number, unit_of(grammar))
+    unit = source.unit or unit_of(grammar)
+    place = Place(source.name, number, unit)
     if refusal.duplicate is not None:
         return Problem(
             "duplicate_member", refusal.reason, place, hint="name each member of an object once"
         )
-    what = f"invalid strict JSON at line {number}" if strict else f"invalid JSON at record {number}"
+    what = f"invalid {'strict ' if strict else ''}JSON at {unit} {number}"
     return Problem(
         "invalid_json",
         f"{what}: {refusal.reason}{_at(refusal)}",

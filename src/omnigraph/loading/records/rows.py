@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,9 @@ from omnigraph.model.arrow_columns import (
 from omnigraph.model.types import VIRTUAL_COLUMNS, Scalar, ValueType
 from omnigraph.model.values import Value, property_value, shown
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, Property, TableType, table_schema
+
+if TYPE_CHECKING:
+    from omnigraph.loading.mapping import TableMapping
 
 _MEMBERS = {SRC: "from", DST: "to"}
 """The names of endpoints in records."""
@@ -121,9 +124,12 @@ class RowBuilder:
             if name in type.properties
         }
 
-    def build(self, records: TypeRecords, source: str | None) -> tuple[TypedRows, list[Problem]]:
-        """The rows of records without problems, and all problems."""
+    def build(
+        self, records: TypeRecords, source: str | None, refused: Sequence[RefusedValue] = ()
+    ) -> tuple[TypedRows, list[Problem]]:
+        """The rows of records without problems, and all problems; ``refused`` are such already."""
         batch = RecordProblems(self._type, source, self._unit, records.numbers)
+        batch.refuse(refused)
         fields = _Fields(records.data)
         if self._strict:
             self._refuse_unknown(fields, records.data, batch)
@@ -146,18 +152,22 @@ class RowBuilder:
         numbers: Sequence[int],
         source: str | None,
         *,
-        are_texts: bool = False,
+        texts: Collection[str] = (),
         ends: Mapping[str, ValueType] | None = None,
+        refused: Sequence[RefusedValue] = (),
     ) -> tuple[TypedRows, list[Problem]]:
         """The same for rows of a table, whose column types `mapped_columns` has checked.
 
-        Endpoints are ids or key values of the types in ``ends``. ``are_texts``: cells are texts of
-        values, as in CSV.
+        Endpoints are ids or key values of the types in ``ends``. Columns in ``texts`` hold texts of
+        values, or lists of them, as in CSV.
         """
         batch = RecordProblems(self._type, source, self._unit, numbers)
+        batch.refuse(refused)
         columns = {name: _sound(name, column, batch) for name, column in columns.items()}
         built = {
-            prop.name: self._cells(prop, columns.get(prop.name), batch, are_texts=are_texts)
+            prop.name: self._cells(
+                prop, columns.get(prop.name), batch, are_texts=prop.name in texts
+            )
             for prop in self._type.properties.values()
         }
         self._refuse_other_values(built, columns, batch)
@@ -487,6 +497,16 @@ class _Fields:
             return [record.get(name, absent) for record in self._data]
 
 
+class RefusedValue(NamedTuple):
+    """A value of a record that could not be computed by a mapping."""
+
+    number: int
+    """Of the record."""
+    member: str
+    message: str
+    hint: str
+
+
 class RecordProblems:
     """The problems of the records of one type that are being read."""
 
@@ -499,7 +519,7 @@ class RecordProblems:
         self._reported: set[tuple[int, str | None]] = set()
         self._type = type
         self.source = source
-        self._unit = unit
+        self.unit = unit
         self.numbers = numbers
 
     def add(
@@ -516,8 +536,18 @@ class RecordProblems:
         self, number: int, kind: ProblemKind, message: str, member: str | None, hint: str
     ) -> None:
         """Add a problem of the record with this number."""
-        place = Place(self.source, number, self._unit)
+        place = Place(self.source, number, self.unit)
         self.problems.append(Problem(kind, message, place, self._type.name, member, hint))
+
+    def refuse(self, values: Sequence[RefusedValue]) -> None:
+        """Add problems of values that were refused before; their records are left out."""
+        places = {number: at for at, number in enumerate(self.numbers)} if values else {}
+        for each in values:
+            if each.number in places:
+                position = places[each.number]
+                self.add(position, "bad_value", each.message, each.member, each.hint)
+            else:
+                self.add_at(each.number, "bad_value", each.message, each.member, each.hint)
 
     def rename(
         self, renamed: dict[str, tuple[str, int]], old: str, canonical: str, number: int
@@ -525,7 +555,7 @@ class RecordProblems:
         """Map ``old`` to ``canonical``; a problem if it already maps to another node."""
         known, _ = renamed.setdefault(old, (canonical, number))
         if known != canonical:
-            place = Place(self.source, number, self._unit)
+            place = Place(self.source, number, self.unit)
             self.problems.append(_ambiguous(old, known, canonical, self._type.name, place))
 
 
@@ -602,10 +632,13 @@ def typed_chunks(
     catalog: Catalog,
     grammar: Grammar,
     builder_of: Callable[[TableType], RowBuilder],
+    *,
+    mappings: Mapping[str, TableMapping],
 ) -> Iterator[tuple[list[TypedRows], list[Problem]]]:
     """Graph records as rows by type, and all problems of each chunk.
 
-    Rows with values that break a constraint stay, so that later checks see them too.
+    ``mappings`` are those of the data of records, by table key. Rows with values that break a
+    constraint stay, so that later checks see them too.
     """
     envelopes = EnvelopeReader(catalog, grammar)
     for chunk in chunks:
@@ -613,7 +646,13 @@ def typed_chunks(
         problems.extend(chunk.problems)
         rows: list[TypedRows] = []
         for records in groups:
-            typed, found = builder_of(records.type).build(records, source)
+            refused: Sequence[RefusedValue] = ()
+            mapping = mappings.get(records.type.table_key)
+            if mapping is not None:
+                records.data, _, refused = mapping.objects(
+                    records.data, records.numbers, records.type, source or "graph records"
+                )
+            typed, found = builder_of(records.type).build(records, source, refused)
             problems += [*found, *value_problems(typed, unit_of(grammar))]
             rows.append(typed)
         yield rows, problems

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
 from omnigraph.errors import InputError
 from omnigraph.loading.inputs import type_key
+from omnigraph.loading.mapping import PLAIN, TableMapping
+from omnigraph.loading.mapping_arguments import Mappings
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import check_declared_actor
+from omnigraph.model.load_options import MappingArguments
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, check_absent
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
@@ -31,6 +35,8 @@ class SourceOptions:
     actor: str | None = None
     idempotency_key: str | None = None
     absent: str = "keep"
+    map: str | None = None
+    """A JSON object from columns to properties."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -57,6 +63,22 @@ class SourceOptions:
     def table_key(self, catalog: Catalog) -> str:
         """The table key, from the name of a type or the key itself."""
         return type_key(self.type, catalog)
+
+    def mapping(self, table_key: str, catalog: Catalog) -> TableMapping:
+        """The option `map`, for the type that is written; raises `InputError` for other texts."""
+        if self.map is None:
+            return PLAIN
+        try:
+            given = json.loads(self.map)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            raise InputError(
+                f"the option 'map' is no JSON object: {self.map}",
+                hint='.option("map", \'{"Full Name": "name"}\')',
+            )
+        arguments = MappingArguments({table_key: given})
+        return Mappings(arguments, [(table_key, None)], catalog, has_records=False).of(table_key)
 
     def load_mode(self, *, overwrite: bool) -> LoadMode:
         """The option `mode`, or else the counterpart of Spark's own mode."""

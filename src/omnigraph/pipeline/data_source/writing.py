@@ -24,10 +24,10 @@ from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.loading.files import Files
-from omnigraph.loading.formats.table_columns import mapped_columns
 from omnigraph.loading.load import load
+from omnigraph.loading.reading import check_columns
 from omnigraph.loading.request import LoadBranch, LoadSpec
-from omnigraph.loading.sources import FileSource, type_of
+from omnigraph.loading.sources import FileSource, FoundFile, type_of
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
 from omnigraph.pipeline.data_source.options import SourceOptions
@@ -60,15 +60,12 @@ class FrameWriter(DataSourceArrowWriter):
         catalog = kernel.accepted_schema().catalog
         self._table_key = options.table_key(catalog)
         self._folder = kernel.root.join(self._scratch)
-        mapped_columns(
-            to_arrow_schema(schema, timezone="UTC"),
-            type_of(self._table_key, catalog),
-            catalog,
-            "<frame>",
-            are_texts=False,
-            ignore_unknown=False,
-            keeps_absent=self._mode == "merge" and self._absent == "keep",
-        )
+        type = type_of(self._table_key, catalog)
+        self._mapping = options.mapping(self._table_key, catalog).checked(type, "<frame>")
+        found = FoundFile("<frame>", "arrow", self._table_key, 0, (0, 0), mapping=self._mapping)
+        columns = to_arrow_schema(schema, timezone="UTC")
+        keeps_absent = self._mode == "merge" and self._absent == "keep"
+        check_columns(columns, found, catalog, ignore_unknown=False, keeps_absent=keeps_absent)
         # Created here, not by tasks: a task that outlives an aborted write then fails.
         Files.of_environment([self._folder]).make_folder(self._folder)
 
@@ -106,11 +103,11 @@ class FrameWriter(DataSourceArrowWriter):
             replace_types=(self._table_key,) if self._mode == "overwrite" else (),
             actor_id=self._actor,
             operation_id=self._key,
-            input_digest=f"rows:{digest:x}",
+            input_digest=f"rows:{digest:x}" + (f":{self._mapping}" if self._options.map else ""),
             absent=self._absent,
         )
         sources = [
-            FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]")
+            FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]", self._mapping)
             for number, each in enumerate(written)
             if each.path
         ]

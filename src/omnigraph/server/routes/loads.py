@@ -106,6 +106,7 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
         operation_id=asked.operation_id or call.key,
         message=asked.message,
         dry_run=asked.dry_run,
+        map=asked.map,
         errors=ErrorOptions(
             max_errors=asked.max_errors or PROBLEMS_MAX, ignore_unknown=asked.ignore_unknown
         ),

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import orjson
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import doctor, open_graph
-from tests.attack.target import ADD, ATTACKER, client, new_graph, rss_mb, server
+from omnigraph.graph import doctor, init, open_graph
+from tests.attack.target import ADD, ATTACKER, SCHEMA, client, new_graph, rows, rss_mb, server
 from tests.crash import processes
 from tests.crash.operations import INSERT, seeded
+from tests.effects.s3_server import create_bucket, interruptible_s3
+from tests.effects.s3_server import environment as s3_environment
+from tests.server.cleaning import Disturbed
+from tests.server.test_process import environment
 from tests.support.sidecars import contents, interrupted, names
+
+ADD_TEXT = "query add($n: String, $t: String) { insert Person { name: $n, text: $t } }"
+NAMES = "query names { match { $p: Person } return { $p.name } order { $p.name } }"
 
 
 def hostile_sidecars(folder: Path, _seconds: float) -> str:
@@ -136,6 +148,88 @@ def killed_server(folder: Path, seconds: float) -> str:
     return (
         f"{kills} kills, {unknown} unknown outcomes asked again, {len(acknowledged)} writes, 0 lost"
     )
+
+
+def reads_beside_cleanup(folder: Path, seconds: float) -> str:
+    """Read commits whose versions are being removed: each is right, or said to be gone."""
+    root = folder / "graph.omni"
+    init(root, SCHEMA).close()
+    ends = time.monotonic() + max(seconds, 10)
+    with server(root) as process:
+        disturbed = Disturbed(root, lambda: client(process, ATTACKER))
+        disturbed.run(lambda: time.monotonic() > ends)
+    disturbed.require_removed()
+    seen = disturbed.seen
+    return (
+        f"{seen.total()} reads beside {disturbed.cleanups} cleanups and {len(disturbed.commits)} "
+        f"writes: {seen['reclaimed']} said to be gone, all others right"
+    )
+
+
+def lost_store(folder: Path, seconds: float) -> str:
+    """Take the S3 server away for three seconds, again and again, while clients write."""
+    ends = time.monotonic() + max(seconds, 10)
+    acknowledged: list[str] = []
+    refused = outages = 0
+    with interruptible_s3() as s3, ExitStack() as stack:
+        create_bucket(s3.endpoint, "graphs")
+        access = s3_environment(s3.endpoint)
+        uri = "s3://graphs/attacked"
+        made = [sys.executable, "-m", "omnigraph.cli", "init", uri, "--schema", "schema.pg"]
+        (folder / "schema.pg").write_text(SCHEMA, encoding="utf-8")
+        subprocess.run(made, cwd=folder, env=environment(**access), check=True, capture_output=True)
+        process = stack.enter_context(server(uri, tokens=True, folder=folder, **access))
+        asking = stack.enter_context(client(process, ATTACKER))
+
+        def write(name: str) -> httpx.Response:
+            return asking.post(
+                "/mutate",
+                json={"query": ADD, "params": {"n": name}},
+                headers={"Idempotency-Key": f"key-{name}"},
+            )
+
+        for number in itertools.count():
+            if time.monotonic() > ends and outages:
+                break
+            if number % 8 == 5:
+                outages += 1
+                s3.stop()
+                back = threading.Timer(3, s3.start)
+                back.start()
+            while (answer := write(f"n{number}")).status_code != 200:
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["outcome"] in ("unknown", "not_begun"), answer.text
+                refused += 1
+            acknowledged.append(f"n{number}")
+        back.join()
+        found = [row["p.name"] for row in rows(asking.post("/query", json={"query": NAMES}))]
+    assert sorted(found) == sorted(acknowledged), "lost or doubled"
+    return f"{outages} outages, {refused} typed refusals, {len(found)} writes, 0 lost, 0 doubled"
+
+
+def full_disk(folder: Path, _seconds: float) -> str:
+    """Lower the largest file of the server's process from outside, more and more room each time."""
+    root = folder / "graph.omni"
+    init(root, SCHEMA).close()
+    refused = 0
+    with server(root) as process, client(process, ATTACKER) as asking:
+        pid = process.process.pid
+        unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        for number, room in enumerate(range(0, 24_000, 400)):
+            body = {"query": ADD_TEXT, "params": {"n": f"n{number}", "t": "x" * 20_000}}
+            named = {"Idempotency-Key": f"key-{number}"}
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, unlimited[1]))
+            answer = asking.post("/mutate", json=body, headers=named)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+            if answer.status_code != 200:
+                assert answer.status_code in (503, 507), answer.text
+                refused += 1
+                answer = asking.post("/mutate", json=body, headers=named)
+            assert answer.status_code == 200, answer.text
+        found = rows(asking.post("/query", json={"query": NAMES}))
+    assert len(found) == number + 1, "lost or doubled"
+    assert names(open_graph(root, "read_only")) == sorted(row["p.name"] for row in found)
+    return f"{refused} refused for want of room, {len(found)} writes, 0 lost, 0 doubled"
 
 
 def many_writes(folder: Path, seconds: float) -> str:

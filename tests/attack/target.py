@@ -52,15 +52,22 @@ def new_graph(root: Path, people: int, degree: int, text: str = "") -> Graph:
 
 
 @contextmanager
-def server(root: Path, *arguments: str, tokens: bool = True, **more: str) -> Iterator[Process]:
+def server(
+    root: Path | str,
+    *arguments: str,
+    tokens: bool = True,
+    folder: Path | None = None,
+    **more: str,
+) -> Iterator[Process]:
     """`omnigraph serve` as a process; with tokens, actors may do what the policy allows.
 
-    Without a policy among the arguments, they may read and write everything.
+    Without a policy among the arguments, they may read and write everything; it is written to
+    ``folder``, by default beside the graph.
     """
     if tokens:
         more |= with_tokens()
         if "--policy" not in arguments:
-            policy = root.parent / "open-policy.yaml"
+            policy = (folder or Path(root).parent) / "open-policy.yaml"
             policy.write_text(POLICY, encoding="utf-8")
             arguments = (*arguments, "--policy", str(policy))
     else:

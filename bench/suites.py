@@ -23,6 +23,7 @@ SUITES = {
     "kernel": "bench.kernel",
     "queries": "bench.queries",
     "load": "bench.load",
+    "export": "bench.export",
     "merge": "bench.merge",
     "upkeep": "bench.upkeep",
     "server": "bench.server",

@@ -256,6 +256,8 @@ def test_c_cli_021_022_stored_queries_need_a_server_and_the_right_verb(
         (["mutate", "-e", ADD, "--external-blobs", "file:///x"], "--external-blobs"),
         (["load", "--node", "Person=p.csv", "--mode", "append"], "--node"),
         (["load", "--data", "DATA", "--mode", "append", "--errors-out", "x"], "--errors-out"),
+        (["load", "--data", "DATA", "--mode", "append", "--where", "a=b"], "--where"),
+        (["load", "--data", "DATA", "--mode", "append", "--delimiter", "|"], "--delimiter"),
     ],
 )
 def test_a_flag_that_no_server_knows_is_refused_before_anything_is_sent(

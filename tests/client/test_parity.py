@@ -116,6 +116,8 @@ WRITES: dict[str, list[list[str]]] = {
         ["--data", "{more}", "--mode", "append", "--idempotency-key", "k", "--message", "why"],
         ["--data", "{more}", "--mode", "merge", "--branch", "new", "--from", "main"],
         ["--data", "{more}", "--mode", "merge", "--branch", "none"],
+        ["--data", "{more}", "--mode", "append", "--map", "Person:upper(name)=name"],
+        ["--data", "{more}", "--mode", "append", "--map", "Person:name=nme"],
         ["--data", "{again}", "--mode", "append"],
         ["--data", "{broken}", "--mode", "append"],
         ["--data", "{more}", "--mode", "overwrite", "--yes"],

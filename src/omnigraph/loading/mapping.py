@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
+from omnigraph.loading.formats.table_columns import ENDS, refused_column
 from omnigraph.loading.map_expressions import (
     Column,
     Evaluation,
@@ -31,7 +32,6 @@ from omnigraph.model.arrow_columns import json_values, values_from_text
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import EdgeType, TableType
 
-_ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
 _MEMBERS = {SRC: "from", DST: "to"}
 _TEXT = ValueType(Scalar.STRING, nullable=True)
 
@@ -98,7 +98,7 @@ class TableMapping:
         for each in self.columns:
             if each.target is None:
                 if each.renamed is None:
-                    raise _refused(
+                    raise refused_column(
                         source, type, each.text, "an expression is left out", "name a property"
                     )
                 columns.append(each)
@@ -106,12 +106,9 @@ class TableMapping:
             target = _own_name(each.target, type)
             is_end = is_edge and target in _MEMBERS
             if (is_end and of_records) or not (is_end or target == ID or target in type.properties):
-                known = [
-                    *type.properties,
-                    ID,
-                    *(("from", "to") if is_edge and not of_records else ()),
-                ]
-                raise _refused(
+                ends = _MEMBERS.values() if is_edge and not of_records else ()
+                known = [*type.properties, ID, *ends]
+                raise refused_column(
                     source,
                     type,
                     each.target,
@@ -119,7 +116,7 @@ class TableMapping:
                     name_hint(each.target, known, f"properties of {type.name}"),
                 )
             if target in seen:
-                raise _refused(
+                raise refused_column(
                     source,
                     type,
                     each.target,
@@ -194,7 +191,7 @@ class TableMapping:
             return Evaluation(column, batch.num_rows, refuse).values(each.expression)
         except WrongColumnType as error:
             source, hint = columns.source, "map another column"
-            raise _refused(source, columns.type, each.text, str(error), hint) from error
+            raise refused_column(source, columns.type, each.text, str(error), hint) from error
 
     def _filtered(
         self, batch: pa.RecordBatch, numbers: Sequence[int], columns: _Columns
@@ -238,7 +235,7 @@ class TableMapping:
                 continue
             name = _own_name(column.name, type)
             if name in targets:
-                raise _refused(
+                raise refused_column(
                     source,
                     type,
                     column.name,
@@ -286,7 +283,7 @@ class TableMapping:
         for column in (*self._read, *(each.renamed for each in self.columns if each.renamed)):
             if column.position is not None:
                 message = f"'{column}' is a position, which an object does not have"
-                raise _refused(source, type, str(column), message, "name the member")
+                raise refused_column(source, type, str(column), message, "name the member")
         if self.where:
             kept = [i for i, each in enumerate(objects) if self._counts(each)]
             objects, numbers = [objects[i] for i in kept], [numbers[i] for i in kept]
@@ -298,7 +295,7 @@ class TableMapping:
                     values = _computed(each, objects, numbers, type, refused)
                 except WrongColumnType as error:
                     hint = "map another member"
-                    raise _refused(source, type, each.text, str(error), hint) from error
+                    raise refused_column(source, type, each.text, str(error), hint) from error
                 computed.append((_member(each.target, type), values))
         dropped = {column.name for column in self._read if not self._is_kept(column.name, type)}
         mapped: list[Any] = []
@@ -310,7 +307,9 @@ class TableMapping:
                 target: each[name] for name in renames if name in each for target in renames[name]
             }
             new |= {target: values[at] for target, values in computed if at in values}
-            for name in each.keys() - renames.keys() - dropped:
+            for name in each:
+                if name in renames or name in dropped:
+                    continue
                 member = _member(_own_name(name, type), type)
                 if member in new:
                     message = f"'{member}' is given twice, by its own name and by the mapping"
@@ -398,7 +397,7 @@ def cell_text(value: Any) -> str | None:
 
 def _own_name(column: str, type: TableType) -> str:
     """The name in the table of an unmapped column."""
-    return _ENDS.get(column, column) if isinstance(type, EdgeType) else column
+    return ENDS.get(column, column) if isinstance(type, EdgeType) else column
 
 
 def _member(name: str, type: TableType) -> str:
@@ -409,14 +408,6 @@ def _member(name: str, type: TableType) -> str:
 def _holds_texts(type: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(type) or (pa.types.is_list(type) and pa.types.is_string(type.value_type))
-    )
-
-
-def _refused(source: str, type: TableType, column: str, message: str, hint: str) -> InputError:
-    return InputError(
-        f"{source}: {type.name}: {message}",
-        hint=hint,
-        details={"file": source, "type": type.name, "property": column},
     )
 
 
@@ -446,4 +437,4 @@ class _Columns:
 
     def refused(self, column: Column, reason: str, hint: str = "map another column") -> InputError:
         message = f"the mapped column '{column}' {reason}"
-        return _refused(self.source, self.type, str(column), message, hint)
+        return refused_column(self.source, self.type, str(column), message, hint)

@@ -17,7 +17,8 @@ from omnigraph.model.arrow_columns import accepts, declared_type
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, TableType
 
-_ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
+ENDS = {"from": SRC, "to": DST, SRC: SRC, DST: DST}
+"""What columns of endpoints may be called."""
 UNKNOWN_LEFT_OUT = (
     "or leave out what is unknown with --ignore-unknown (ErrorOptions(ignore_unknown=True))"
 )
@@ -45,12 +46,12 @@ def mapped_columns(
     is_edge = isinstance(type, EdgeType)
     mapped: dict[str, int] = {}
     for index, column in enumerate(schema):
-        name = _ENDS.get(column.name, column.name) if is_edge else column.name
+        name = ENDS.get(column.name, column.name) if is_edge else column.name
         if name not in type.properties and name != ID and not (is_edge and name in (SRC, DST)):
             if ignore_unknown:
                 continue
             known = [*type.properties, ID, *(("from", "to") if is_edge else ())]
-            raise _refused(
+            raise refused_column(
                 source,
                 type,
                 column.name,
@@ -58,7 +59,7 @@ def mapped_columns(
                 name_hint(column.name, known, f"columns of {type.name}") + f"; {UNKNOWN_LEFT_OUT}",
             )
         if name in mapped:
-            raise _refused(
+            raise refused_column(
                 source, type, column.name, f"column '{name}' is there twice", "keep one of them"
             )
         mapped[name] = index
@@ -70,7 +71,7 @@ def mapped_columns(
         is_given = name in mapped or name in folder_values
         may_lack = keeps_absent and name in lackable(type)
         if not is_given and not may_lack and is_needed(prop):
-            raise _refused(
+            raise refused_column(
                 source,
                 type,
                 name,
@@ -79,7 +80,7 @@ def mapped_columns(
             )
     for name, shown in ((SRC, "from"), (DST, "to")):
         if is_edge and name not in mapped:
-            raise _refused(
+            raise refused_column(
                 source,
                 type,
                 shown,
@@ -102,7 +103,7 @@ def _check_type(
         wanted = end_type(type, name, catalog)
         fits = accepts(wanted, given) or accepts(_TEXT, given)
     if not fits:
-        raise _refused(
+        raise refused_column(
             source,
             type,
             column.name,
@@ -115,12 +116,13 @@ def _check_list(column: pa.Field, name: str, type: TableType, source: str) -> No
     prop = type.properties.get(name)
     if prop is None or not (prop.type.is_list or prop.type.is_vector):
         message = f"a list is mapped to '{name}', which holds single values"
-        raise _refused(source, type, name, message, "map it to a list, or do not split it")
+        raise refused_column(source, type, name, message, "map it to a list, or do not split it")
 
 
-def _refused(
+def refused_column(
     source: str, type: TableType, column: str, message: str, hint: str | None
 ) -> InputError:
+    """The error for a column of a file or frame."""
     return InputError(
         f"{source}: {type.name}: {message}",
         hint=hint,

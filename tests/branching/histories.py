@@ -45,7 +45,9 @@ def lines(records: Iterable[dict[str, Any]]) -> str:
 def load(
     graph: og.Graph, *records: dict[str, Any], branch: str = "main", mode: Any = "merge"
 ) -> None:
-    graph.load(data=lines(records), mode=mode, branch=branch)
+    """Load whole entities: what a merged record lacks is null."""
+    absent: Any = "null" if mode == "merge" else "keep"
+    graph.load(data=lines(records), mode=mode, absent=absent, branch=branch)
 
 
 def delete(graph: og.Graph, type: str, name: str, branch: str = "main") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,106 @@ def test_c_pip_036_any_mix_of_absence_and_null_is_what_the_model_says(
             with pytest.raises(ValueConversionError, match="non-nullable property 'text'"):
                 graph.load(**options)
             assert rows(graph, "Thing") == start
+
+
+# --- edges that are found by their key ---
+
+KEYED = """
+node P { k: String @key }
+edge Rides: P -> P { w: F64?  since: I32  photo: Blob?  @key(src, dst) }
+edge Rates: P -> P { on: Date  stars: I32?  note: String?  @key(src, dst, on)  @unique(note) }
+"""
+
+
+def edge(type: str, source: str, target: str, **data: Any) -> dict[str, Any]:
+    return {"edge": type, "from": source, "to": target, "data": data}
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> og.Graph:
+    graph = og.init(tmp_path / "keyed.omni", KEYED)
+    graph.load(data=lines(*(node("P", k=k) for k in "abc")), mode="append")
+    return graph
+
+
+@pytest.fixture(params=["in process", "by threads"])
+def merge_edges(request: pytest.FixtureRequest, keyed: og.Graph, tmp_path: Path) -> Any:
+    def run(*edges: dict[str, Any], **options: Any) -> Any:
+        if request.param == "in process":
+            return keyed.load(data=lines(*edges), mode="merge", **options)
+        files: dict[str, Path] = {}
+        for each in edges:
+            path = files.setdefault(each["edge"], tmp_path / f"{each['edge']}.json")
+        for type, path in files.items():
+            own = [each for each in edges if each["edge"] == type]
+            ends = [{"from": each["from"], "to": each["to"], **each["data"]} for each in own]
+            path.write_bytes(lines(*ends))
+        return keyed.load(edges=files, mode="merge", engine="local", **options)
+
+    return run
+
+
+def edges_of(graph: og.Graph, type: str) -> dict[tuple[str, str, Any], dict[str, Any]]:
+    records = map(json.loads, b"".join(graph.export(types=[type])).splitlines())
+    return {(each["from"], each["to"], each["data"].get("on")): each["data"] for each in records}
+
+
+def test_c_pip_037_edges_are_upserted_by_their_key_and_keep_their_ids(keyed, merge_edges):
+    first = [
+        edge("Rides", "a", "b", w=1, since=1, photo="base64:AAEC"),
+        edge("Rides", "a", "c", w=1, since=1),
+        edge("Rates", "a", "b", on="2024-01-01", stars=1),
+    ]
+    assert counts(merge_edges(*first)) == (3, 0, 0, 0)
+    before = edges_of(keyed, "Rides")
+    again = merge_edges(*first[1:])
+    assert (again.commit, counts(again)) == (None, (0, 0, 2, 2))
+    receipt = merge_edges(
+        edge("Rides", "a", "b", w=2),
+        edge("Rides", "b", "a", since=5),
+        edge("Rates", "a", "b", on="2024-01-01", stars=None),
+        edge("Rates", "a", "b", on="2024-01-02", stars=3),
+    )
+    assert counts(receipt) == (2, 2, 0, 2)
+    after = edges_of(keyed, "Rides")
+    assert after["a", "b", None] == {**before["a", "b", None], "w": 2}
+    assert after["a", "c", None] == before["a", "c", None]
+    assert len(after) == 3
+    stars = {on: data["stars"] for (_, _, on), data in edges_of(keyed, "Rates").items()}
+    assert sorted(stars.values(), key=str) == [3, None]
+
+
+def test_c_pip_037_the_same_edge_twice_names_both_records(keyed, merge_edges):
+    merge_edges(edge("Rides", "a", "b", since=1))
+    for source in "ab":  # one that is there, and a new one
+        twice = edge("Rides", source, "b", since=2)
+        with pytest.raises(ConstraintViolation, match=r"@key violation on Rides") as caught:
+            merge_edges(twice, edge("Rides", "c", "b", since=2), twice)
+        assert re.search(r", in \S+[: ]1 and \S+[: ]3$", caught.value.message)
+    assert len(edges_of(keyed, "Rides")) == 1
+
+
+def test_c_pip_037_what_cannot_be_matched_is_told(keyed, merge_edges):
+    merge_edges(edge("Rates", "a", "b", on="2024-01-01", note="x"))
+    with pytest.raises(ValueConversionError, match="non-nullable property 'on'"):
+        merge_edges(edge("Rates", "a", "b", stars=1))
+    with pytest.raises(InputError, match="some Rates edges have ids and others not") as caught:
+        merge_edges(
+            edge("Rates", "a", "b", on="2024-01-01"),
+            edge("Rates", "a", "c", id="r", on="2024-01-01"),
+        )
+    assert "all of them ids or none" in str(caught.value.hint)
+    with pytest.raises(ConstraintViolation, match="@unique violation on Rates"):
+        merge_edges(edge("Rates", "a", "c", on="2024-01-01", note="x"))
+    with pytest.raises(ConstraintViolation, match="dst 'gone' not found in P"):
+        merge_edges(edge("Rates", "a", "gone", on="2024-01-01"))
+
+
+def test_c_pip_037_ends_that_differ_only_together_are_different_edges(tmp_path):
+    graph = og.init(tmp_path / "ends.omni", KEYED)
+    names = ["a", "a,", "1,a", ",b", "b", ""]
+    graph.load(data=lines(*(node("P", k=k) for k in names)), mode="append")
+    every = [edge("Rides", a, b, since=1) for a in names for b in names]
+    assert counts(graph.load(data=lines(*every), mode="merge"))[0] == len(every)
+    table = pa.table({"from": [a for a in names for _ in names], "to": names * len(names)})
+    assert counts(graph.load(frames={"Rides": table}, mode="merge"))[2] == len(every)

@@ -49,7 +49,7 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
         base_branch="main",
         branch_created=True,
         mode="merge",
-        nodes=(LoadedType("Person", 5, 2, 1, 1), LoadedType("City", 1, 1, 0, 0)),
+        nodes=(LoadedType("Person", 5, 2, 1, 1, 2), LoadedType("City", 1, 1, 0, 0)),
         edges=(LoadedType("LivesIn", 3, 3, 0, 0),),
         actor_id=None,
         commit=COMMIT,
@@ -63,6 +63,7 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
         "inserted": 2,
         "updated": 1,
         "unchanged": 1,
+        "kept": 2,
     }
     found = receipt.to_dict()
     assert [type["name"] for type in found["nodes"]] == ["City", "Person"]
@@ -81,6 +82,7 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
         "inserted": 6,
         "updated": 1,
         "unchanged": 1,
+        "kept": 2,
     }
 
 

@@ -78,6 +78,17 @@ CASES: dict[str, bytes] = {
         {"type": "Note", "data": {"id": "n1", "stars": 5}},
         {"edge": "Knows", "from": "ada", "to": "bob", "data": {"id": "k1", "weight": 1}},
     ),
+    "edges that are found by their key": lines(
+        edge("Rates", "ada", "n1", on="2024-02-29", stars=5),
+        edge("Rates", "bob", "n1", on="2024-02-29"),
+        edge("Rates", "bob", "n1", on="2024-03-01"),
+    ),
+    "problems of edges that have the same key": lines(
+        edge("Rates", "ada", "n1", on="2024-02-29", stars=5),
+        edge("Rates", "ada", "n1", on="2024-02-29", stars=6),
+        edge("Rates", "bob", "n1", on="2024-02-29"),
+        edge("Rates", "bob", "nobody", on="2024-02-29"),
+    ),
     "all kinds of problems": BAD["merge"],
     "problems of new entities that lack what is required": lines(
         {"type": "Note", "data": {"id": "n1", "stars": 5}},

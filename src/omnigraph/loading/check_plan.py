@@ -95,7 +95,9 @@ class ChecksPlanner:
     named: Set[str]
     """Types with a record that has an id or a key; all other types have minted ids only."""
     folded: Set[str] = frozenset()
-    """Types of an upsert with several records of the same id."""
+    """Types of an upsert with several records of the same id or key."""
+    matched_by_key: Set[str] = frozenset()
+    """Edge types of an upsert whose rows were matched by their key: none is there twice."""
     _rules: list[KeyRule] = field(default_factory=list)
     _written: dict[str, list[RuleColumns]] = field(default_factory=dict)
     _committed: dict[str, list[RuleColumns]] = field(default_factory=dict)
@@ -157,6 +159,9 @@ class ChecksPlanner:
 
     def _unique(self, type: TableType) -> None:
         for constraint in unique_groups(type):
+            is_certain = constraint.is_key and type.table_key in self.matched_by_key - self.folded
+            if is_certain:
+                continue
             rule = self._rule(type, constraint)
             if type.table_key in self.folded:
                 self._feed(type, rule, "record", constraint.columns)

@@ -36,6 +36,7 @@ from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.commit.validation import NO_IDS, InputRows, validate
 from omnigraph.commit.validation.constraints import Holder
 from omnigraph.errors import LimitExceeded
+from omnigraph.loading.edge_identity import check_edge_ids, match_columns, match_texts
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.merging import MergedRows, Merging
@@ -186,6 +187,8 @@ class InputTable:
     unit: Unit
     absent: pa.ChunkedArray
     """What the records of ``rows`` lack, as in `records.absence`."""
+    matched_by: tuple[str, ...] = (ID,)
+    """The columns that tell which committed row a record means."""
     positions: pa.Array | None = None
     """The positions of ``rows`` in ``raw_rows``; None if they are the same."""
 
@@ -334,22 +337,28 @@ class _InputReader:
         lacks = [part.absent for part in parts if part.absent is not None]
         absent = pa.chunked_array(lacks or [pa.nulls(raw.num_rows, pa.binary())], pa.binary())
         rows, positions = raw, None
-        if pc.count_distinct(given).as_py() < len(given):
-            positions = _last_of_each(raw)
+        matched_by: tuple[str, ...] = (ID,)
+        if self.mode == "merge":
+            has_ids, lacks_ids = len(given) > 0, len(given) < raw.num_rows
+            check_edge_ids(type, has_ids=has_ids, lacks_ids=lacks_ids)
+            matched_by = match_columns(type, has_ids=has_ids)
+        texts = given if matched_by == (ID,) else match_texts(type, matched_by, raw)
+        if pc.count_distinct(texts).as_py() < len(texts) - texts.null_count:
+            positions = _last_of_each(raw[ID] if matched_by == (ID,) else texts)
             rows, given = raw.take(positions), pc.unique(given)
             absent = absent.take(positions)
         unit = unit_of(self.grammar)
-        return InputTable(type, raw, rows, given, tuple(parts), unit, absent, positions)
+        return InputTable(type, raw, rows, given, tuple(parts), unit, absent, matched_by, positions)
 
 
 def _number(problem: Problem) -> int:
     return 0 if problem.place is None else problem.place.number
 
 
-def _last_of_each(raw: pa.Table) -> pa.Array:
-    """Positions of the last record of each id."""
-    positions = pa.table({ID: raw[ID], "row": pa.array(range(raw.num_rows), pa.int64())})
-    last = positions.group_by(ID).aggregate([("row", "max")])["row_max"]
+def _last_of_each(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Positions of the last record of each id or key."""
+    positions = pa.table({"text": texts, "row": pa.array(range(len(texts)), pa.int64())})
+    last = positions.group_by("text").aggregate([("row", "max")])["row_max"]
     return last.combine_chunks().sort()
 
 
@@ -364,6 +373,8 @@ class LoadPlan(LoadChanges):
     """By type key."""
     missing: Sequence[Problem] = ()
     """Of records that would be new and lack a required property."""
+    ids: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    """Of a merge, by type key: the ids of `InputTable.rows`."""
 
 
 def plan_load(
@@ -397,7 +408,8 @@ def plan_load(
     }
     missing = [problem for plan in plans.values() for problem in plan.missing]
     counts = {key: plan.count for key, plan in plans.items()}
-    return LoadPlan(ChangeSet(changes), counts, given, missing)
+    ids = {key: plan.ids for key, plan in plans.items() if plan.ids is not None}
+    return LoadPlan(ChangeSet(changes), counts, given, missing, ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +421,8 @@ class _Planned:
     missing: Sequence[Problem] = ()
     refused: Sequence[pa.Array] = ()
     """Ids of the records in ``missing``."""
+    ids: pa.ChunkedArray | None = None
+    """The ids of a merge, as in `MergedRows`."""
 
 
 def _plan_table(
@@ -419,7 +433,7 @@ def _plan_table(
     limits: WriteLimits | None,
 ) -> _Planned:
     if loaded.mode == "merge":
-        merging = Merging(table.type, table.rows, table.absent, table.given_ids)
+        merging = Merging(table.type, table.rows, table.absent, table.given_ids, table.matched_by)
         return _merged(key, table, merging.result(view, limits))
     kind: ChangeKind = "append" if loaded.mode == "append" else "replace"
     change = TableChange(key, kind, table.rows)
@@ -438,7 +452,7 @@ def _merged(key: str, table: InputTable, merged: MergedRows) -> _Planned:
         missing_value(table.type, name, table.place_of_row(row)) for row, name in merged.missing
     ]
     change = TableChange(key, "upsert", merged.rows) if merged.rows.num_rows else None
-    return _Planned(change, count, missing, merged.refused_ids.chunks)
+    return _Planned(change, count, missing, merged.refused_ids.chunks, merged.ids)
 
 
 def _count(
@@ -467,6 +481,9 @@ def checked_plan(
         if table is None or holder.is_kept:
             return None
         row = holder.record[1] if own else pc.index(table.raw_rows[ID], holder.entity_id).as_py()
+        if row < 0 and table_key in plan.ids:  # an edge that was found by its key
+            row = pc.index(plan.ids[table_key], holder.entity_id).as_py()
+            return table.place_of_row(row) if row >= 0 else None
         return table.place_of(row) if row >= 0 else None
 
     violations = validate(

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.plan import Budget, WriteLimits
 from omnigraph.commit.unchanged import unchanged_rows
+from omnigraph.loading.edge_identity import match_texts
 from omnigraph.loading.records.absence import Absent, Mask, completed, is_needed
-from omnigraph.model.arrow import ID
+from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.schema.catalog import TableType
 from omnigraph.storage.reader import SnapshotReader
 
@@ -27,6 +28,8 @@ class MergedRows:
     """The complete rows to write, and the counts for the receipt."""
 
     rows: pa.Table
+    ids: pa.ChunkedArray
+    """The id of each record; an edge that was found by its key has an id of its own."""
     inserted: int
     updated: int
     unchanged: int
@@ -41,19 +44,30 @@ class Merging:
     """Records of one type with unique ids, and the committed rows of these ids."""
 
     def __init__(
-        self, type: TableType, rows: pa.Table, absent: pa.ChunkedArray, given_ids: pa.Array
+        self,
+        type: TableType,
+        rows: pa.Table,
+        absent: pa.ChunkedArray,
+        given_ids: pa.Array,
+        matched_by: tuple[str, ...] = (ID,),
     ) -> None:
-        """``given_ids`` are the ids of ``rows`` that committed entities may have."""
+        """``given_ids`` are the ids of ``rows`` that committed entities may have.
+
+        ``matched_by`` is `(ID,)`, or the key of an edge type: then the ids were minted.
+        """
         self._key = type.table_key
         self._type = type
         self._rows = rows
         self._absent = Absent(type, absent)
         self._given_ids = given_ids
+        self._matched_by = matched_by
         self._blobs = [prop.name for prop in type.properties.values() if prop.type.is_blob]
         self._columns = [name for name in rows.schema.names if name not in self._blobs]
 
     def result(self, view: SnapshotReader, limits: WriteLimits | None) -> MergedRows:
         """Raises `LimitExceeded` if blobs that are kept exceed ``limits``."""
+        if self._matched_by != (ID,):
+            self._adopt_ids(view)
         # Blobs are not read for a comparison: a record that has one is always written.
         compares = set(self._blobs) <= set(self._absent.names)
         columns = self._columns if compares or self._absent.names else [ID]
@@ -77,6 +91,7 @@ class Merging:
         known, unchanged = int(is_known.sum()), int(is_same.sum())
         return MergedRows(
             written,
+            rows[ID],
             inserted=rows.num_rows - known,
             updated=known - unchanged,
             unchanged=unchanged,
@@ -84,6 +99,20 @@ class Merging:
             missing=missing,
             refused_ids=rows[ID].filter(pa.array(is_refused)),
         )
+
+    def _adopt_ids(self, view: SnapshotReader) -> None:
+        """Give the records of edges that exist, by their key, the ids of these edges."""
+        if view.is_empty(self._key):
+            return
+        ends = [pc.unique(self._rows[name]) for name in (SRC, DST)]
+        at = 0 if len(ends[0]) >= len(ends[1]) else 1  # the more there are, the fewer edges each
+        columns = list(dict.fromkeys((ID, *self._matched_by)))
+        found = view.rows_where_in(self._key, (SRC, DST)[at], ends[at], columns)
+        texts = match_texts(self._type, self._matched_by, found)
+        wanted = match_texts(self._type, self._matched_by, self._rows)
+        adopted = found[ID].take(pc.index_in(wanted, value_set=texts, skip_nulls=True))
+        self._rows = _with(self._rows, ID, pc.coalesce(adopted, self._rows[ID]))
+        self._given_ids = adopted.drop_null().combine_chunks()
 
     def _existing(self, view: SnapshotReader, columns: list[str]) -> pa.Table:
         """The committed rows with ids of the input; minted ids cannot match."""

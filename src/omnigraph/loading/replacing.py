@@ -28,7 +28,7 @@ from omnigraph.loading.records.absence import (
 from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.loading.upsert_tasks import NEW, Stretches, UpsertJob
-from omnigraph.model.arrow import ID
+from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.schema.catalog import TableType, table_schema
 from omnigraph.storage import blobs
 from omnigraph.storage.written import (
@@ -92,6 +92,8 @@ class _Replacing:
         self._row_ids = np.full(self._rows.num_rows, -1, np.int64)
         self._addresses = np.full(self._rows.num_rows, NEW, np.int64)
         self._row_ids[rows], self._addresses[rows] = row_ids, addresses
+        self._keeps_ids = job.matched_by[self._key] != (ID,)
+        """Whether edges were matched by their key: they keep their ids and have the same ends."""
         self._updated: list[Numbers] = []
         self._unchanged = 0
 
@@ -199,7 +201,7 @@ class _Replacing:
         names = [
             column.name
             for column in self._schema
-            if column.name != ID
+            if column.name not in ((ID, SRC, DST) if self._keeps_ids else (ID,))
             and column.name not in self._blobs
             and pa.types.is_primitive(column.type) == are_numbers
             and not (column.name in lacking and lacking[column.name].all())
@@ -220,6 +222,8 @@ class _Replacing:
         """The records at some positions, with the stored values of what they lack."""
         rows = _rows_at(self._rows, at)
         lacking = {name: self._absent.lacking(name)[at] for name in self._absent.names}
+        if self._keeps_ids:
+            lacking[ID] = np.ones(len(at), np.bool_)
         lacking = {name: mask for name, mask in lacking.items() if mask.any()}
         stored: dict[str, pa.ChunkedArray] = {}
         if readable := [name for name in lacking if name not in self._blobs]:
@@ -230,7 +234,7 @@ class _Replacing:
                 own = lacking[name][some]
                 stored[name] = found[name] if own.all() else found[name].filter(pa.array(own))
         for name in lacking.keys() & self._blobs:
-            ids = rows[ID].filter(pa.array(lacking[name])).combine_chunks()
+            ids = stored.get(ID, rows[ID]).filter(pa.array(lacking[name])).combine_chunks()
             stored[name] = pa.chunked_array([blobs.values(self._dataset, name, ids)])
         for name, column in stored.items():
             index = self._schema.get_field_index(name)

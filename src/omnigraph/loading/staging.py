@@ -155,6 +155,8 @@ class Staging:
             self._writer(key, placed.schema).put(placed)
             if key not in self.result.named and not pc.all(rows.minted).as_py():
                 self.result.named.add(key)
+            if key not in self.result.unnamed and pc.any(rows.minted).as_py():
+                self.result.unnamed.add(key)
         if len(rows.refused_ids):
             self.result.refused.setdefault(key, []).extend(rows.refused_ids.to_pylist())
         if rows.renamed:
@@ -336,6 +338,8 @@ class Staged:
     renamed: list[Renamed] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """Keys of types with at least one record that has an id or a key."""
+    unnamed: set[str] = field(default_factory=set)
+    """Keys of types with at least one record whose id was minted."""
     not_on_lines: str | None = None
     """The file that does not have one record per line."""
     failure: InputError | NotFound | None = None
@@ -354,6 +358,7 @@ class Staged:
         self.counts += other.counts
         self.renamed += other.renamed
         self.named |= other.named
+        self.unnamed |= other.unnamed
 
     def rows(self, table_key: str) -> int:
         """How many rows of a type were written."""

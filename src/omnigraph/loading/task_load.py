@@ -17,6 +17,7 @@ from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRow
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
+from omnigraph.loading.edge_identity import check_edge_ids
 from omnigraph.loading.executors import RESULTS, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
@@ -178,6 +179,10 @@ class TaskLoad(LoadExecutor):
             staged = self._read()
             staged.problems += problems
             staged.counts.update(problem.kind for _, problem in problems)
+        if self.request.mode == "merge":
+            for key in sorted(staged.unnamed):
+                type = type_of(key, self.catalog)
+                check_edge_ids(type, has_ids=key in staged.named, lacks_ids=True)
         self._staged = staged
         self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
         self.note("read", perf_counter() - started)

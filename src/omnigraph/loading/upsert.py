@@ -15,6 +15,7 @@ from typing import Any
 from omnigraph.commit.kernel import Capture
 from omnigraph.commit.plan import ChangeSet, TableChange, WrittenRows
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
+from omnigraph.loading.edge_identity import match_columns
 from omnigraph.loading.executors import RESULTS, TaskRunner, mapped, mapped_tasks, unpickled
 from omnigraph.loading.reading import Reading
 from omnigraph.loading.replacing import MissingValue, replace_rows
@@ -30,11 +31,13 @@ from omnigraph.loading.upsert_tasks import (
     Stretches,
     UpsertJob,
     committed_ids,
+    committed_texts,
     delete_rows,
     list_ids,
     match_ids,
     match_parts,
 )
+from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import table_schema
 from omnigraph.storage.written import TablePlace, fragment_groups
@@ -152,10 +155,15 @@ class Upsert:
             tuple(committed),
             {key: self.place_of(capture, key) for key in keys},
             {key: self._version(capture, key) for key in keys},
+            {key: self._matched_by(key) for key in keys},
             None if self.jobs.uses_threads else self.scratch,
             self.missing_max,
             self.storage_options,
         )
+
+    def _matched_by(self, key: str) -> tuple[str, ...]:
+        type = type_of(key, self.reading.catalog)
+        return match_columns(type, has_ids=key in self.staged.named)
 
     def _records(self, keys: Iterable[str]) -> list[WrittenPart]:
         return [
@@ -183,8 +191,10 @@ class Upsert:
                 records = beside.submit(Matching.of, job, key)
 
                 def meet(part: CommittedPart, records: Future[Matching] = records) -> None:
-                    ids = self.id_prefetch.take(part)  # meanwhile `Matching.of` runs
-                    records.result().meet(ids)
+                    by_id = job.matched_by[part.table_key] == (ID,)
+                    # Meanwhile `Matching.of` runs.
+                    texts = self.id_prefetch.take(part) if by_id else committed_texts(part, job)
+                    records.result().meet(texts)
 
                 self.jobs.map_threads("match", parts, meet)
                 yield records.result().result()
@@ -222,7 +232,10 @@ class Upsert:
         }
         written = keys - (same - self._folded)
         is_empty, named = capture.reader.is_empty, self.staged.named
-        plan = ChecksPlanner(catalog, "merge", written, set(), is_empty, named, self._folded).plan()
+        by_key = {key for key in self._replaced if self._matched_by(key) != (ID,)}
+        plan = ChecksPlanner(
+            catalog, "merge", written, set(), is_empty, named, self._folded, by_key
+        ).plan()
         if not plan.rules:
             return None
         parts: list[Part] = []

@@ -25,8 +25,10 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.validation.evaluation import Prints, fingerprints
 from omnigraph.loading.check_plan import CommittedPart, WrittenPart
+from omnigraph.loading.edge_identity import match_texts
 from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
 from omnigraph.loading.reading import Reading
+from omnigraph.loading.sources import type_of
 from omnigraph.loading.staging import NUMBER, PIECE
 from omnigraph.model.arrow import ID
 from omnigraph.model.types import ROW_ADDRESS, ROW_ID
@@ -64,6 +66,8 @@ class UpsertJob:
     """Where new rows are written, by type key."""
     versions: Mapping[str, tuple[str, int]]
     """Address and version of each table with committed rows."""
+    matched_by: Mapping[str, tuple[str, ...]]
+    """The columns by which rows are matched, by type key: the id, or the key of an edge type."""
     scratch: str | None
     """Where workers exchange arrays of numbers; None within one process."""
     missing_max: int | None = None
@@ -74,6 +78,13 @@ class UpsertJob:
     def options(self) -> dict[str, str] | None:
         """Storage options as storage takes them."""
         return self.storage_options or None
+
+    def texts(self, table_key: str, rows: pa.RecordBatch) -> pa.StringArray:
+        """What rows of a type are matched by."""
+        columns = self.matched_by[table_key]
+        if columns == (ID,):
+            return rows[ID]
+        return match_texts(type_of(table_key, self.reading.catalog), columns, rows)
 
     def scratch_place(self, name: str) -> TablePlace | None:
         """The scratch place for arrays of one kind."""
@@ -151,13 +162,13 @@ def _listed_records(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
 
 
 def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.RecordBatch]:
-    for batch in _committed_batches(part, job.options):
+    for batch in _committed_batches(part, job):
         count = batch.num_rows
         absent = pa.repeat(pa.scalar(_ABSENT, pa.int32()), count)
         yield _ids(
             [
                 pa.repeat(pa.scalar(job.tables.index(part.table_key), pa.int32()), count),
-                batch[ID],
+                job.texts(part.table_key, batch),
                 *(absent, absent, absent, absent.cast(pa.int64())),
                 batch[ROW_ID].cast(pa.int64()),
                 batch[ROW_ADDRESS].cast(pa.int64()),
@@ -168,25 +179,33 @@ def _listed_committed(job: UpsertJob, part: CommittedPart) -> Iterator[pa.Record
 def _record_ids(job: UpsertJob, number: int) -> Iterator[pa.RecordBatch]:
     """The ids and places of the records of a part, without minted ids."""
     first = 0
-    for batch in job.records[number].batches([ID, PIECE, NUMBER], job.options):
+    key = job.records[number].table_key
+    by_id = job.matched_by[key] == (ID,)
+    for batch in job.records[number].batches([*job.matched_by[key], PIECE, NUMBER], job.options):
         parts = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
         rows = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int32))
         first += batch.num_rows
-        columns = [batch[ID], parts, rows, batch[PIECE], batch[NUMBER]]
+        texts = job.texts(key, batch)
+        columns = [texts, parts, rows, batch[PIECE], batch[NUMBER]]
         own = pa.RecordBatch.from_arrays(columns, schema=_RECORDS_SCHEMA)
-        # Ids minted for this load cannot match committed rows.
-        minted = pc.starts_with(batch[ID], job.reading.minting.prefix)
-        yield own.filter(pc.invert(minted)) if pc.any(minted).as_py() else own
+        # Ids minted for this load cannot match committed rows, nor can a key that is not complete.
+        prefix = job.reading.minting.prefix
+        is_new = pc.starts_with(texts, prefix) if by_id else texts.is_null()
+        yield own.filter(pc.invert(is_new)) if pc.any(is_new).as_py() else own
 
 
-def _committed_batches(
-    part: CommittedPart, storage_options: dict[str, str] | None
+def _committed_batches(part: CommittedPart, job: UpsertJob) -> Iterable[pa.RecordBatch]:
+    return _with_places(part, job.matched_by[part.table_key], job.options)
+
+
+def _with_places(
+    part: CommittedPart, columns: Sequence[str], storage_options: dict[str, str] | None
 ) -> Iterable[pa.RecordBatch]:
     return committed_batches(
         part.address,
         part.version,
         part.fragment_ids,
-        [ID],
+        list(columns),
         storage_options=storage_options,
         with_places=True,
     )
@@ -271,7 +290,15 @@ def committed_ids(
     """The ids of a part of the committed rows."""
     return [
         CommittedIds.of(batch[ID], batch[ROW_ID], batch[ROW_ADDRESS])
-        for batch in _committed_batches(part, storage_options)
+        for batch in _with_places(part, [ID], storage_options)
+    ]
+
+
+def committed_texts(part: CommittedPart, job: UpsertJob) -> list[CommittedIds]:
+    """The same for what rows are matched by: their ids or their keys."""
+    return [
+        CommittedIds.of(job.texts(part.table_key, batch), batch[ROW_ID], batch[ROW_ADDRESS])
+        for batch in _committed_batches(part, job)
     ]
 
 
@@ -287,7 +314,7 @@ def match_parts(job: UpsertJob) -> tuple[int, Callable[[int], Matches]]:
             return Matching.of(job, bare[number - len(job.committed)]).result()
         part = job.committed[number]
         matching = Matching.of(job, part.table_key)
-        matching.meet(committed_ids(part, job.options))
+        matching.meet(committed_texts(part, job))
         return matching.result()
 
     return len(job.committed) + len(bare), run

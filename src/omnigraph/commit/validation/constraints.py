@@ -447,33 +447,44 @@ class Unique(KeyConstraint):
         """
         records = _in_role(holders, "record")
         for row in records[1:]:
-            yield row.record, self._clash(key, records[0].entity_id, row)
+            # Records of an edge with a key have no ids of their own: their places tell them apart.
+            first = records[0] if self.is_key else None
+            yield row.record, self._clash(key, records[0].entity_id, row, first)
         if _in_role(holders, "committed"):
             for found in self.violations(key, holders):
                 yield (sys.maxsize, 0), found
 
-    def _clash(self, key: str, holder_id: str, row: Holder) -> Violation:
+    def _clash(
+        self, key: str, holder_id: str, row: Holder, first: Holder | None = None
+    ) -> Violation:
         names = self.columns
         values = _values(key, names, names)
+        message = _held_twice(
+            self.type_name,
+            names,
+            values,
+            holder_id,
+            row.entity_id,
+            constraint="key" if self.is_key else "unique",
+        )
+        if first is not None:
+            where = f"{self.type_name}.{_listed(names)}"
+            message = f"@key violation on {where}: value '{_listed(values)}' is there twice"
         return _violation(
             self,
             row,
             ConflictKind.UNIQUE_VIOLATION,
-            _held_twice(
-                self.type_name,
-                names,
-                values,
-                holder_id,
-                row.entity_id,
-                constraint="key" if self.is_key else "unique",
-            ),
+            message,
             report="unique",
             property_name=names[0] if len(names) == 1 else None,
             hint=(
-                "update the edge that has this key, or load with mode merge"
+                "keep one of the records"
+                if first is not None
+                else "update the edge that has this key, or load with mode merge"
                 if self.is_key
                 else "no two entities may have the same values"
             ),
+            first=first,
         )
 
 

@@ -1,0 +1,58 @@
+"""Which edge a record of a merge load means: the one with its id, or with the key of its type.
+
+Edges of a type with `@key(src, dst, …)` are matched by that key if their records have no ids; the
+edge that is there keeps its id. A type without a key has nothing but ids: without them every
+repetition of a load would add parallel edges, so it is refused.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.commit.validation.evaluation import KeyColumns
+from omnigraph.errors import InputError
+from omnigraph.model.arrow import ID, spell_column
+from omnigraph.schema.catalog import EdgeType, TableType
+
+
+def match_columns(type: TableType, *, has_ids: bool) -> tuple[str, ...]:
+    """The columns by which records of a merge are matched with committed rows."""
+    if isinstance(type, EdgeType) and type.key_columns and not has_ids:
+        return type.key_columns
+    return (ID,)
+
+
+def check_edge_ids(type: TableType, *, has_ids: bool, lacks_ids: bool) -> None:
+    """Raise `InputError` if a merge cannot tell which edges the records mean.
+
+    ``has_ids`` and ``lacks_ids``: whether there are records of the type with, and without an id.
+    """
+    if not isinstance(type, EdgeType) or not lacks_ids:
+        return
+    details = {"type": type.name}
+    if type.key_columns and has_ids:
+        raise InputError(
+            f"some {type.name} edges have ids and others not: a merge matches them by id, "
+            "or by their key",
+            hint="give all of them ids or none, or load the two kinds one after the other",
+            details=details,
+        )
+
+
+def match_texts(
+    type: TableType, columns: tuple[str, ...], rows: pa.Table | pa.RecordBatch
+) -> pa.StringArray:
+    """A text per row, equal for equal values of ``columns``; null if one of them is null."""
+    of = KeyColumns.of(type, "written", columns)
+    members = []
+    for name, value_type in zip(of.columns, of.types, strict=True):
+        column = rows[name]
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        members.append(spell_column(column, value_type))
+    if len(members) == 1:
+        return members[0]
+    # With the lengths in front, no two lists of members have the same text.
+    lengths = [pc.binary_length(member).cast(pa.string()) for member in members[:-1]]
+    return pc.binary_join_element_wise(*lengths, *members, ",")

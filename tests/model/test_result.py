@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, QueryCancelled
+from omnigraph.model.governor import Governor
 from omnigraph.model.result import ExplainedRun, ExplainedStep, Explanation, ReadTarget, Result
 
 MOMENT = dt.datetime(2031, 4, 9, 7, 30, tzinfo=dt.UTC)
@@ -44,6 +45,24 @@ def test_a_result_is_a_sequence_of_dicts() -> None:
     assert (len(result), result.row_count, result.columns) == (3, 3, ["name", "age"])
     expected = [{"name": "p0", "age": None}, {"name": "p1", "age": 1}, {"name": "p2", "age": 2}]
     assert list(result) == result.to_pylist() == expected
+
+
+def test_rows_become_python_values_in_blocks_that_a_governor_stops() -> None:
+    result = people(5_000)
+    looks = 0
+
+    class Cancelling(Governor):
+        def check(self) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 3:
+                self.cancel("enough")
+            super().check()
+
+    with pytest.raises(QueryCancelled, match="enough"), Cancelling():
+        result.to_pylist()
+    assert looks == 3
+    assert result.to_pylist() == list(result)
 
 
 def test_rows_have_python_values() -> None:

@@ -7,8 +7,8 @@ between blocks of work, so a query stops within one block of the moment a limit 
     graph.query(text, governor=governor)  # raises QueryTimeout, QueryMemoryExceeded, …
     governor.cancel()  # from any thread: the query raises QueryCancelled
 
-A server also writes the rows as JSON or Arrow under the limits, so it enters the governor itself;
-what `Graph.query` does inside is then part of the same run::
+What becomes of the rows, as Python values, JSON or Arrow, is under the limits for callers that
+enter the governor themselves; what `Graph.query` does inside is then part of the same run::
 
     with closing(governor), governor:
         body = graph.query(text, governor=governor).to_json_bytes()

@@ -196,8 +196,24 @@ class Result:
             yield from _python_rows(ResultColumns.of(batch))
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts."""
-        return _python_rows(self._columns)
+        """Every row as a dict of Python values: `date`, `datetime` in UTC, lists, dicts.
+
+        Inside the block of a `Governor` it stops at its deadline, or when it is cancelled.
+        """
+        at_once = self._rows_at_once
+        if self.row_count <= at_once:
+            return _python_rows(self._columns)
+        governor = current()
+        rows: list[dict[str, Any]] = []
+        for start in range(0, self.row_count, at_once):
+            governor.check()
+            rows += _python_rows(self._columns.slice(start, at_once))
+        return rows
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows of a block of work: fewer if they have very many columns."""
+        return max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(self._columns.names))))
 
     def to_arrow(self, *, flatten: bool = False) -> pa.Table:
         """The rows as they are.
@@ -242,7 +258,7 @@ class Result:
 
     def to_json_bytes(self, *, safe_integers: bool = False) -> bytes:
         """The JSON form as a text."""
-        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(self._columns.names))))
+        at_once = self._rows_at_once
         if self.row_count <= at_once:
             return orjson.dumps(self.to_dict(safe_integers=safe_integers))
         # In blocks: rows as Python objects take ten times the memory of their text.

@@ -22,6 +22,7 @@ SUITES = {
     "languages": "bench.languages",
     "kernel": "bench.kernel",
     "queries": "bench.queries",
+    "infer": "bench.infer",
     "load": "bench.load",
     "export": "bench.export",
     "merge": "bench.merge",

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, str] = {
     "pipeline": "errors model effects schema storage commit loading pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local loading pipeline pipeline.spark",
+    "inference": "errors model effects schema commit loading graph",
     "spark": "errors model pipeline",
     # the faces
     "wire": "errors model",
@@ -52,12 +53,12 @@ MAY_IMPORT: dict[str, str] = {
     "mcp": "errors model graph client",
     "server": "errors model effects policy graph wire",
     "cli": "errors model syntax schema query policy graph loading pipeline pipeline.spark client"
-    " mcp server",
+    " mcp server inference",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""
 
-FACADE_MAY_IMPORT = "errors model schema query graph client"
+FACADE_MAY_IMPORT = "errors model schema query graph client inference"
 
 CONFINED: dict[str, str] = {
     "lance": "storage pipeline pipeline.spark loading",

@@ -67,6 +67,7 @@ GROUPS = {
 }
 BESIDE = {
     "omnigraph.graph": ("doctor",),
+    "omnigraph.inference": ("InferredType", "InferredProperty", "InferredEnd"),
     "omnigraph.schema.compile": ("lint_schema",),
     "omnigraph.policy": ("load_policy", "Policy"),
     "omnigraph.embedding.config": ("EmbeddingConfig",),
@@ -86,7 +87,7 @@ NOT_FOLLOWED = (*NOT_SHOWN, "omnigraph.storage", "omnigraph.branching.table_rows
 def python_page() -> str:
     """The functions of the package and the verbs of its graphs."""
     parts = [PYTHON_INTRODUCTION, "\n## Functions\n"]
-    for name in ("init", "open", "connect", "connect_async"):
+    for name in ("init", "open", "connect", "connect_async", "infer_schema"):
         parts += _callable(f"og.{name}", getattr(og, name), 3)
     for name in ("Graph", "RemoteGraph"):
         graph = getattr(og, name)
@@ -103,6 +104,8 @@ def python_page() -> str:
     parts.append("\n## Options of a load\n")
     for name in ("CsvOptions", "ErrorOptions", "SparkOptions", "LoadObserver"):
         parts += _beside(f"og.{name}", getattr(og, name))
+    parts.append("\n## Inferred schemas\n")
+    parts += _beside("og.InferredSchema", og.InferredSchema)
     parts.append("\n## Beside it\n\nWhat the guides import by a longer name.\n")
     for module, names in BESIDE.items():
         for name in names:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omnigraph.client import AsyncRemoteGraph, RemoteGraph, connect, connect_async
     from omnigraph.graph import Graph, init
     from omnigraph.graph import open_graph as open
+    from omnigraph.inference import InferredSchema, infer_schema
     from omnigraph.model.governor import Governor
     from omnigraph.model.load_options import CsvOptions, ErrorOptions, LoadObserver, SparkOptions
 
@@ -26,6 +27,7 @@ __all__ = [
     "ErrorOptions",
     "Governor",
     "Graph",
+    "InferredSchema",
     "LoadObserver",
     "RemoteGraph",
     "SparkOptions",
@@ -33,11 +35,13 @@ __all__ = [
     "connect",
     "connect_async",
     "errors",
+    "infer_schema",
     "init",
     "open",
 ]
 
 _IN_GRAPH = ("Graph", "init", "open")
+_IN_INFERENCE = ("InferredSchema", "infer_schema")
 _IN_OPTIONS = ("CsvOptions", "ErrorOptions", "LoadObserver", "SparkOptions")
 _IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
@@ -52,6 +56,10 @@ def __getattr__(name: str) -> object:
         from omnigraph.model import load_options
 
         return getattr(load_options, name)
+    if name in _IN_INFERENCE:
+        from omnigraph import inference
+
+        return getattr(inference, name)
     if name == "Governor":
         from omnigraph.model.governor import Governor
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as bench
-from bench import export, kernel, languages, measure, merge, queries, suites, upkeep
+from bench import export, infer, kernel, languages, measure, merge, queries, suites, upkeep
 from bench.contest import Effort
 from bench.figure import Figure, Target
 from bench.questions import POINT
@@ -53,6 +53,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernel, "SMALL", kernel.Sizes(2, 2, 2, 3, 1, 2, 1, 2, 2, 1, 1))
     monkeypatch.setattr(export, "SMALL", export.Sizes(500, 1))
     monkeypatch.setattr(export, "NODES", 50)
+    monkeypatch.setattr(infer, "SMALL", 100)
     monkeypatch.setattr(merge, "SMALL", merge.Sizes(200, 400, 200, 100, 50, 1, 1))
     monkeypatch.setitem(queries.EFFORT, Scale.SMALL, Effort(parameters=1, rounds=1, seconds_max=0))
     monkeypatch.setitem(SIZES, queries.SIZE[Scale.SMALL], Size("tiny", 300, 3_000))
@@ -73,7 +74,7 @@ def test_every_suite_runs_and_says_what_it_compares(tiny):
 
 
 def test_small_measures_less_than_full():
-    for module in (export, kernel, merge, upkeep):
+    for module in (export, infer, kernel, merge, upkeep):
         assert module.SMALL != module.FULL
     persons = [SIZES[queries.SIZE[scale]].persons for scale in Scale]
     assert persons == sorted(set(persons))

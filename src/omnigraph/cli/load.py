@@ -361,9 +361,9 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
         progress = stack.enter_context(_progress(output, request))
         options: dict[str, Any] = {}
         if not isinstance(graph, RemoteGraph):
-            watch = stack.enter_context(_stages(output, json=json))
+            watch = stack.enter_context(stages(output, json=json))
             stack.enter_context(_told_if_interrupted(graph, request.branch, output))
-            options = _only_stored_options(request, _engine_teller(output, json=json), watch)
+            options = _only_stored_options(request, engine_teller(output, json=json), watch)
         receipt = graph.load(
             *request.files,
             data=standard_input() if request.reads_stdin else None,
@@ -383,7 +383,7 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     document = {"uri": graph.uri, **receipt.to_dict()}
     if receipt.base_branch is None:
         del document["base_branch"]
-    output.show(document, _lines(receipt), json=json)
+    output.show(document, receipt_lines(receipt), json=json)
 
 
 def _only_stored_options(
@@ -438,7 +438,7 @@ def _after_interrupt(graph: Graph, branch: str, started: int) -> str:
     return "interrupted: nothing was written"
 
 
-def _engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
+def engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], None]:
     """Who is told which engine loads, and why: on stderr, and as an event with `--json`."""
 
     def tell(choice: EngineChoice) -> None:
@@ -451,7 +451,7 @@ def _engine_teller(output: Output, *, json: bool) -> Callable[[EngineChoice], No
 
 
 @contextmanager
-def _stages(output: Output, *, json: bool) -> Iterator[Watch]:
+def stages(output: Output, *, json: bool) -> Iterator[Watch]:
     """Who is told how the stages of a load on Spark come along."""
     with ExitStack() as stack:
         show: Watch | None = None
@@ -485,7 +485,7 @@ def _progress(output: Output, request: Request) -> AbstractContextManager[Callab
 # --- receipts -------------------------------------------------------------------------------------
 
 
-def _lines(receipt: LoadReceipt) -> Iterator[Line]:
+def receipt_lines(receipt: LoadReceipt) -> Iterator[Line]:
     """What became of each type, then the sum and the commit."""
     loaded = [
         *(("node", entry) for entry in receipt.nodes),

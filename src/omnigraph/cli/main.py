@@ -20,6 +20,7 @@ from omnigraph.cli import (
     commit,
     graphs,
     health,
+    infer,
     lint,
     load,
     login,
@@ -231,6 +232,7 @@ def version(ctx: typer.Context, json: JsonFlag = False) -> None:
 COMMANDS = (
     query.COMMANDS,
     load.COMMANDS,
+    infer.COMMANDS,
     graphs.COMMANDS,
     serve.COMMANDS,
     lint.COMMANDS,

@@ -77,7 +77,7 @@ def open_to_write(
     command reports itself what interrupted writes left behind.
     """
     target = resolve(ctx, uri)
-    _announce(ctx, verb, target, destructive)
+    announce(ctx, verb, target, destructive)
     return _opened(target.uri, settle=settle)
 
 
@@ -96,7 +96,7 @@ def _opened(
     return graph
 
 
-def _announce(
+def announce(
     ctx: typer.Context, verb: str, target: Target | ServedTarget, destructive: str | None
 ) -> None:
     """Note the target of a write, unless told to be quiet, and ask before a destructive one."""
@@ -183,7 +183,7 @@ def graph_to_write(
             "`--as` names the actor of a write to storage, and a server knows who writes",
             hint="leave it out: the token decides",
         )
-    _announce(ctx, verb, target, destructive)
+    announce(ctx, verb, target, destructive)
     if isinstance(target, ServedTarget):
         return _connected(ctx, target)
     graph = _opened(target.uri, external_blobs=folders)

@@ -121,7 +121,7 @@ def plan_sources(
     total = sum(found.size for found in files)
     aim = min(max(total // (slots * TASKS_PER_SLOT), TASK_BYTES_MIN), TASK_BYTES_MAX)
     cut = [
-        (found, list(_pieces(found, aim, lines_only=lines_only)))
+        (found, list(pieces_of(found, aim, lines_only=lines_only)))
         for found in files
         if found.size or found.format == "lance"
     ]
@@ -147,7 +147,10 @@ def _checked(source: Source, catalog: Catalog) -> Source:
 # --- cutting --------------------------------------------------------------------------------------
 
 
-def _pieces(found: FoundFile, aim: int, *, lines_only: bool) -> Iterator[Piece]:
+def pieces_of(
+    found: FoundFile, aim: int = TASK_BYTES_MAX, *, lines_only: bool = True
+) -> Iterator[Piece]:
+    """Pieces of about ``aim`` bytes; raises `InputError` if the file is damaged."""
     whole = Piece(0, found)
     try:
         yield from _cut(whole, aim, lines_only=lines_only)

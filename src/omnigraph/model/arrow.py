@@ -239,6 +239,8 @@ def datetimes_from_texts(texts: pa.StringArray) -> pa.Array | None:
 
 
 def _all_match(texts: pa.StringArray, pattern: str) -> bool:
+    if len(texts) > 1 and not _all_match(texts.slice(0, 1), pattern):
+        return False  # texts of one column are mostly of one form
     matches: bool = pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py()
     return matches
 

@@ -1,0 +1,240 @@
+"""A proposed schema as text, with the load that fits it and the graph made of both."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from omnigraph import __version__
+from omnigraph.errors import InputError
+from omnigraph.inference.proposal import InferredProperty, InferredType, counted, propose, quoted
+from omnigraph.inference.tables import Source, Table, tables_of
+from omnigraph.schema.compile import compile_schema
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph
+    from omnigraph.model.receipts import LoadReceipt
+
+SCHEMA_FILE = "schema.pg"
+GRAPH = "graph.omni"
+_PLAIN_COLUMN = re.compile(r"[^\s#`\"()]([^`()]*[^\s`()])?")
+"""Names that a mapping takes for columns as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferredSchema:
+    """What `infer_schema` found: a schema, and the arguments of a load that fits it."""
+
+    types: tuple[InferredType, ...]
+    text: str
+    """The schema; comments say why it is like that."""
+    load_arguments: Mapping[str, Any] = field(repr=False)
+    """For `Graph.load`: `nodes`, `edges`, `frames` and `map`, those that are needed."""
+
+    @property
+    def findings(self) -> list[str]:
+        """What to look at before the schema is used, one sentence each."""
+        return list(chain.from_iterable(map(_findings, self.types)))
+
+    @property
+    def init_command(self) -> str:
+        """The command that creates a graph, once the text is in `schema.pg`."""
+        return f"omnigraph init --schema {SCHEMA_FILE} {GRAPH}"
+
+    @property
+    def load_command(self) -> str | None:
+        """The command that loads the files into the graph; None if there are frames among them."""
+        return None if "frames" in self.load_arguments else _command(self.load_arguments)
+
+    def create_graph(
+        self, uri: str, *, actor: str | None = None, **load_options: Any
+    ) -> tuple[Graph, LoadReceipt]:
+        """A new graph with the schema and all rows; ``load_options`` are those of `Graph.load`.
+
+        If anything fails, there is no graph. Raises `AlreadyInitialized` if there was one already,
+        and the errors of `init` and `load`.
+        """
+        from omnigraph.inference.creation import create_graph
+
+        return create_graph(uri, self.text, {**self.load_arguments, **load_options}, actor=actor)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        load = {name: value for name, value in self.load_arguments.items() if name != "frames"}
+        return {
+            "schema": self.text,
+            "types": [_type_dict(each) for each in self.types],
+            "findings": self.findings,
+            "load": load,
+            "commands": [each for each in (self.init_command, self.load_command) if each],
+        }
+
+
+def infer_schema(sources: Source | Sequence[Source] | Mapping[str, Any]) -> InferredSchema:
+    """A schema for files and frames, with the arguments of a load that fits it.
+
+    ``sources`` are paths of CSV, JSON, Parquet, ORC, Avro, Arrow or Lance files, directories or
+    patterns, one for each type; or paths and pandas, Polars or Arrow frames by the names of their
+    types. All rows are read. Columns of unique values become keys, columns that hold the keys of
+    other tables become the ends of edges. Raises `InputError` for what cannot be read.
+
+    >>> inferred = infer_schema(["airports.csv", "flights.csv"])  # doctest: +SKIP
+    >>> graph = og.init("air.omni", inferred.text)  # doctest: +SKIP
+    >>> graph.load(mode="append", **inferred.load_arguments)  # doctest: +SKIP
+    """
+    tables = tables_of(sources)
+    types = tuple(propose(tables))
+    arguments = _load_arguments(types, {table.type_name: table for table in tables})
+    command = None if "frames" in arguments else _command(arguments)
+    text = "".join(f"{line}\n" for line in _lines(types, command))
+    compile_schema(text)
+    return InferredSchema(types, text, arguments)
+
+
+# --- the load -------------------------------------------------------------------------------------
+
+
+def _load_arguments(types: Sequence[InferredType], tables: Mapping[str, Table]) -> dict[str, Any]:
+    arguments: dict[str, dict[str, Any]] = {}
+    for type in types:
+        table = tables[type.table]
+        if table.source is None:
+            arguments.setdefault("frames", {})[type.name] = table.frame
+        else:
+            arguments.setdefault(f"{type.kind}s", {})[type.name] = table.source
+        if columns := dict(_mapped(type, table)):
+            arguments.setdefault("map", {})[type.name] = columns
+    return arguments
+
+
+def _mapped(type: InferredType, table: Table) -> Iterator[tuple[str, str | None]]:
+    """The columns that are not called as what they fill, and those that fill nothing."""
+    targets: dict[int | str, str] = {each.key: each.name for each in type.properties}
+    if type.ends is not None:
+        targets |= {type.ends[0].key: "from", type.ends[1].key: "to"}
+    names = Counter(column.name for column in table.columns.values())
+    for key, column in table.columns.items():
+        target = targets.get(key)
+        if target != column.name:
+            yield _column_text(key, column.name, names[column.name] > 1, type), target
+
+
+def _column_text(key: int | str, name: str, is_repeated: bool, type: InferredType) -> str:
+    """How a mapping names a column."""
+    if not is_repeated and _PLAIN_COLUMN.fullmatch(name):
+        return name
+    if not is_repeated and name and "`" not in name:
+        return f"`{name}`"
+    if isinstance(key, int):
+        return f"#{key + 1}"
+    raise InputError(
+        f"{type.source} has a member called {quoted(name)}, which no mapping can name",
+        hint="rename it in the file",
+        details={"file": type.source},
+    )
+
+
+def _command(arguments: Mapping[str, Any]) -> str:
+    words = ["omnigraph", "load", GRAPH]
+    for kind in ("node", "edge"):
+        for name, path in arguments.get(f"{kind}s", {}).items():
+            words += [f"--{kind}", f"{name}={path}"]
+    for name, columns in arguments.get("map", {}).items():
+        for column, target in columns.items():
+            words += ["--map", f"{name}:{column}={target or ''}"]
+    return shlex.join([*words, "--mode", "append"])
+
+
+# --- the text -------------------------------------------------------------------------------------
+
+
+def _lines(types: Sequence[InferredType], command: str | None) -> Iterator[str]:
+    yield f"// Inferred by omnigraph {__version__}. Edit it before the graph is created:"
+    yield f"// omnigraph init --schema {SCHEMA_FILE} {GRAPH}"
+    if command is not None:
+        yield f"// {_in_comment(command)}"
+    for type in types:
+        yield ""
+        yield from _type_lines(type)
+
+
+def _type_lines(type: InferredType) -> Iterator[str]:
+    yield _comment(f"{type.source}: {counted(type.rows, 'row')}")
+    for note in _type_notes(type):
+        yield _comment(note)
+    for column, reason in type.left_out:
+        yield _comment(f"left out: column {quoted(column)}, because it has {reason}")
+    if type.ends is None:
+        yield f"node {type.name} {{"
+    else:
+        yield f"edge {type.name}: {type.ends[0].node} -> {type.ends[1].node} {{"
+    for prop in type.properties:
+        yield _property_line(prop, is_key=type.key == (prop.name,))
+    if type.ends is not None and type.key:
+        reason = f"each pair once in {counted(type.rows, 'row')}"
+        yield f"    @key({', '.join(type.key)}) {_comment(reason)}"
+    yield "}"
+
+
+def _type_notes(type: InferredType) -> Iterator[str]:
+    if type.ends is not None:
+        for word, end in zip(("from", "to"), type.ends, strict=True):
+            key = f"{end.node}.{end.key_property}"
+            yield f"{word}: column {quoted(end.column)} holds values of {key}"
+    yield from type.notes
+
+
+def _property_line(prop: InferredProperty, *, is_key: bool) -> str:
+    line = f"    {prop.name}: {prop.type}{' @key' if is_key else ''}"
+    return f"{line} {_comment('; '.join(prop.notes))}" if prop.notes else line
+
+
+def _comment(text: str) -> str:
+    return f"// {_in_comment(text)}"
+
+
+def _in_comment(text: str) -> str:
+    """A text on one line: names of files and columns may have line breaks."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def _findings(type: InferredType) -> Iterator[str]:
+    yield from (f"{type.name}: {note}" for note in type.notes)
+    for column, reason in type.left_out:
+        yield f"{type.name}: column {quoted(column)} is left out, because it has {reason}"
+
+
+def _type_dict(type: InferredType) -> dict[str, Any]:
+    return {
+        "kind": type.kind,
+        "name": type.name,
+        "source": type.source,
+        "rows": type.rows,
+        "key": list(type.key),
+        **(
+            {}
+            if type.ends is None
+            else {
+                name: {"column": end.column, "type": end.node, "property": end.key_property}
+                for name, end in zip(("from", "to"), type.ends, strict=True)
+            }
+        ),
+        "properties": [
+            {
+                "name": each.name,
+                "column": each.column,
+                "type": str(each.type),
+                "notes": list(each.notes),
+            }
+            for each in type.properties
+        ],
+        "left_out": [{"column": column, "reason": reason} for column, reason in type.left_out],
+        "notes": list(type.notes),
+    }

@@ -149,9 +149,18 @@ def test_a_column_of_nodes_that_names_others_is_an_edge_type_beside_them(air: Pa
     }
 
 
-def test_repeated_pairs_of_ends_have_no_key_and_a_note(air: Path):
+def test_a_property_that_tells_repeated_pairs_of_ends_apart_is_part_of_the_key(air: Path):
     with Path("flights.csv").open("a") as file:
-        file.write("4,BER,MUC,90\n")
+        file.write("4,BER,MUC,180\n")
+    inferred = og.infer_schema(["airports.csv", "flights.csv"])
+    assert inferred.types[1].key == ("src", "dst", "flight_id")
+    graph, _ = inferred.create_graph("air.omni")
+    again = graph.load(mode="merge", **inferred.load_arguments)
+    assert [each.unchanged for each in (*again.nodes, *again.edges)] == [4, 4]
+
+
+def test_repeated_pairs_of_ends_have_no_key_and_a_note(air: Path):
+    Path("flights.csv").write_text("origin,destination,seats\nBER,MUC,1\nBER,MUC,1\nMUC,OSL,2\n")
     flight = types_of(["airports.csv", "flights.csv"])["Flight"]
     assert flight.key == ()
     assert "parallel edges" in flight.notes[0]

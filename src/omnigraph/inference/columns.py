@@ -56,7 +56,7 @@ _NUMBER_LIKE = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CODE_LIKE = r"^(\+|-?0[0-9])|^-?[0-9]{16,}$"
 
 _STRING = ValueType(Scalar.STRING, nullable=True)
-_KEY_SCALARS = (Scalar.STRING, Scalar.DATE, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
+KEY_SCALARS = (Scalar.STRING, Scalar.DATE, Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64)
 
 Hashes = npt.NDArray[np.int64]
 Values: TypeAlias = "pa.Array | Sequence[object]"
@@ -67,7 +67,7 @@ class DoesNotFit(Exception):
     """No property type holds all values of a column; the reason completes "it has …"."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Column:
     """What is known about a column after the chunks so far."""
 
@@ -289,12 +289,12 @@ class Column:
         assert self.type is not None or self.empty
         if self._hashes is None:
             return
-        if self.empty or (self.type is not None and self.type.scalar not in _KEY_SCALARS):
+        if self.empty or (self.type is not None and self.type.scalar not in KEY_SCALARS):
             self._hashes = None
             return
         first = texts.slice(0, _SAMPLE)
         if len(first.unique()) == len(first):
-            hashes = _sorted(hashes_of(texts, are_numbers=self.has_integers))
+            hashes = sorted_hashes(hashes_of(texts, are_numbers=self.has_integers))
             if hashes is not None:
                 self._hashes.append(hashes)
                 return
@@ -337,7 +337,7 @@ class Column:
         """The sorted hashes of its values if they could be keys: no null, no repetition."""
         if self._hashes is None or not rows or self.filled < rows or self.empty:
             return None
-        hashes = _sorted(np.concatenate(self._hashes))
+        hashes = sorted_hashes(np.concatenate(self._hashes))
         self._hashes = None if hashes is None else [hashes]
         return hashes
 
@@ -357,7 +357,7 @@ def hashes_of(texts: pa.StringArray, *, are_numbers: bool) -> Hashes:
     return np.fromiter(map(hash, texts.to_pylist()), np.int64, len(texts))
 
 
-def _sorted(hashes: Hashes) -> Hashes | None:
+def sorted_hashes(hashes: Hashes) -> Hashes | None:
     """In ascending order; None if one is there twice."""
     if (hashes[1:] > hashes[:-1]).all():
         return hashes  # rows are often in the order of their keys

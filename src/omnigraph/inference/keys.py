@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.inference.columns import Column, Hashes, hashes_of, key_texts
+from omnigraph.inference.columns import (
+    KEY_SCALARS,
+    Column,
+    Hashes,
+    hashes_of,
+    key_texts,
+    sorted_hashes,
+)
 from omnigraph.inference.tables import Cells, Table, words_of
 from omnigraph.model.types import Scalar
 
@@ -23,6 +30,8 @@ TARGET_WORDS = frozenset(
 )
 PAIRED_ROWS_MAX = 20_000_000
 """Rows of which pairs of ends are compared; eight bytes each are held for it."""
+
+THIRD_SCALARS = (*KEY_SCALARS, Scalar.DATETIME)
 
 _GENERIC_WORDS = frozenset({"id", "key", "code", "no", "nr", "number", "uuid", "name"})
 _KEY_NAMES = (
@@ -176,9 +185,49 @@ class References:
         """Whether no pair of values occurs twice; None if that is not known."""
         if self.table.rows > PAIRED_ROWS_MAX:
             return None
+        return sorted_hashes(self._pairs(first, second)) is not None
+
+    def _pairs(self, first: Column, second: Column) -> Hashes:
         one, other = (np.concatenate(self.row_hashes[each.key]) for each in (first, second))
-        pairs = np.sort(one * np.int64(0x1E3779B97F4A7C15) + other)
-        return not bool((pairs[1:] == pairs[:-1]).any())
+        return _combined(one, other)
+
+    def third(self, first: Column, second: Column) -> Column | None:
+        """The first column with which no pair of values occurs twice; reads the table again."""
+        others = [
+            column
+            for column in self.table.columns.values()
+            if column not in (first, second) and _may_be_third(column, self.table.rows)
+        ]
+        if not others:
+            return None
+        pairs = self._pairs(first, second)
+        found: dict[int | str, list[Hashes]] = {each.key: [] for each in others}
+        types = {each.key: each.type for each in others}
+        start = 0
+        for rows, chunk in self.table.chunks():
+            for cells in chunk:
+                type = types.get(cells.key)
+                if type is not None:
+                    texts = key_texts(cells.values, type, is_text=cells.is_text)
+                    hashes = hashes_of(texts, are_numbers=False)
+                    found[cells.key].append(_combined(pairs[start : start + rows], hashes))
+            start += rows
+        for column in others:
+            if sorted_hashes(np.concatenate(found[column.key])) is not None:
+                return column
+        return None
+
+
+def _combined(one: Hashes, other: Hashes) -> Hashes:
+    return one * np.int64(0x1E3779B97F4A7C15) + other
+
+
+def _may_be_third(column: Column, rows: int) -> bool:
+    """Whether a property of an edge may be a part of its key, by its type and without nulls."""
+    type = column.type
+    if type is None or column.left_out is not None or not type.is_plain_scalar:
+        return False
+    return type.scalar in THIRD_SCALARS and not column.nulls(rows) and not column.empty
 
 
 def _is_likely(column: Column, key: KeyCandidate) -> bool:

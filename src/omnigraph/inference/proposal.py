@@ -241,6 +241,9 @@ class _Proposal:
         elif ends is not None:
             are_distinct = candidate.references.are_distinct(ends[0].column, ends[1].column)
             key = (SRC, DST) if are_distinct else ()
+            if are_distinct is False:
+                third = candidate.references.third(ends[0].column, ends[1].column)
+                key = () if third is None else (SRC, DST, names[third.key])
         return InferredType(
             "node" if ends is None else "edge",
             table.type_name,

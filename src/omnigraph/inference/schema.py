@@ -176,7 +176,7 @@ def _type_lines(type: InferredType) -> Iterator[str]:
     for prop in type.properties:
         yield _property_line(prop, is_key=type.key == (prop.name,))
     if type.ends is not None and type.key:
-        reason = f"each pair once in {counted(type.rows, 'row')}"
+        reason = f"no repetition in {counted(type.rows, 'row')}"
         yield f"    @key({', '.join(type.key)}) {_comment(reason)}"
     yield "}"
 

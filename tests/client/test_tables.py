@@ -211,6 +211,25 @@ def test_an_export_of_some_types_of_an_older_commit(remote: RemoteGraph, tmp_pat
     assert not (tmp_path / "none").exists()
 
 
+def test_a_client_loads_an_export_of_records_and_refuses_others(
+    remote: RemoteGraph, local: Graph, tmp_path: Path
+) -> None:
+    local.export_to(tmp_path / "lines", format="jsonl")
+    local.export_to(tmp_path / "tables")
+    before = b"".join(local.export())
+    remote.mutate(
+        """query q { insert City { name: "Oslo" }
+        insert LivesIn { from: "ada", to: "Oslo" } }"""
+    )
+    remote.load(tmp_path / "lines", mode="overwrite")
+    assert b"".join(local.export()) == before
+    with pytest.raises(InputError, match="is an export as parquet, and a server loads"):
+        remote.load(tmp_path / "tables", mode="overwrite")
+    (tmp_path / "lines" / "nodes" / "City" / "part-00000.jsonl").unlink()
+    with pytest.raises(InputError, match="is not complete: files of City are gone"):
+        remote.load(tmp_path / "lines", mode="overwrite")
+
+
 def test_an_export_needs_the_right_to_export(guarded: Guarded, tmp_path: Path) -> None:
     with guarded.connect("act-bo") as bo, guarded.connect("act-cy") as cy:
         assert bo.export_to(tmp_path / "bo").entities == 4

@@ -27,7 +27,7 @@ from omnigraph.client.exchange import (
     utf8,
 )
 from omnigraph.client.failures import require_no_actor
-from omnigraph.client.records import Data, read_records
+from omnigraph.client.records import Data, read_records, types_of_exports
 from omnigraph.client.tables import AsyncRemoteTable, write_tables
 from omnigraph.client.values import (
     AsyncRemoteBaseline,
@@ -363,6 +363,8 @@ class AsyncRemoteGraph:
                 hint="leave `errors_out` out: the problems are in the error",
             )
         records = read_records(paths, data, progress)
+        if mode == "overwrite":
+            replace_types = [*replace_types, *types_of_exports(paths)]
         limit = operations.LOAD_BYTES_MAX
         if len(records) > limit:
             raise LimitExceeded(

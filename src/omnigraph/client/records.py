@@ -10,6 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from omnigraph.errors import InputError, NotFound
+from omnigraph.model.exports import EXPORT_FILE, complete_export
+from omnigraph.model.ids import TableKey
+from omnigraph.model.receipts import ExportReceipt
 
 _BLOCK_BYTES = 1 << 20
 _RECORDS = (".jsonl", ".ndjson", ".json")
@@ -47,6 +50,7 @@ def read_records(
 def _all_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
+        export_at(path)
         for file in _files(Path(path).expanduser()):
             if file.resolve() in seen:
                 raise InputError(
@@ -56,6 +60,32 @@ def _all_files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Path]:
                 )
             seen.add(file.resolve())
             yield file
+
+
+def export_at(given: str | os.PathLike[str]) -> ExportReceipt | None:
+    """The export that a directory is; raises `InputError` if it is not complete, or of tables."""
+    path = Path(given).expanduser()
+    description = path / EXPORT_FILE
+    if not description.is_file():
+        return None
+
+    def size_of(file: str) -> int | None:
+        return (path / file).stat().st_size if (path / file).is_file() else None
+
+    found = complete_export(description.read_bytes(), str(path), size_of)
+    if found.format != "jsonl":
+        raise InputError(
+            f"{path} is an export as {found.format}, and a server loads graph records",
+            hint="export with `--format jsonl`, or load it on the storage with `--store`",
+            details={"file": str(path)},
+        )
+    return found
+
+
+def types_of_exports(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The keys of all types that exports among ``paths`` have: an overwrite replaces them."""
+    exports = filter(None, map(export_at, paths))
+    return [TableKey.of(t.entity_kind, t.type_name) for found in exports for t in found.types]
 
 
 def _files(path: Path) -> list[Path]:

@@ -159,6 +159,39 @@ def _require_place(target: Path, given: object, *, overwrite: bool) -> None:
         )
 
 
+def complete_export(
+    document: bytes, path: str, size_of: Callable[[str], int | None]
+) -> ExportReceipt:
+    """What an `_export.json` describes; ``size_of`` gives the bytes of a file, None if it is gone.
+
+    Raises `InputError` for an export that is not complete: it was interrupted, or a file is gone or
+    cut since.
+    """
+    try:
+        described = orjson.loads(document)
+        version = described["omnigraph_export"]
+        found = ExportReceipt.from_dict(described) if version == EXPORT_VERSION else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unusable(path, f"{EXPORT_FILE} cannot be read") from error
+    if found is None:
+        raise _unusable(path, f"it has version {version}, and this release reads {EXPORT_VERSION}")
+    if not found.is_complete:
+        raise _unusable(path, "it was interrupted")
+    for type in found.types:
+        sizes = [size_of(file) for file in type.files]
+        if None in sizes or sum(size for size in sizes if size) != type.bytes:
+            raise _unusable(path, f"files of {type.type_name} are gone, or were changed")
+    return found
+
+
+def _unusable(path: str, reason: str) -> InputError:
+    return InputError(
+        f"the export in {path} is not complete: {reason}",
+        hint="export again; or name the files that you want, one by one",
+        details={"file": path},
+    )
+
+
 # --- the files of one type ------------------------------------------------------------------------
 
 

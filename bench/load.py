@@ -21,7 +21,7 @@ from bench import child, trips
 from bench.figure import Figure, Target, Versus
 from bench.progress import note
 from bench.scale import Scale
-from bench.trips import items, places, write_parquet, write_records
+from bench.trips import connections, items, places, write_parquet, write_records
 
 SEED = trips.SEED
 UPSERT_SHARE = 5
@@ -47,7 +47,15 @@ def run(scale: Scale) -> Iterator[Figure]:
     sizes = SMALL if scale == Scale.SMALL else FULL
     with TemporaryDirectory(dir=os.environ.get("TMPDIR")) as directory:
         files = _Files(Path(directory), sizes)
-        for measure in (_sessions, _parquet, _records, _upserts, _some_columns, _growth):
+        for measure in (
+            _sessions,
+            _parquet,
+            _records,
+            _upserts,
+            _some_columns,
+            _keyed_edges,
+            _growth,
+        ):
             note((measure.__doc__ or "").rstrip("."))
             yield from measure(files)
 
@@ -224,6 +232,32 @@ def _some_columns(files: _Files) -> Iterator[Figure]:
         Target(1.6, "at most"),
         f"{count:,} into {size:,}, {part['kept']:,} kept the others; {_stages(part)}",
         Versus("all columns", whole["seconds"]),
+    )
+
+
+def _keyed_edges(files: _Files) -> Iterator[Figure]:
+    """Upserting edges by their key."""
+    size = 2 * files.sizes.places
+    count = size // 4
+    graph = files.output()
+    _child("make_lines", graph=str(graph), count=size)
+    for kind, rows in connections(size // 3, count, seed=9).items():
+        pq.write_table(rows, files.directory / f"{kind}.parquet")
+
+    def merge(kind: str) -> dict[str, Any]:
+        copy = files.output()
+        shutil.copytree(graph, copy)
+        source = str(files.directory / f"{kind}.parquet")
+        return _child("merge_lines", graph=str(copy), kind=kind, source=source)
+
+    nodes, edges = (_best(partial(merge, kind), rounds=3) for kind in ("Leg", "Line"))
+    yield Figure(
+        "upsert of edges by their key",
+        edges["seconds"],
+        "s",
+        Target(2, "at most"),
+        f"{count:,} into {size:,}; {_stages(edges)}",
+        Versus("nodes of the same rows", nodes["seconds"]),
     )
 
 

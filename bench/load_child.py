@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import Verbs, answer
-from bench.trips import SCHEMA, STOCK_SCHEMA
+from bench.trips import LINE_PLACES, LINES_SCHEMA, SCHEMA, STOCK_SCHEMA, code, connections
 from omnigraph.storage.datasets import FILE_FORMAT
 
 CONF = {"spark.sql.shuffle.partitions": "4"}
@@ -139,6 +139,28 @@ def merge_stock(graph: str, source: str, engine: str) -> dict[str, Any]:
     return {"seconds": seconds, "stages": _stages(receipt), "kept": receipt.kept}
 
 
+def make_lines(graph: str, count: int) -> dict[str, Any]:
+    """A new graph with connections as edges and as nodes."""
+    import pyarrow as pa
+
+    from omnigraph.graph import init
+
+    places = pa.table({"code": [code(number) for number in range(LINE_PLACES)]})
+    init(graph, LINES_SCHEMA).load(frames={"Place": places, **connections(0, count)}, mode="append")
+    return {}
+
+
+def merge_lines(graph: str, kind: str, source: str) -> dict[str, Any]:
+    """Merge connections, as edges by their key or as nodes."""
+    with _warm("local"):
+        opened = _open(graph)
+        tables: Any = {"edges" if kind == "Line" else "nodes": {kind: source}}
+        began = time.perf_counter()
+        receipt = opened.load(**tables, mode="merge", engine="local")
+        seconds = time.perf_counter() - began
+    return {"seconds": seconds, "stages": _stages(receipt), "updated": receipt.updated}
+
+
 def _stages(receipt: Any) -> dict[str, float]:
     return {stage.name: round(stage.seconds, 2) for stage in receipt.stages}
 
@@ -228,6 +250,8 @@ VERBS: Verbs = {
     "upsert": upsert,
     "make_stock": make_stock,
     "merge_stock": merge_stock,
+    "make_lines": make_lines,
+    "merge_lines": merge_lines,
 }
 
 if __name__ == "__main__":

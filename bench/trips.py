@@ -42,6 +42,15 @@ node Item {
 """
 """Ten columns, of which merges bring all or two."""
 
+LINES_SCHEMA = """
+node Place { code: String @key }
+node Leg { code: String @key  start: String  end: String  riders: I32  price: F64 }
+edge Line: Place -> Place { riders: I32  price: F64  @key(src, dst) }
+"""
+"""The same rows as edges with a key and as nodes."""
+
+LINE_PLACES = 200_000
+
 Numbers = npt.NDArray[np.int64]
 
 
@@ -85,6 +94,23 @@ def items(first: int, count: int, seed: int = SEED) -> pa.Table:
             "listed": random.random(count) < 0.5,
         }
     )
+
+
+def connections(first: int, count: int, seed: int = SEED) -> dict[str, pa.Table]:
+    """Some connections of places, no two alike, as rows of `Line` and of `Leg`."""
+    random = np.random.default_rng([seed, 3, first])
+    numbers = np.arange(first, first + count)
+    starts = [code(number) for number in ((numbers * 7_919) % LINE_PLACES).tolist()]
+    ends = [code(number) for number in (numbers // 10 % LINE_PLACES).tolist()]
+    values = {
+        "riders": random.integers(1, 400, count).astype(np.int32),
+        "price": random.random(count),
+    }
+    codes = [start + end for start, end in zip(starts, ends, strict=True)]
+    return {
+        "Line": pa.table({"from": starts, "to": ends, **values}),
+        "Leg": pa.table({"code": codes, "start": starts, "end": ends, **values}),
+    }
 
 
 def trips(first: int, count: int, place_count: int) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import load_child
-from bench.trips import items, places, write_parquet, write_records
+from bench.trips import connections, items, places, write_parquet, write_records
 from omnigraph.graph import open_graph
 
 PLACES, TRIPS = 40, 100
@@ -76,3 +76,13 @@ def test_some_columns_are_merged(tmp_path: Path):
     pq.write_table(items(5, 10, seed=9).select(["code", "title"]), some)
     load_child.make_stock(graph, rows)
     assert load_child.merge_stock(graph, some, "auto")["kept"] == 10
+
+
+def test_edges_and_nodes_of_the_same_rows_are_merged(tmp_path: Path):
+    load_child.make_lines(str(tmp_path / "lines.omni"), 40)
+    for kind, rows in connections(10, 20, seed=9).items():
+        pq.write_table(rows, tmp_path / f"{kind}.parquet")
+        merged = load_child.merge_lines(
+            str(tmp_path / "lines.omni"), kind, str(tmp_path / f"{kind}.parquet")
+        )
+        assert merged["updated"] == 20

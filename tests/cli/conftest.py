@@ -42,7 +42,7 @@ edge Knows: Person -> Person { since: Date? }
 PEOPLE = """\
 {"type": "Person", "data": {"name": "ada", "age": 36}}
 {"type": "Person", "data": {"name": "bo"}}
-{"edge": "Knows", "from": "ada", "to": "bo", "data": {"since": "2024-05-01"}}
+{"edge": "Knows", "from": "ada", "to": "bo", "data": {"id": "k1", "since": "2024-05-01"}}
 """
 
 

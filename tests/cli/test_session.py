@@ -26,7 +26,7 @@ def test_a_session_ends_with_two_equal_graphs(run, tmp_path: Path):
     more = tmp_path / "more.jsonl"
     more.write_text(
         '{"type": "Post", "data": {"slug": "h", "text": "", "created": "2026-01-02T03:04:05Z"}}\n'
-        '{"edge": "WrittenBy", "from": "h", "to": "zoe"}\n'
+        '{"edge": "WrittenBy", "from": "h", "to": "zoe", "data": {"id": "w1"}}\n'
     )
     succeed("load", graph, "--data", more, "--mode", "merge", "--branch", "review")
 

@@ -179,7 +179,7 @@ def test_c_pip_036_a_table_lacks_a_property_if_it_has_no_column(graph, tmp_path)
 def test_c_pip_036_a_table_without_a_required_column_only_updates(graph):
     graph.load(data=lines(node("Person", slug="a", name="A", age=1)), mode="append")
     table = pa.table({"slug": ["b", "a", "c"], "age": [2, 2, 2]})
-    edges = pa.table({"from": ["b"], "to": ["t1"], "since": [1]})
+    edges = pa.table({"id": ["l1"], "from": ["b"], "to": ["t1"], "since": [1]})
     graph.load(data=lines(node("Thing", **FULL)), mode="append")
     with pytest.raises(ValueConversionError, match="2 problems") as caught:
         # The edge of a refused node is not reported as well.
@@ -354,6 +354,22 @@ def test_c_pip_037_what_cannot_be_matched_is_told(keyed, merge_edges):
         merge_edges(edge("Rates", "a", "c", on="2024-01-01", note="x"))
     with pytest.raises(ConstraintViolation, match="dst 'gone' not found in P"):
         merge_edges(edge("Rates", "a", "gone", on="2024-01-01"))
+
+
+def test_c_pip_037_edges_without_key_and_ids_are_refused_with_the_ways_on(graph):
+    graph.load(data=lines(node("Person", slug="a", name="A"), node("Thing", **FULL)), mode="append")
+    likes = edge("Likes", "a", "t1", since=1)
+    for source in (
+        {"data": lines(likes)},
+        {"frames": {"Likes": pa.table({"from": ["a"], "to": ["t1"], "since": [1]})}},
+    ):
+        options: Any = {"engine": "local", **source}
+        with pytest.raises(InputError, match="a merge cannot tell which Likes edges") as caught:
+            graph.load(mode="merge", **options)
+        hint = str(caught.value.hint)
+        assert "`@key(src, dst)` in edge Likes" in hint
+        assert "give the edges ids" in hint and "mode append" in hint
+    assert rows(graph, "Likes") == {}
 
 
 def test_c_pip_037_ends_that_differ_only_together_are_different_edges(tmp_path):

@@ -383,7 +383,9 @@ def test_a_value_of_an_unchanged_entity_is_still_taken():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_good_load_passes_the_validator(mode: LoadMode):
     raw = lines(
-        edge("Knows", "ada", "grace"), node("Person", slug="ada"), node("Person", slug="grace")
+        edge("Knows", "ada", "grace", id="k"),
+        node("Person", slug="ada"),
+        node("Person", slug="grace"),
     )
     plan = load(raw, mode=mode)
     assert validate(plan.changes, catalog(), Rows(), given=plan.given) == []

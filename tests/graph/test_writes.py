@@ -116,8 +116,10 @@ def test_c_wrt_003_a_failing_later_statement_leaves_everything_as_it_was(graph: 
 @pytest.mark.parametrize(
     "edges",
     [
-        '{"edge":"Knows","from":"a","to":"nobody"}',
-        "\n".join('{"edge":"Knows","from":"a","to":"a"}' for _ in range(3)),
+        '{"edge":"Knows","from":"a","to":"nobody","data":{"id":"k"}}',
+        "\n".join(
+            f'{{"edge":"Knows","from":"a","to":"a","data":{{"id":"k{i}"}}}}' for i in range(3)
+        ),
     ],
 )
 def test_c_wrt_004_a_load_that_breaks_endpoints_or_cardinality_leaves_nothing(

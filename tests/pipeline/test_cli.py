@@ -99,8 +99,8 @@ def test_the_page_of_spark_is_told_if_there_is_one(run, graph: Graph, tables, sp
     address = "http://127.0.0.1:4040"
     monkeypatch.setattr(type(spark.sparkContext), "uiWebUrl", address)
     assert f"Spark shows its work at {address}" in run("load", graph.uri, *tables)[2]
-    tables[-1] = "merge"
-    events = run("load", graph.uri, *tables, "--json")[2].splitlines()
+    again = [*tables[:2], "--mode", "merge", "--json"]
+    events = run("load", graph.uri, *again)[2].splitlines()
     assert {"event": "session", "ui": address} in [
         json.loads(each) for each in events if "{" in each
     ]

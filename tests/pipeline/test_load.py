@@ -292,13 +292,13 @@ def test_c_pip_011_overwrite_may_not_strand_kept_edges(graph, load, tmp_path):
 @pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
 def test_a_dry_run_says_what_would_be_written_and_writes_nothing(graph, load, tmp_path, mode):
     before = sorted((tmp_path / "graph.omni").rglob("*"))
-    path = write(tmp_path / "a.jsonl", node("Person", slug="p1"), edge("Knows", "p1", "p1"))
+    path = write(tmp_path / "a.jsonl", node("Person", slug="p1"), edge("Knows", "p1", "p1", id="k"))
     receipt = load(path, mode=mode, dry_run=True)
     assert receipt.to_dict()["dry_run"] is True
     assert (receipt.commit, receipt.to_dict()["inserted"]) == (None, 2)
     assert sorted((tmp_path / "graph.omni").rglob("*")) == before
     with pytest.raises(InputError, match="not found in Person"):
-        load(write(path, edge("Knows", "p1", "p1")), mode=mode, dry_run=True)
+        load(write(path, edge("Knows", "p1", "p1", id="k")), mode=mode, dry_run=True)
 
 
 def test_c_pip_015_the_same_key_returns_the_first_receipt(graph, load, tmp_path):

@@ -123,7 +123,7 @@ GOOD = {
         {"type": "Note", "data": {"id": "n1", "text": "again"}},
         {"type": "Note", "data": {"id": "n1", "text": "and again"}},
         {"edge": "Knows", "from": "bob", "to": "x0", "data": {"id": "k1"}},
-        edge("Knows", "x0", "x1"),
+        edge("Knows", "x0", "x1", id="k2"),
     ),
     "overwrite": lines(
         *EXTREMES,
@@ -236,9 +236,9 @@ BAD = {
         node("Person", slug="p4", age=-1),
         node("Person", slug="twice"),
         node("Person", slug="twice", name="again"),
-        edge("Knows", "ok", "nobody"),
-        edge("About", "n1", "ok"),
-        edge("About", "n1", "ada"),
+        edge("Knows", "ok", "nobody", id="k2"),
+        edge("About", "n1", "ok", id="a2"),
+        edge("About", "n1", "ada", id="a3"),
     ),
     "overwrite": lines(
         node("Person", slug="ok", email="ada@x.org"),

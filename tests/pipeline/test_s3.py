@@ -65,7 +65,7 @@ def test_c_pip_035_a_load_from_s3_into_s3(prefix: str, spark: Any):
     # A branch of its own, an upsert, and the local engine, from the same place.
     graph.load(f"{folder}/notes.jsonl", mode="append", branch="b", from_="main", engine="local")
     merged = graph.load(
-        edges={"Knows": f"{folder}/knows"}, mode="merge", branch="b", spark=SparkOptions(spark)
+        edges={"Knows": f"{folder}/knows"}, mode="append", branch="b", spark=SparkOptions(spark)
     )
     assert merged.to_dict()["inserted"] == 2
     with pytest.raises(NotFound, match="no such file"):

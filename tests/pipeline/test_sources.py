@@ -204,7 +204,7 @@ class TestFormats:
         (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines(node("Person", slug="a"))))
         with pa.CompressedOutputStream(str(folder / "deep" / "b.ndjson.zst"), "zstd") as stream:
             stream.write(lines(node("Person", slug="b")))
-        (folder / "c.jsonl").write_bytes(lines(edge("Knows", "a", "b")))
+        (folder / "c.jsonl").write_bytes(lines(edge("Knows", "a", "b", id="k")))
         graph.load(folder, mode="append", engine="spark", spark=SparkOptions(spark))
         assert {"a", "b"} <= entities(graph).keys()
         # The same directory in process, for those who do not need Spark.

@@ -101,7 +101,8 @@ def test_c_pip_002_a_frame_with_a_key_twice_names_both_rows(tmp_path):
 def test_c_pip_002_too_many_edges_are_told_at_the_first_of_them(mode, room, tmp_path):
     n2 = {"type": "Note", "data": {"id": "n2", "text": "x"}}
     ends = [("n2", "ada"), ("n1", "bob"), ("n1", "ada")]
-    data = lines(n2, *(edge("About", *each) for each in ends))
+    about = [edge("About", *each, id=f"a{i}") for i, each in enumerate(ends, 2)]
+    data = lines(n2, *about)
     for _, error in both(tmp_path, data, mode, None):
         hint = "leave out edges, or allow more of them with @card in the schema"
         (problem,) = told(error, "cardinality")

@@ -109,8 +109,8 @@ CASES: dict[str, bytes] = {
         about("a1", "n2", "ada"),  # moved from one source to another
         *(about(f"a{i}", "n1", "bob") for i in range(2, 5)),
         node("Person", slug="bad", age="old"),
-        edge("Knows", "bob", "bad"),
-        edge("Knows", "bob", "gone"),
+        edge("Knows", "bob", "bad", id="k2"),
+        edge("Knows", "bob", "gone", id="k3"),
     ),
     "problems of records that repeat each other": lines(
         node("Slot", region="a", code=1, on="2024-01-01", note="x"),

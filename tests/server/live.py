@@ -31,7 +31,7 @@ RECORDS = """\
 {"type": "Person", "data": {"name": "ada", "age": 36}}
 {"type": "Person", "data": {"name": "bo", "age": 41}}
 {"type": "City", "data": {"name": "Rome"}}
-{"edge": "Knows", "from": "ada", "to": "bo", "data": {}}
+{"edge": "Knows", "from": "ada", "to": "bo", "data": {"id": "k1"}}
 """
 
 PEOPLE = "query people { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"

@@ -13,7 +13,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 BATCH = b"""\
 {"type": "Person", "data": {"name": "cy"}}
 {"type": "City", "data": {"name": "Oslo"}}
-{"edge": "LivesIn", "from": "cy", "to": "Oslo", "data": {}}
+{"edge": "LivesIn", "from": "cy", "to": "Oslo", "data": {"id": "l1"}}
 """
 
 

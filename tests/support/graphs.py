@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +22,15 @@ from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.manifest import Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
+
+
+def with_edge_ids(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Records whose edges have ids: a merge cannot tell edges without id or key apart."""
+    return [
+        {**each, "data": {"id": MINT.ulid(), **each.get("data", {})}} if "edge" in each else each
+        for each in records
+    ]
+
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

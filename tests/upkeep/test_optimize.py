@@ -32,7 +32,7 @@ from omnigraph.storage.table_upkeep import (
 )
 from omnigraph.upkeep.optimize import plan_optimize
 from tests.storage.footprint import contents
-from tests.support.graphs import with_settings
+from tests.support.graphs import with_edge_ids, with_settings
 
 SCHEMA = """
 node Memo {
@@ -58,7 +58,7 @@ def memo(number: int, **more: Any) -> dict[str, Any]:
 
 
 def load(graph: og.Graph, *records: Mapping[str, Any], branch: str | None = None) -> None:
-    graph.load(data="\n".join(map(json.dumps, records)), mode="merge", branch=branch)
+    graph.load(data="\n".join(map(json.dumps, with_edge_ids(records))), mode="merge", branch=branch)
 
 
 @pytest.fixture

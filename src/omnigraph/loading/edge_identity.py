@@ -31,7 +31,15 @@ def check_edge_ids(type: TableType, *, has_ids: bool, lacks_ids: bool) -> None:
     if not isinstance(type, EdgeType) or not lacks_ids:
         return
     details = {"type": type.name}
-    if type.key_columns and has_ids:
+    if not type.key_columns:
+        raise InputError(
+            f"a merge cannot tell which {type.name} edges are meant: they have no ids, and the "
+            "type has no key, so that every repetition would add parallel edges",
+            hint=f"declare `@key(src, dst)` in edge {type.name}, give the edges ids, "
+            "or load new edges with mode append",
+            details=details,
+        )
+    if has_ids:
         raise InputError(
             f"some {type.name} edges have ids and others not: a merge matches them by id, "
             "or by their key",

@@ -13,6 +13,7 @@ import omnigraph as og
 from omnigraph.engines.local.engine import LocalEngine
 from omnigraph.engines.local.tables import Mode, TraversalSettings
 from omnigraph.storage.reader import SnapshotReader
+from tests.support.graphs import with_edge_ids
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  bio: String?  tags: [String]? }
@@ -45,7 +46,7 @@ def lives(source: str, target: str) -> dict[str, Any]:
 
 def load(graph: og.Graph, *records: Mapping[str, Any], branch: str | None = None) -> None:
     """Insert records, or replace those whose ids are there."""
-    graph.load(data="\n".join(map(json.dumps, records)), mode="merge", branch=branch)
+    graph.load(data="\n".join(map(json.dumps, with_edge_ids(records))), mode="merge", branch=branch)
 
 
 def write(graph: og.Graph, statement: str, *, branch: str | None = None) -> str:

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engines.local.tables import Mode
 from tests.engines.local.graphs import with_engine
+from tests.support.graphs import with_edge_ids
 
 SCHEMA = """
 node Doc {
@@ -114,7 +115,7 @@ def records(choices: random.Random, start: int, stop: int) -> list[dict[str, Any
 
 
 def load(graph: og.Graph, found: list[dict[str, Any]]) -> None:
-    graph.load(data="\n".join(map(json.dumps, found)), mode="merge")
+    graph.load(data="\n".join(map(json.dumps, with_edge_ids(found))), mode="merge")
 
 
 def answers(graph: og.Graph, text: str) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -98,6 +99,9 @@ def test_arrow_speakers_take_the_table_itself(graph: Graph) -> None:
     assert duckdb.execute("select max(elevation) from t").fetchall() == [(208,)]
     frame = t.to_pandas()
     assert str(frame["elevation"].dtype) == "Int32"
+    for polars in (t.to_polars(), pl.DataFrame(t)):
+        assert polars["elevation"].dtype == pl.Int32
+        assert polars.to_dicts() == t.to_arrow().to_pylist()
     twice = og.init(Path(graph.uri).parent / "twice.omni", schema=SCHEMA)
     twice.load(frames={"Airport": graph.table("Airport", columns=["code", "city"])}, mode="append")
     assert codes(twice, {"city": None}) == ["XXX"]
@@ -235,6 +239,7 @@ def test_flatten_makes_the_members_of_an_object_columns(graph: Graph) -> None:
     assert wide["way.src"].to_pylist() == ["OSL"]
     assert result.to_arrow().column_names == ["start", "b", "way"]
     assert "b.elevation" in result.to_pandas(flatten=True).columns
+    assert result.to_polars(flatten=True).columns == wide.column_names
 
 
 def test_flatten_refuses_two_columns_of_one_name(graph: Graph) -> None:

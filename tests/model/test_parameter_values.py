@@ -8,12 +8,12 @@ import math
 import subprocess
 import sys
 from decimal import Decimal
-from types import SimpleNamespace
 from uuid import UUID
 
 import numpy as np
 import orjson
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -39,11 +39,6 @@ class Colour(enum.StrEnum):
 
 class OldColour(str, enum.Enum):  # noqa: UP042
     RED = "red"
-
-
-def series(*values: object) -> SimpleNamespace:
-    """What a series of Polars looks like from outside."""
-    return SimpleNamespace(to_list=lambda: list(values))
 
 
 def sent(value: object, type: ValueType) -> object:
@@ -87,8 +82,8 @@ CASES: list[tuple[object, ValueType | Scalar, Value]] = [
     (pa.array([1, 2]), a_list(Scalar.I64), [1, 2]),
     (pa.chunked_array([["a"], ["b"]]), a_list(Scalar.STRING), ["a", "b"]),
     (pa.array([1, 2, 3], pa.float32()), VECTOR, [1.0, 2.0, 3.0]),
-    (series("a", "b"), a_list(Scalar.STRING), ["a", "b"]),
-    (series(DAY), a_list(Scalar.DATE), [DAY]),
+    (pl.Series(["a", "b"]), a_list(Scalar.STRING), ["a", "b"]),
+    (pl.Series([DAY]), a_list(Scalar.DATE), [DAY]),
     (Decimal(7), Scalar.I64, 7),
     (Decimal("0.5"), Scalar.F64, 0.5),
     (UUID(int=7), Scalar.STRING, "00000000-0000-0000-0000-000000000007"),

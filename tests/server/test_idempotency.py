@@ -96,7 +96,7 @@ def test_a_key_belongs_to_the_actor_who_used_it(guarded: Live, path: str):
 
     def add(actor: str, name: str) -> dict[str, Any]:
         record = f'{{"type": "City", "data": {{"name": "{name}"}}}}\n'
-        asked = {
+        asked: dict[str, dict[str, Any]] = {
             "/mutate": {"query": ADD, "params": {"name": name}},
             "/load": {"data": record, "mode": "append"},
         }

@@ -352,6 +352,10 @@ def polars_frame(table: pa.Table) -> Any:
         import polars as pl
     except ImportError:
         raise _not_installed("to_polars", "polars") from None
+    for at, column in enumerate(table.columns):
+        # Polars 2.1 fails on vectors that begin inside their buffer and may be null.
+        if pat.is_fixed_size_list(column.type) and any(chunk.offset for chunk in column.chunks):
+            table = table.set_column(at, table.field(at), column.take(pa.array(range(len(column)))))
     return pl.from_arrow(table)
 
 

@@ -72,7 +72,7 @@ class Table(TableView):
 
     Nothing is held: rows are read when they are asked for, each time anew, in batches of bounded
     size. Iterating gives Arrow record batches. Whatever takes Arrow's C interface takes the table
-    itself: `pyarrow.table(t)`, `polars.from_arrow(t)`, and `duckdb.sql("select … from t")`.
+    itself: `pyarrow.table(t)`, `polars.DataFrame(t)`, and `duckdb.sql("select … from t")`.
     """
 
     def __init__(

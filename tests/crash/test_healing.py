@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 from pathlib import Path
 
 from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
-from tests.crash.test_storage_faults import SCHEMA, in_child, people, small_disk
+from tests.crash.test_storage_faults import SCHEMA, FullDisk, in_child, people, small_disk
 
 __all__ = ["small_disk"]
 
@@ -75,15 +74,12 @@ def test_after_too_few_descriptors_the_same_handle_writes_on(tmp_path: Path) -> 
     assert problems == []
 
 
-def test_after_a_full_disk_the_same_handle_writes_on(small_disk: Path) -> None:
-    ledger = Ledger(small_disk / "graph")
+def test_after_a_full_disk_the_same_handle_writes_on(small_disk: FullDisk) -> None:
+    ledger = Ledger(small_disk.place / "graph")
     ledger.add("before")
-    ballast = small_disk / "ballast"
     for room in range(4_096, 120_000, 9_000):
-        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
-        ballast.write_bytes(bytes(max(0, free - room)))
-        ledger.add(f"during-{room}", "x" * 20_000)
-        ballast.unlink()
+        with small_disk.room(room):
+            ledger.add(f"during-{room}", "x" * 20_000)
         assert ledger.add(f"after-{room}")
     assert ledger.failed or ledger.unknown
     assert ledger.problems() == []

@@ -116,7 +116,9 @@ class RunningServer:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._stop_signal)
             loop.add_signal_handler(signal.SIGHUP, self._reload_signal)
-        self._socket.listen(BACKLOG)
+        for listening in (self._socket, self._metrics_socket):
+            if listening is not None:
+                listening.listen(BACKLOG)
         beside = [asyncio.create_task(self.reloader.retry())]
         if seconds := self.config.reload_seconds:
             beside.append(asyncio.create_task(self.reloader.watch(seconds, self._fingerprint)))
@@ -200,7 +202,6 @@ class RunningServer:
 
     async def _serve_metrics(self) -> None:
         if self._metrics_socket is not None:
-            self._metrics_socket.listen(BACKLOG)
             await self._metrics_http.serve([self._metrics_socket])
 
     def _connections(self) -> int:

@@ -51,6 +51,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let it look at everything again: libraries report what is left at the end of a process."""
+    gc.unfreeze()
+
+
 def _is_in_group(item: pytest.Item, name: str) -> bool:
     group = item.get_closest_marker("xdist_group")
     return group is not None and group.args == (name,)

@@ -34,10 +34,11 @@ def test_lance_caches_no_more_metadata_than_the_setting_allows(
 ) -> None:
     og.init(tmp_path / "graph.omni", schema=SCHEMA)
     monkeypatch.setattr(datasets, "METADATA_BYTES_MIN", 1 << 19)
+    monkeypatch.setattr(datasets, "INDEX_BYTES_MIN", 1 << 18)
     monkeypatch.setenv("OMNIGRAPH_CACHE_BYTES", str(1 << 20))
     graph = open_graph(tmp_path / "graph.omni")
     write(graph, range(25))
-    # A quarter of the setting for indexes, and the least for metadata.
+    # The least for indexes and for metadata.
     assert graph._kernel.lance._session.size_bytes() <= (1 << 18) + (1 << 19)
 
 

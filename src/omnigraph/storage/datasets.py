@@ -75,16 +75,18 @@ class DatasetRef:
         return DatasetRef(self.uri, ref)
 
 
+INDEX_BYTES_MIN = 32 << 20
+"""With less, a look-up reads the same pages of an index again and again."""
 METADATA_BYTES_MIN = 16 << 20
 METADATA_BYTES_MAX = 64 << 20
 """Lance keeps metadata of every version it has seen; more than the recent ones is of no use."""
 
 
 def _bounded_session() -> Any:
-    """Lance's caches, within the memory that is set for tables; its own defaults are 7 GB."""
+    """Lance's caches, by the memory that is set for tables; its own defaults are 7 GB."""
     limit = bytes_from_environment(CACHE_BYTES_VARIABLE)
     return lance.Session(  # type: ignore[attr-defined]
-        index_cache_size_bytes=limit // 4,
+        index_cache_size_bytes=max(INDEX_BYTES_MIN, limit // 4),
         metadata_cache_size_bytes=max(METADATA_BYTES_MIN, min(limit // 8, METADATA_BYTES_MAX)),
     )
 

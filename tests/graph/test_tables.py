@@ -35,7 +35,7 @@ RECORDS = """\
 {"type": "Airport", "data": {"code": "OSL", "city": "Oslo", "elevation": 208, "tags": ["hub"], \
 "opened": "1998-10-08", "photo": "base64:aGk=", "place": [11.1, 60.2]}}
 {"type": "Airport", "data": {"code": "AMS", "city": "Amsterdam", "elevation": -3}}
-{"type": "Airport", "data": {"code": "XXX"}}
+{"type": "Airport", "data": {"code": "ZRH"}}
 {"edge": "Route", "from": "OSL", "to": "AMS", "data": {"id": "r1", "km": 0.1}}
 {"edge": "Route", "from": "AMS", "to": "OSL", "data": {"id": "r2"}}
 """
@@ -64,10 +64,10 @@ def test_a_node_table_has_its_id_and_properties_with_their_types(graph: Graph) -
     assert all(not field.metadata for field in table.schema)
     assert table.schema.field("place").type == pa.list_(pa.float32(), 2)
     rows = {row["id"]: row for row in table.to_arrow().to_pylist()}
-    assert rows.keys() == {"OSL", "AMS", "XXX"}
+    assert rows.keys() == {"OSL", "AMS", "ZRH"}
     assert rows["OSL"]["opened"] == dt.date(1998, 10, 8)
     assert rows["OSL"]["photo"] == {"kind": "managed", "size": 2, "uri": None}
-    assert rows["XXX"] == dict.fromkeys(table.columns) | {"id": "XXX", "code": "XXX"}
+    assert rows["ZRH"] == dict.fromkeys(table.columns) | {"id": "ZRH", "code": "ZRH"}
     assert repr(table).startswith("Table(Airport of branch main: id, city,")
 
 
@@ -104,7 +104,7 @@ def test_arrow_speakers_take_the_table_itself(graph: Graph) -> None:
         assert polars.to_dicts() == t.to_arrow().to_pylist()
     twice = og.init(Path(graph.uri).parent / "twice.omni", schema=SCHEMA)
     twice.load(frames={"Airport": graph.table("Airport", columns=["code", "city"])}, mode="append")
-    assert codes(twice, {"city": None}) == ["XXX"]
+    assert codes(twice, {"city": None}) == ["ZRH"]
 
 
 def test_rows_come_in_bounded_batches(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +123,19 @@ def test_rows_come_in_bounded_batches(graph: Graph, monkeypatch: pytest.MonkeyPa
     [
         ("elevation > 0", ["OSL"]),
         ('elevation < 0 or city = "Oslo"', ["AMS", "OSL"]),
-        ('id in ["OSL", "XXX"]', ["OSL", "XXX"]),
-        ("city is null", ["XXX"]),
+        ('id in ["OSL", "ZRH"]', ["OSL", "ZRH"]),
+        ("city is null", ["ZRH"]),
         ('code = "AMS"', ["AMS"]),
         ('opened >= date("1990-01-01")', ["OSL"]),
         ("opened < now()", []),
         ({"code": "AMS"}, ["AMS"]),
         ({"id": "AMS", "elevation": -3}, ["AMS"]),
         ({"id": "AMS", "elevation": 3}, []),
-        ({"city": None}, ["XXX"]),
+        ({"city": None}, ["ZRH"]),
         ({"elevation": np.array([208, -3])}, ["AMS", "OSL"]),
         ({"opened": np.datetime64("1998-10-08")}, ["OSL"]),
         ({"tags": "hub"}, ["OSL"]),
-        ({"place": None}, ["AMS", "XXX"]),
+        ({"place": None}, ["AMS", "ZRH"]),
     ],
     ids=str,
 )
@@ -202,9 +202,9 @@ def test_a_table_keeps_its_commit_and_branches_and_snapshots_are_told_apart(movi
     moving.mutate(ADD, {"c": "NEW"}, branch="review")
     moving.mutate(ADD, {"c": "OLD"})
     assert before.to_arrow().num_rows == 3
-    assert codes(moving, None, branch="review") == ["AMS", "NEW", "OSL", "XXX"]
-    assert codes(moving.on_branch("review"), None) == ["AMS", "NEW", "OSL", "XXX"]
-    assert codes(moving, None, snapshot=before.graph_commit_id) == ["AMS", "OSL", "XXX"]
+    assert codes(moving, None, branch="review") == ["AMS", "NEW", "OSL", "ZRH"]
+    assert codes(moving.on_branch("review"), None) == ["AMS", "NEW", "OSL", "ZRH"]
+    assert codes(moving, None, snapshot=before.graph_commit_id) == ["AMS", "OSL", "ZRH"]
     assert codes(moving, {"code": "OLD"}) == ["OLD"]
 
 

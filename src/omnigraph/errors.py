@@ -653,7 +653,7 @@ class AnswerLost(OutcomeUnknown):
     """The connection broke after a write was sent; the server may have done it."""
 
     def __init__(self, reason: str, operation_id: str | None = None) -> None:
-        # Only a mutation or a load can be asked about by its id: for others, history tells.
+        # A stored query takes no id, so it cannot be asked about by one: history tells.
         look = "look at the newest commits of the branch before you repeat the write"
         ask = f"repeat it with operation_id={operation_id!r} to learn its outcome"
         OmnigraphError.__init__(

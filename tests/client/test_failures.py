@@ -208,11 +208,40 @@ def test_a_write_whose_answer_stays_lost_says_how_to_ask(answer: bytes | None):
     assert key_of(seen[0]) in str(lost.value.hint)
 
 
-def test_a_deletion_whose_answer_is_lost_is_not_repeated():
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda graph: graph.create_branch("x", operation_id="mine"),
+        lambda graph: graph.delete_branch("x", operation_id="mine"),
+        lambda graph: graph.merge_branch("x", operation_id="mine"),
+        lambda graph: graph.revert("01K3Z7M0Q8W4R6T2Y5V9B1N3XC", operation_id="mine"),
+        lambda graph: graph.cherry_pick("01K3Z7M0Q8W4R6T2Y5V9B1N3XC", operation_id="mine"),
+        lambda graph: graph.apply_schema("node A { a: String }", operation_id="mine"),
+    ],
+)
+def test_every_verb_sends_the_callers_key_again_and_tells_it(
+    write: Callable[[og.RemoteGraph], object],
+):
     with answering(lambda _number: None) as (url, seen):
         with pytest.raises(AnswerLost) as lost:
-            og.connect(url).delete_branch("x")
-        assert len(seen) == 1
+            write(og.connect(url))
+        assert [key_of(request) for request in seen] == ["mine"] * 3
+    assert lost.value.details["operation_id"] == "mine"
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a\nb", " a", "", "x" * 201])
+def test_a_key_that_no_header_can_carry_is_refused_before_anything_is_sent(key: str):
+    with answering(lambda _number: None) as (url, seen):
+        with pytest.raises(InputError, match="operation_id"):
+            og.connect(url).create_branch("x", operation_id=key)
+        assert not seen
+
+
+def test_a_stored_query_whose_answer_is_lost_tells_no_key_that_could_be_given():
+    with answering(lambda _number: None) as (url, seen):
+        with pytest.raises(AnswerLost) as lost:
+            og.connect(url).invoke("sign_up", {"name": "x"})
+        assert len(seen) == 3
     assert "newest commits" in str(lost.value.hint)
 
 

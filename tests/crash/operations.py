@@ -20,6 +20,7 @@ from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.effects.uri import Root
 from omnigraph.errors import Busy, Conflict, HistoricalVersionReclaimed, RecoveryRequired
 from omnigraph.graph import Graph, init, open_graph
+from omnigraph.model.json_object import JsonObject
 from omnigraph.model.receipts import LoadMode
 from omnigraph.model.upkeep import CleanupReceipt
 from tests.crash.model import SCHEMA, Contents, Model, seed, seed_records
@@ -357,6 +358,28 @@ def _schema_applies(count: str) -> Operation:
     return Operation(_on_graph(run), lambda model: None)
 
 
+KEY = "key-of-the-request"
+
+KEYED: dict[str, Callable[[Graph], JsonObject]] = {
+    "create": lambda graph: graph.create_branch("draft", operation_id=KEY),
+    "delete": lambda graph: graph.delete_branch("old", operation_id=KEY),
+    "merge": lambda graph: graph.merge_branch("old", delete_branch=True, operation_id=KEY),
+    "revert": lambda graph: graph.revert(
+        graph.list_commits()[-2].graph_commit_id, operation_id=KEY
+    ),
+    "cherry-pick": lambda graph: graph.cherry_pick(
+        graph.list_commits("old")[0].graph_commit_id, operation_id=KEY
+    ),
+    "schema": lambda graph: graph.apply_schema(DESIRED_SCHEMA, operation_id=KEY),
+}
+"""Requests that their caller has named, as it would repeat them."""
+
+
+def _keyed(verb: str) -> Operation:
+    """The model knows nothing of keys: its tests look at the graph themselves."""
+    return Operation(_on_graph(lambda graph: KEYED[verb](graph).to_dict()), lambda model: None)
+
+
 OPERATIONS = {
     "insert": _insert("main"),
     "first-touch": _insert("review"),
@@ -387,6 +410,7 @@ def operation(words: str) -> Operation:
     name, *arguments = words.split()
     with_arguments: dict[str, Callable[..., Operation]] = {
         "insert-many": _insert_many,
+        "keyed": _keyed,
         "cleanup-often": _clean_up_often,
         "upkeep-often": _upkeep_often,
         "read-often": _read_often,

@@ -88,7 +88,10 @@ STEPS: dict[str, list[Step]] = {
         ),
     ],
     "update-nothing": steps(f"{OPENING} recovery.sidecar_list@2 mutation.post_no_effect_pre_gate"),
-    "branch-create": steps(f"{OPENING} branch_create.post_native"),
+    "branch-create": [
+        *steps(f"{OPENING} branch_create.post_native"),
+        *steps("branch_create.post_register", "new"),
+    ],
     "branch-delete": [
         *steps(OPENING),
         *steps(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 import omnigraph as og
@@ -14,6 +16,8 @@ from omnigraph.graph import Graph
 from omnigraph.server.config import GraphSpec
 from omnigraph.server.repeats import Repeats
 from tests.server.live import ADD, Live, serving
+from tests.server.test_process import started
+from tests.server.test_real_faults import asking
 
 KEY = "Idempotency-Key"
 RECORD = '{"type": "City", "data": {"name": "Oslo"}}\n'
@@ -88,6 +92,98 @@ def test_the_key_is_the_operation_id_of_the_engine_and_outlives_the_process(spec
     assert embedded.commit.graph_commit_id == first["commit"]["graph_commit_id"]
     with serving(spec) as live:
         assert live.client().post("/mutate", json=body, headers={KEY: "k-4"}).json() == first
+
+
+WRITES: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("POST", "/branches", {"name": "new", "from": "side"}),
+    ("DELETE", "/branches/side", None),
+    ("POST", "/branches/merge", {"source": "side", "delete_branch": True}),
+    ("POST", "/commits/HEAD/revert", {}),
+    ("POST", "/commits/SIDE/cherry-pick", {}),
+    ("POST", "/schema/apply", {"schema_source": SCHEMA}),
+]
+LAST_STEPS = [
+    "branch_create.post_register",
+    "branch_delete.post_native",
+    "graph_publish.after_manifest_commit",
+    "graph_publish.after_manifest_commit",
+    "graph_publish.after_manifest_commit",
+    "schema_apply.after_manifest_commit",
+]
+"""Of each of these writes, the step at which its effect is there and its answer is not."""
+
+
+def prepared(uri: str, path: str) -> str:
+    """Make what a write needs; its path with the ids of commits."""
+    graph = og.open(uri)
+    if "schema" not in path:
+        graph.create_branch("side")
+        graph.mutate(ADD, {"name": "on-side"}, branch="side")
+        for word, branch in (("HEAD", "main"), ("SIDE", "side")):
+            path = path.replace(word, graph.list_commits(branch)[0].graph_commit_id)
+    return path
+
+
+def told(answer: httpx.Response) -> dict[str, Any]:
+    """What an answer says beside the address of the server."""
+    assert answer.status_code == 200, answer.text
+    return {name: value for name, value in answer.json().items() if name != "uri"}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WRITES)
+def test_the_key_of_every_write_outlives_the_process(
+    spec: GraphSpec, method: str, path: str, body: dict[str, Any] | None
+):
+    path = prepared(spec.uri, path)
+    answers = []
+    for _ in range(2):
+        with serving(spec) as live:
+            answer = live.client().request(method, path, json=body, headers={KEY: "k-6"})
+            answers.append((told(answer), commits(live), live.graph().list_branches()))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("write", "step"), [*zip(WRITES, LAST_STEPS, strict=True)], ids=[path for _, path, _ in WRITES]
+)
+def test_a_server_killed_before_its_answer_gives_it_to_the_one_who_asks_again(
+    spec: GraphSpec, write: tuple[str, str, dict[str, Any] | None], step: str
+):
+    method, path, body = write
+    path = prepared(spec.uri, path)
+    flags = ("--unauthenticated", "--store", spec.uri)
+    with started(*flags, OMNIGRAPH_FAILPOINTS=f"{step}=kill@1") as dying:
+        with asking(dying) as client, pytest.raises(httpx.TransportError):
+            client.request(method, path, json=body, headers={KEY: "k-7"})
+        assert dying.wait() == -signal.SIGKILL
+    with serving(spec) as live:
+        client = live.client()
+        receipt = told(client.request(method, path, json=body, headers={KEY: "k-7"}))
+        after = commits(live), live.graph().list_branches()
+        live.server.app.repeats = Repeats()
+        assert told(client.request(method, path, json=body, headers={KEY: "k-7"})) == receipt
+        assert (commits(live), live.graph().list_branches()) == after
+        if "commit" in receipt:
+            assert (
+                receipt["commit"]["graph_commit_id"]
+                == live.graph().list_commits()[0].graph_commit_id
+            )
+        if path.endswith("/merge"):
+            assert receipt["branch_deleted"] is True
+            assert live.graph().list_branches() == ["main"]
+        if path.endswith("/apply"):
+            assert receipt["applied"] is True and receipt["steps"]
+
+
+def test_a_schema_asked_again_is_answered_though_it_would_not_fit_any_more(spec: GraphSpec):
+    with serving(spec) as live:
+        client = live.client()
+        body = {"schema_source": SCHEMA}
+        first = told(client.post("/schema/apply", json=body, headers={KEY: "k-8"}))
+        live.graph().apply_schema(SCHEMA.replace("city: String?", "city: String?  zip: I32?"))
+        live.server.app.repeats = Repeats()
+        assert told(client.post("/schema/apply", json=body, headers={KEY: "k-8"})) == first
+        assert "zip" in live.graph().schema_source
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/load"])

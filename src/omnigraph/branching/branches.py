@@ -7,12 +7,15 @@ types: a fork of `__manifest`, its head row, and the registry row that makes it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.leases import Lease, branch_scope
 from omnigraph.commit.schema.lock import require_no_schema_apply
+from omnigraph.commit.write_path import key_taken
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import AlreadyExists, Conflict, InputError
 from omnigraph.model.ids import (
@@ -22,7 +25,8 @@ from omnigraph.model.ids import (
     check_new_branch_name,
 )
 from omnigraph.storage.datasets import DatasetRef
-from omnigraph.storage.manifest_rows import BranchRow
+from omnigraph.storage.manifest import ManifestBranch
+from omnigraph.storage.manifest_rows import BranchOperationRow, BranchRow, BranchVerb
 from omnigraph.storage.publisher import fork_manifest, register_branch, unregister_branch
 
 log = logging.getLogger(__name__)
@@ -34,14 +38,66 @@ def list_branches(kernel: Kernel) -> list[str]:
     return sorted({MAIN_BRANCH, *names})
 
 
+@dataclass(frozen=True, slots=True)
+class BranchRequest:
+    """A change of the registry as its caller named it: who asked for what, under which key."""
+
+    verb: BranchVerb
+    branch: str
+    actor_id: str | None
+    operation_id: str | None
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+    """What else was asked for, and what the answer says."""
+
+    def earlier(self, main: ManifestBranch) -> BranchOperationRow | None:
+        """The record that this was done before; None if it was not, or has no name.
+
+        Raises `Conflict` if the same actor has named another change so.
+        """
+        if self.operation_id is None:
+            return None
+        row = main.refresh().branch_operations.get((self.actor_id, self.operation_id))
+        if row is None:
+            return None
+        if (row.verb, row.branch) != (self.verb, self.branch) or any(
+            row.receipt.get(name) != value for name, value in self.receipt.items()
+        ):
+            what = {"create": "creating", "delete": "deleting"}[row.verb]
+            raise key_taken(self.operation_id, f"{what} branch `{row.branch}`")
+        return row
+
+    def record(self, ref: str, at: int, **facts: str) -> BranchOperationRow | None:
+        """What the registry keeps of it, with more ``facts``; None if it has no name."""
+        if self.operation_id is None:
+            return None
+        receipt = {**self.receipt, **facts}
+        return BranchOperationRow(
+            self.operation_id, self.actor_id, self.verb, self.branch, ref, at, receipt
+        )
+
+
 def create_branch(
-    kernel: Kernel, name: str, source: str = MAIN_BRANCH, *, actor_id: str | None = None
-) -> BranchRow:
-    """Create ``name`` at the head of ``source``; visible once this returns, and not before."""
+    kernel: Kernel,
+    name: str,
+    source: str = MAIN_BRANCH,
+    *,
+    actor_id: str | None = None,
+    operation_id: str | None = None,
+) -> str:
+    """Create ``name`` at the head of ``source``; visible once this returns, and not before.
+
+    Returns the commit it starts with. If the actor has named an earlier call ``operation_id``,
+    nothing is done and the commit of that one returned, whatever became of the branch.
+    """
     check_new_branch_name(name)
     check_branch_name(source)
+    asked = BranchRequest("create", name, actor_id, operation_id, {"from": source})
+    if (done := asked.earlier(kernel.manifest.main)) is not None:
+        return str(done.receipt["source_commit_id"])
     kernel.manifest.branch(source)  # a missing source is told before anything is touched
     with _whole_graph(kernel, source) as lease:
+        if (done := asked.earlier(kernel.manifest.main)) is not None:
+            return str(done.receipt["source_commit_id"])
         if name in kernel.manifest.main.refresh().branches:
             raise AlreadyExists(
                 f"branch `{name}` already exists", hint="write to it as it is, or choose a new name"
@@ -51,23 +107,36 @@ def create_branch(
         hit(Failpoint.BRANCH_CREATE_POST_NATIVE)
         now = kernel.clock.wall_us()
         row = BranchRow(name, ref, source, head.commit_id, now, actor_id, kernel.root.uri)
-        register_branch(kernel.manifest, row, lease.epoch)
-    return row
+        operation = asked.record(ref, now, source_commit_id=head.commit_id)
+        register_branch(kernel.manifest, row, lease.epoch, operation)
+        hit(Failpoint.BRANCH_CREATE_POST_REGISTER)
+    return head.commit_id
 
 
-def delete_branch(kernel: Kernel, name: str, *, expected_head: str | None = None) -> None:
+def delete_branch(
+    kernel: Kernel,
+    name: str,
+    *,
+    expected_head: str | None = None,
+    request: BranchRequest | None = None,
+) -> None:
     """Delete a branch; its storage is reclaimed afterwards, as far as possible.
 
     With ``expected_head`` only if that is still its newest commit: what others have written since
-    is not thrown away.
+    is not thrown away. If ``request`` is known to have been carried out, nothing is done.
     """
     check_branch_name(name)
+    asked = request or BranchRequest("delete", name, None, None)
+    if asked.earlier(kernel.manifest.main) is not None:
+        return
     if name == MAIN_BRANCH:
         raise InputError(
             "branch `main` cannot be deleted", hint="every other branch can; main always exists"
         )
     kernel.manifest.registration(name)
     with _whole_graph(kernel, name) as lease:
+        if asked.earlier(kernel.manifest.main) is not None:
+            return
         row = kernel.manifest.registration(name)
         children = sorted(
             other.name
@@ -83,7 +152,8 @@ def delete_branch(kernel: Kernel, name: str, *, expected_head: str | None = None
             # Under the lease of the branch: no writer can add to it until its row is gone.
             _require_head(kernel, name, expected_head)
         owned = _owned_datasets(kernel, row)
-        unregister_branch(kernel.manifest, row, lease.epoch)
+        operation = asked.record(row.ref, kernel.clock.wall_us())
+        unregister_branch(kernel.manifest, row, lease.epoch, operation)
         hit(Failpoint.BRANCH_DELETE_POST_NATIVE)
     _reclaim(kernel, owned)
 

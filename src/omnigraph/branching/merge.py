@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from omnigraph.branching.branches import delete_branch, list_branches
+from omnigraph.branching.branches import BranchRequest, delete_branch, list_branches
 from omnigraph.branching.merge_plan import Sides, merge_types
 from omnigraph.branching.moments import reader_of, state_with
 from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.write_path import earlier_commit
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import (
@@ -35,7 +36,7 @@ from omnigraph.errors import (
     ReadSetChanged,
     StorageError,
 )
-from omnigraph.model.ids import SCHEMA_APPLY_LOCK, check_branch_name
+from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_name
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
@@ -51,6 +52,18 @@ class MergeSpec:
     target: str
     rules: ConflictRules
     actor_id: str | None = None
+    operation_id: str | None = None
+    """The caller's key: a second merge with it returns the receipt of the first."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a key stands for, beside the target; kept with the commit."""
+        return {
+            "source": self.source,
+            "on_conflict": self.rules.on_conflict,
+            "on_conflict_of": dict(self.rules.of_types),
+            "granularity": self.rules.granularity,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,11 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> Merge
     """
     _check(request, accepted)
     recoverer = Recoverer(kernel)
-    source = recoverer.barrier(request.source, "branch merge")
     target = recoverer.barrier(request.target, "branch merge")
+    # Before the source is looked for: the first of two requests may have deleted it.
+    if (earlier := _earlier_merge(kernel, request, target.state)) is not None:
+        return earlier
+    source = recoverer.barrier(request.source, "branch merge")
     captured = _capture(kernel, accepted, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
     plan, changes = _plan(kernel, captured, request.rules)
@@ -103,11 +119,38 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> Merge
         "BranchMerge",
         "merge",
         request.actor_id,
-        receipt={"source": request.source, "outcome": plan.outcome},
+        operation_id=request.operation_id,
+        receipt={**request.identity, "outcome": plan.outcome},
         merged_parent=plan.source_commit_id,
     )
     commit = carry_out(kernel, captured.sides.target, changes, intent)
     return replace(receipt, commit=commit_info(commit))
+
+
+def _earlier_merge(
+    kernel: Kernel, request: MergeSpec, target: ManifestState
+) -> MergeReceipt | None:
+    """The receipt of a merge that the same actor has named so; raises `Conflict` for another one.
+
+    A merge that had nothing to do has no commit. If it deleted its source, that was recorded.
+    """
+    row = earlier_commit(target, request.operation_id, request.actor_id, "merge", request.identity)
+    if row is not None:
+        stored = row.receipt or {}
+        return MergeReceipt(
+            request.source,
+            row.branch or MAIN_BRANCH,
+            stored["outcome"],
+            row.actor_id,
+            commit_info(row),
+            source_commit_id=row.merged_parent_commit_id,
+        )
+    deletion = _deletion(request.source, request.target, request.actor_id, request.operation_id)
+    if deletion.earlier(kernel.manifest.main) is None:
+        return None
+    return MergeReceipt(
+        request.source, request.target, "already_up_to_date", request.actor_id, branch_deleted=True
+    )
 
 
 def carry_out(kernel: Kernel, target: Capture, changes: ChangeSet, intent: Intent) -> CommitRow:
@@ -123,19 +166,35 @@ def carry_out(kernel: Kernel, target: Capture, changes: ChangeSet, intent: Inten
 
 
 def delete_source(
-    kernel: Kernel, receipt: MergeReceipt, permit: Callable[[], None]
+    kernel: Kernel,
+    receipt: MergeReceipt,
+    permit: Callable[[], None],
+    operation_id: str | None = None,
 ) -> MergeReceipt:
     """Delete the source of a merge that is done; a failure is told and changes nothing of that.
 
-    A source that has got commits which were not merged is kept.
+    A source that has got commits which were not merged is kept, and one that a merge with the same
+    ``operation_id`` has deleted is not looked for again.
     ``permit`` refuses by raising: who may merge may not always delete.
     """
+    if receipt.branch_deleted:
+        return receipt
+    request = _deletion(receipt.source, receipt.target, receipt.actor_id, operation_id)
     try:
         permit()
-        delete_branch(kernel, receipt.source, expected_head=receipt.source_commit_id)
+        delete_branch(
+            kernel, receipt.source, expected_head=receipt.source_commit_id, request=request
+        )
     except (OmnigraphError, OSError) as refused:
         return replace(receipt, branch_deleted=False, branch_delete_error=str(refused))
     return replace(receipt, branch_deleted=True)
+
+
+def _deletion(
+    source: str, target: str, actor_id: str | None, operation_id: str | None
+) -> BranchRequest:
+    """The deletion that follows a merge, under the key of the merge."""
+    return BranchRequest("delete", source, actor_id, operation_id, {"merged_into": target})
 
 
 def _check(request: MergeSpec, accepted: AcceptedSchema) -> None:
@@ -272,6 +331,13 @@ class ReplaySpec:
     commit_id: str
     branch: str
     actor_id: str | None = None
+    operation_id: str | None = None
+    """The caller's key: a second replay with it returns the receipt of the first."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a key stands for, beside the branch; kept with the commit."""
+        return {"verb": self.verb, "of": self.commit_id}
 
     @property
     def source_name(self) -> str:
@@ -292,24 +358,53 @@ def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> Rep
     commit of a graph, and `ReadSetChanged` when others wrote to the branch meanwhile.
     """
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
+    if (earlier := earlier_replay(request, branch.state)) is not None:
+        return earlier
     plan, capture, changes = _plan_replay(kernel, accepted, request, branch)
     plan.require_no_conflicts(
         f"nothing was changed; bring these entities on {request.branch} to what they should be"
     )
+    counts = {
+        name: sum(getattr(each, name) for each in plan.types)
+        for name in ("inserted", "updated", "deleted")
+    }
     commit = None
     if not changes.is_empty:
-        receipt = {"verb": request.verb, "of": request.commit_id}
-        intent = Intent("BranchMerge", "mutation", request.actor_id, receipt=receipt)
+        intent = Intent(
+            "BranchMerge",
+            "mutation",
+            request.actor_id,
+            operation_id=request.operation_id,
+            receipt={**request.identity, **counts},
+        )
         commit = commit_info(carry_out(kernel, capture, changes, intent))
     return ReplayReceipt(
         request.verb,
         request.commit_id,
         request.branch,
-        inserted=sum(each.inserted for each in plan.types),
-        updated=sum(each.updated for each in plan.types),
-        deleted=sum(each.deleted for each in plan.types),
+        **counts,
         actor_id=request.actor_id,
         commit=commit,
+    )
+
+
+def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt | None:
+    """The receipt of a replay on this branch that the same actor has named so."""
+    row = earlier_commit(
+        state, request.operation_id, request.actor_id, "mutation", request.identity
+    )
+    if row is None:
+        return None
+    stored = row.receipt or {}
+    return ReplayReceipt(
+        request.verb,
+        request.commit_id,
+        row.branch or MAIN_BRANCH,
+        stored["inserted"],
+        stored["updated"],
+        stored["deleted"],
+        row.actor_id,
+        commit_info(row),
     )
 
 

@@ -36,6 +36,7 @@ NOT_SERVED: Mapping[str, str] = {
     "optimize": _UPKEEP,
     "recover": _UPKEEP,
     "repair": _UPKEEP,
+    "apply_schema.check": "a function cannot be sent; a server checks its stored queries",
     "load.edges": "a server loads graph records; files of tables are loaded on the storage",
     "load.engine": "a server loads in its own process",
     "load.frames": "a server loads graph records; frames are loaded on the storage",

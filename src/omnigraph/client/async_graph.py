@@ -19,6 +19,7 @@ from omnigraph.client.exchange import (
     Text,
     checked_body,
     condition,
+    header_key,
     new_key,
     present,
     query_items,
@@ -403,21 +404,39 @@ class AsyncRemoteGraph:
         return await self._schema(operations.PLAN_SCHEMA, SchemaPlan, desired, allow_data_loss)
 
     async def apply_schema(
-        self, desired: SourceText, *, allow_data_loss: bool = False, actor: str | None = None
+        self,
+        desired: SourceText,
+        *,
+        allow_data_loss: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> SchemaApplyReceipt:
-        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit."""
+        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit.
+
+        ``operation_id`` names the change: repeating it with the same id returns the first receipt.
+        """
         require_no_actor(actor)
-        kind = SchemaApplyReceipt
-        return await self._schema(operations.APPLY_SCHEMA, kind, desired, allow_data_loss)
+        kind, operation = SchemaApplyReceipt, operations.APPLY_SCHEMA
+        return await self._schema(
+            operation, kind, desired, allow_data_loss, key=header_key(operation_id)
+        )
 
     async def _schema(
-        self, operation: Operation, kind: type[Answered], desired: SourceText, loss: bool
+        self,
+        operation: Operation,
+        kind: type[Answered],
+        desired: SourceText,
+        loss: bool,
+        *,
+        key: str | None = None,
     ) -> Answered:
         text = Text.of(desired)
         fields = {"schema_source": text.text, "allow_data_loss": loss}
         content = checked_body(requests.SchemaRequest, fields)
         is_read = not operation.is_gated
-        return await self._ask(operation, kind, content=content, text=text, is_read=is_read)
+        return await self._ask(
+            operation, kind, content=content, text=text, is_read=is_read, key=key
+        )
 
     # --- stored queries ---------------------------------------------------------------------------
 
@@ -478,24 +497,42 @@ class AsyncRemoteGraph:
         return AsyncBranchScope(self, BranchTask(name, source, *merge, resume, None))
 
     async def create_branch(
-        self, name: str, from_: str | None = None, *, actor: str | None = None
+        self,
+        name: str,
+        from_: str | None = None,
+        *,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> BranchCreated:
-        """Create a branch at the head of another."""
+        """Create a branch at the head of another.
+
+        ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+        """
         require_no_actor(actor)
         content = checked_body(
             requests.CreateBranchRequest, {"name": name, "from": self._branch_of(from_)}
         )
-        return await self._ask(operations.CREATE_BRANCH, BranchCreated, content=content)
+        operation = operations.CREATE_BRANCH
+        return await self._ask(
+            operation, BranchCreated, content=content, key=header_key(operation_id)
+        )
 
     async def list_branches(self) -> list[str]:
         """The branches, sorted."""
         return list((await self._ask(operations.LIST_BRANCHES, BranchList)).branches)
 
-    async def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
-        """Delete a branch; its commits are gone with it."""
+    async def delete_branch(
+        self, name: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> BranchDeleted:
+        """Delete a branch; its commits are gone with it.
+
+        ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+        """
         require_no_actor(actor)
-        values = {"branch": branch_name(name)}
-        return await self._ask(operations.DELETE_BRANCH, BranchDeleted, values=values)
+        operation, values = operations.DELETE_BRANCH, {"branch": branch_name(name)}
+        return await self._ask(
+            operation, BranchDeleted, values=values, key=header_key(operation_id)
+        )
 
     async def diff(
         self,
@@ -567,38 +604,61 @@ class AsyncRemoteGraph:
         granularity: MergeGranularity = "entity",
         delete_branch: bool = False,
         actor: str | None = None,
+        operation_id: str | None = None,
     ) -> MergeReceipt:
         """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
         The options mean what they mean for `Graph.merge_branch`. Raises `MergeConflicts`, and
-        nothing has changed then.
+        nothing has changed then. ``operation_id`` names the merge: repeating it with the same id
+        returns the first receipt.
         """
         require_no_actor(actor)
         fields = _merge_fields(
             source, self._branch_of(into), on_conflict, on_conflict_of, granularity
         )
         content = checked_body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
-        return await self._ask(operations.MERGE_BRANCHES, MergeReceipt, content=content)
+        operation = operations.MERGE_BRANCHES
+        return await self._ask(
+            operation, MergeReceipt, content=content, key=header_key(operation_id)
+        )
 
     async def revert(
-        self, commit_id: str, *, branch: str | None = None, actor: str | None = None
+        self,
+        commit_id: str,
+        *,
+        branch: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> ReplayReceipt:
         """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
         Raises `MergeConflicts` where the same entities changed again; nothing is done then.
+        ``operation_id`` names the request: repeating it with the same id returns the first receipt.
         """
         require_no_actor(actor)
-        return await self._replay(operations.REVERT, ReplayReceipt, commit_id, branch)
+        operation = operations.REVERT
+        return await self._replay(
+            operation, ReplayReceipt, commit_id, branch, key=header_key(operation_id)
+        )
 
     async def cherry_pick(
-        self, commit_id: str, into: str | None = None, *, actor: str | None = None
+        self,
+        commit_id: str,
+        into: str | None = None,
+        *,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> ReplayReceipt:
         """Do what one commit of any branch changed once more on main, or ``into`` another branch.
 
         Raises `MergeConflicts` where the same entities differ there; nothing is done then.
+        ``operation_id`` names the request: repeating it with the same id returns the first receipt.
         """
         require_no_actor(actor)
-        return await self._replay(operations.CHERRY_PICK, ReplayReceipt, commit_id, into)
+        operation = operations.CHERRY_PICK
+        return await self._replay(
+            operation, ReplayReceipt, commit_id, into, key=header_key(operation_id)
+        )
 
     async def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""
@@ -609,12 +669,20 @@ class AsyncRemoteGraph:
         return await self._replay(operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into)
 
     async def _replay(
-        self, operation: Operation, kind: type[Answered], commit_id: str, branch: str | None
+        self,
+        operation: Operation,
+        kind: type[Answered],
+        commit_id: str,
+        branch: str | None,
+        *,
+        key: str | None = None,
     ) -> Answered:
         values = {"commit_id": segment(commit_id, "commit")}
         content = checked_body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
         is_read = not operation.is_gated
-        return await self._ask(operation, kind, values=values, content=content, is_read=is_read)
+        return await self._ask(
+            operation, kind, values=values, content=content, is_read=is_read, key=key
+        )
 
     # --- history and changes ----------------------------------------------------------------------
 

@@ -18,15 +18,13 @@ import orjson
 
 from omnigraph.errors import InputError, ParameterError, UnexpectedAnswer
 from omnigraph.model.parameters import plain_value
+from omnigraph.model.receipts import checked_key
 from omnigraph.model.values import BLOB_PREFIX
 from omnigraph.wire.operations import (
-    DELETE_BRANCH,
     GRAPH,
     GRAPH_ID_PATTERN,
-    LOAD,
-    LOAD_NDJSON,
-    MUTATE,
-    MUTATE_IF,
+    INVOKE,
+    INVOKE_IF,
     Operation,
 )
 from omnigraph.wire.requests import (
@@ -160,6 +158,17 @@ class Response:
         return found
 
 
+def header_key(operation_id: str | None) -> str | None:
+    """The key of a write that only a header can carry; raises `InputError` for what it cannot."""
+    key = checked_key(operation_id)
+    if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise InputError(
+            f"`operation_id` {key!r} cannot be sent: it becomes a header of the request",
+            hint="use ASCII letters, digits and signs, without space around them",
+        )
+    return key
+
+
 def new_key() -> str:
     """A name for a write whose caller gives none."""
     return uuid4().hex
@@ -187,17 +196,13 @@ class Exchange(Generic[Value]):
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it is a write with a name, which can be sent again and is not done again.
-
-        A deletion is not: another branch of that name may have been created since.
-        """
-        is_write = self.operation.is_gated and not self.is_read
-        return is_write and self.operation is not DELETE_BRANCH
+        """Whether it is a write with a name, which can be sent again and is not done again."""
+        return self.operation.is_gated and not self.is_read
 
     @property
     def operation_id(self) -> str | None:
         """The id to ask with what became of it, if its verb takes one."""
-        return self.key if self.operation in (MUTATE, MUTATE_IF, LOAD, LOAD_NDJSON) else None
+        return self.key if self.is_keyed and self.operation not in (INVOKE, INVOKE_IF) else None
 
     @property
     def path(self) -> str:

@@ -19,8 +19,7 @@ class Patience:
     """How often and how long to try.
 
     A read is repeated when the connection breaks, because reading twice changes nothing, and a
-    write because the server knows it again by its key. A deletion is repeated only if the server
-    cannot have seen it, or said that it did nothing.
+    write because the server knows it again by its key.
     """
 
     attempts: int = 3

@@ -23,7 +23,7 @@ from omnigraph.commit.plan import (
     WriteLimits,
 )
 from omnigraph.commit.validation import validate
-from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath
+from omnigraph.commit.write_path import AlreadyWritten, Prepared, WritePath, key_taken
 from omnigraph.errors import InternalError
 from omnigraph.model.arrow import DST, ID, SRC, node_schema
 from omnigraph.model.ids import TableKey
@@ -101,7 +101,7 @@ def mutate(
             actor_id=actor_id,
         )
     except AlreadyWritten as earlier:
-        return mutation_receipt(earlier.commit)
+        return mutation_receipt(earlier.commit, operation_id)
     return MutationReceipt(
         branch,
         plan.name,
@@ -333,9 +333,14 @@ def _change_set(changes: Iterable[TableChange | None]) -> ChangeSet:
     return ChangeSet({change.table_key: change for change in changes if change is not None})
 
 
-def mutation_receipt(row: CommitRow) -> MutationReceipt:
-    """The receipt of a mutation, from its commit."""
+def mutation_receipt(row: CommitRow, key: str | None) -> MutationReceipt:
+    """The receipt of the mutation that has this key, from its commit.
+
+    Raises `Conflict` for a commit that was reverted or picked under the key.
+    """
     stored = row.receipt or {}
+    if key is not None and "verb" in stored:
+        raise key_taken(key, f"a {stored['verb']}", row)
     return MutationReceipt(
         row.branch or MAIN,
         stored["query_name"],

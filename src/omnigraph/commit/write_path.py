@@ -11,10 +11,10 @@ Mutations of one machine queue while they prepare. A load does not: it may take 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.leases import NO_QUEUE, Lease
@@ -270,18 +270,40 @@ def refuse_repetition(
 
     A key belongs to the actor who used it: another gets no receipt of it, and cannot use it up.
     """
+    row = earlier_commit(state, operation_id, actor_id, kind)
+    if row is not None:
+        raise AlreadyWritten(row)
+
+
+def earlier_commit(
+    state: ManifestState,
+    operation_id: str | None,
+    actor_id: str | None,
+    kind: CommitKind,
+    request: Mapping[str, Any] | None = None,
+) -> CommitRow | None:
+    """The commit of this branch that an actor's operation made; None if it has not been made.
+
+    Raises `Conflict` if the commit is of another kind, or its receipt has other values for
+    ``request``.
+    """
     row = None if operation_id is None else state.operations.get((actor_id, operation_id))
     if operation_id is None or row is None:
-        return
+        return None
     if row.kind != kind:
         raise key_taken(operation_id, f"a {row.kind}", row)
-    raise AlreadyWritten(row)
+    stored = row.receipt or {}
+    if request is not None and any(stored.get(name) != value for name, value in request.items()):
+        raise key_taken(operation_id, f"another {kind}", row)
+    return row
 
 
-def key_taken(key: str, used_for: str, row: CommitRow) -> Conflict:
+def key_taken(key: str, used_for: str, row: CommitRow | None = None) -> Conflict:
     """The error for an idempotency key that names another write."""
+    hint, details = "use a new key for each write", {"idempotency_key": key}
+    if row is not None:
+        hint += f"; this one belongs to commit {row.commit_id}"
+        details["graph_commit_id"] = row.commit_id
     return Conflict(
-        f"the idempotency key '{key}' was already used for {used_for}",
-        hint=f"use a new key for each write; this one belongs to commit {row.commit_id}",
-        details={"idempotency_key": key, "graph_commit_id": row.commit_id},
+        f"the idempotency key '{key}' was already used for {used_for}", hint=hint, details=details
     )

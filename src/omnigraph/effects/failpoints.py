@@ -79,6 +79,7 @@ class Failpoint(StrEnum):
     OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT = "optimize.post_phase_b_pre_manifest_commit"
 
     BRANCH_CREATE_POST_NATIVE = "branch_create.post_native"
+    BRANCH_CREATE_POST_REGISTER = "branch_create.post_register"
     BRANCH_DELETE_POST_NATIVE = "branch_delete.post_native"
     BRANCH_DELETE_BEFORE_TABLE_CLEANUP = "branch_delete.before_table_cleanup"
 

@@ -14,7 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from omnigraph.branching.branches import create_branch, delete_branch, list_branches
+from omnigraph.branching.branches import (
+    BranchRequest,
+    create_branch,
+    delete_branch,
+    list_branches,
+)
 from omnigraph.branching.change_feed import ChangeBaseline, ChangeFeed, PollRequest, change_baseline
 from omnigraph.branching.change_pages import (
     CommitPageRequest,
@@ -512,6 +517,8 @@ class Graph:
         *,
         allow_data_loss: bool = False,
         actor: str | None = None,
+        operation_id: str | None = None,
+        check: Callable[[Catalog], None] | None = None,
     ) -> SchemaApplyReceipt:
         """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit.
 
@@ -519,18 +526,22 @@ class Graph:
         commits, unless ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
         `UnsupportedSchemaChange` if a step has no migration, `ConstraintViolation` naming the
         entities if stored data breaks an added constraint, and `Conflict` while there are branches
-        other than main or while another apply runs; the graph is then as it was.
+        other than main or while another apply runs; the graph is then as it was. ``operation_id``
+        names the change: if the same actor repeats it, the first receipt returns. ``check`` gets
+        the new schema before anything is written, and may refuse it by raising.
         """
         actor = self._actor_of(actor)
         self._opened.gate.schema_apply(actor)
-        done = apply_schema(self._kernel, desired, allow_data_loss=allow_data_loss, actor_id=actor)
-        plan = done.planned.plan
+        done = apply_schema(
+            self._kernel,
+            desired,
+            allow_data_loss=allow_data_loss,
+            actor_id=actor,
+            operation_id=checked_key(operation_id),
+            check=check,
+        )
         return SchemaApplyReceipt(
-            self.uri,
-            plan.supported,
-            done.commit is not None,
-            done.manifest_version,
-            tuple(step.to_json() for step in plan.steps),
+            self.uri, True, done.commit is not None, done.manifest_version, done.steps
         )
 
     # --- branches ---------------------------------------------------------------------------------
@@ -578,19 +589,36 @@ class Graph:
         return handle
 
     def create_branch(
-        self, name: str, from_: str | None = None, *, actor: str | None = None
+        self,
+        name: str,
+        from_: str | None = None,
+        *,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> BranchCreated:
-        """Create a branch at the head of another; costs no data copy."""
+        """Create a branch at the head of another; costs no data copy.
+
+        ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
+        and no branch is created, even if the first was deleted since.
+        """
         source, actor = self._branch_of(from_), self._actor_of(actor)
         self._opened.gate.branch_create("branch create", actor, source, name)
-        create_branch(self._kernel, name, source, actor_id=actor)
+        key = checked_key(operation_id)
+        create_branch(self._kernel, name, source, actor_id=actor, operation_id=key)
         return BranchCreated(self.uri, source, name, actor)
 
-    def delete_branch(self, name: str, *, actor: str | None = None) -> BranchDeleted:
-        """Delete a branch; its commits are gone with it."""
+    def delete_branch(
+        self, name: str, *, actor: str | None = None, operation_id: str | None = None
+    ) -> BranchDeleted:
+        """Delete a branch; its commits are gone with it.
+
+        ``operation_id`` names the request: if the same actor repeats it, the first receipt returns
+        and no branch is deleted, even if another one has the name since.
+        """
         actor = self._actor_of(actor)
         self._opened.gate.branch_delete(actor, name)
-        delete_branch(self._kernel, name)
+        request = BranchRequest("delete", name, actor, checked_key(operation_id))
+        delete_branch(self._kernel, name, request=request)
         return BranchDeleted(self.uri, name, actor)
 
     def plan_merge(
@@ -617,6 +645,7 @@ class Graph:
         granularity: MergeGranularity = "entity",
         delete_branch: bool = False,
         actor: str | None = None,
+        operation_id: str | None = None,
     ) -> MergeReceipt:
         """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
@@ -626,52 +655,70 @@ class Graph:
         broken schema has no winner. With ``granularity`` `property`, edits of different properties
         of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
         if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
+        ``operation_id`` names the merge: if the same actor repeats it, the first receipt returns,
+        and only a deletion that the first did not get to is done.
         """
         target, actor = self._branch_of(into), self._actor_of(actor)
         self._opened.gate.branch_merge(actor, source, target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
-        request = MergeSpec(source, target, rules, actor)
+        key = checked_key(operation_id)
+        request = MergeSpec(source, target, rules, actor, key)
         receipt = merge(self._kernel, self._opened.accepted(), request)
         self._opened.notify_auto_optimizer()
         if not delete_branch:
             return receipt
         permit = partial(self._opened.gate.branch_delete, actor, source)
-        return delete_source(self._kernel, receipt, permit)
+        return delete_source(self._kernel, receipt, permit, key)
 
     def revert(
-        self, commit_id: str, *, branch: str | None = None, actor: str | None = None
+        self,
+        commit_id: str,
+        *,
+        branch: str | None = None,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> ReplayReceipt:
         """Undo what one commit of a branch changed, as a new commit; history stays as it is.
 
         What happened to other entities since stays. Raises `MergeConflicts` where the same entities
         changed again, or where the schema needs what the commit brought; nothing is done then. A
-        merge is reverted against its first parent.
+        merge is reverted against its first parent. ``operation_id`` names the request: if the same
+        actor repeats it, the first receipt returns.
         """
-        target, actor = self._branch_of(branch), self._actor_of(actor)
-        self._require_replay("revert", commit_id, target, actor)
-        request = ReplaySpec("revert", commit_id, target, actor)
-        return replay(self._kernel, self._opened.accepted(), request)
+        key = checked_key(operation_id)
+        request = ReplaySpec(
+            "revert", commit_id, self._branch_of(branch), self._actor_of(actor), key
+        )
+        return self._replayed("revert", request)
 
     def cherry_pick(
-        self, commit_id: str, into: str | None = None, *, actor: str | None = None
+        self,
+        commit_id: str,
+        into: str | None = None,
+        *,
+        actor: str | None = None,
+        operation_id: str | None = None,
     ) -> ReplayReceipt:
         """Do what one commit of any branch changed once more on main, or ``into`` another branch.
 
         Raises `MergeConflicts` where the same entities differ there; nothing is done then.
+        ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
         """
-        target, actor = self._branch_of(into), self._actor_of(actor)
-        self._require_replay("branch cherry-pick", commit_id, target, actor)
-        request = ReplaySpec("cherry-pick", commit_id, target, actor)
-        return replay(self._kernel, self._opened.accepted(), request)
+        key = checked_key(operation_id)
+        request = ReplaySpec(
+            "cherry-pick", commit_id, self._branch_of(into), self._actor_of(actor), key
+        )
+        return self._replayed("branch cherry-pick", request)
 
-    def _require_replay(self, verb: str, commit_id: str, target: str, actor: str | None) -> None:
-        """Raise what the gate raises, and `NotFound` for a commit that the actor may not read."""
+    def _replayed(self, verb: str, request: ReplaySpec) -> ReplayReceipt:
+        """Raises what the gate raises, and `NotFound` for a commit that the actor may not read."""
 
         def authored_branch() -> str:
-            return self.show_commit(commit_id).graph_branch or MAIN
+            return self.show_commit(request.commit_id).graph_branch or MAIN
 
-        if not self._opened.gate.replay(verb, actor, target, authored_branch):
-            raise no_commit(commit_id)
+        if not self._opened.gate.replay(verb, request.actor_id, request.branch, authored_branch):
+            raise no_commit(request.commit_id)
+        return replay(self._kernel, self._opened.accepted(), request)
 
     def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""

@@ -261,6 +261,19 @@ def plain_columns(type_key: str, catalog: Catalog) -> list[str]:
 # --- stored queries -------------------------------------------------------------------------------
 
 
+def require_compiling(stored: Mapping[str, str], catalog: Catalog) -> None:
+    """Raise `InputError` if a stored query, by name, does not compile against a catalog."""
+    for name, source in stored.items():
+        try:
+            signatures_of(source, catalog, name=name)
+        except CompileError as problem:
+            raise InputError(
+                f"the stored query '{name}' does not compile against this schema: "
+                f"{problem.message}",
+                hint="change or remove the stored query first",
+            ) from None
+
+
 def signatures_of(
     source: str | Path | Source, catalog: Catalog, *, name: str | None = None
 ) -> tuple[QuerySignature, ...]:

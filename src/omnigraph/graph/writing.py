@@ -184,7 +184,7 @@ def ensure_branch(opened: OpenGraph, name: str, from_: str | None, actor: str | 
     if from_ is None or name in list_branches(opened.kernel):
         return None
     opened.gate.branch_create("load", actor, from_, name)
-    return create_branch(opened.kernel, name, from_, actor_id=actor).source_commit_id
+    return create_branch(opened.kernel, name, from_, actor_id=actor)
 
 
 def _start_of(opened: OpenGraph, name: str, from_: str | None) -> str | None:

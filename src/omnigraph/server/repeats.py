@@ -1,8 +1,8 @@
 """Answers to writes, by the caller's key: a write that is asked again is not done again.
 
-The key of a mutation or a load is also kept with its commit, so it outlives this process. The
-other writes are the same when done twice: a merge, a revert or a cherry-pick that is there changes
-nothing, and a branch cannot be created or deleted twice; their first answer is remembered here.
+The engine keeps the key with the commit, or with the change of branches, so it outlives this
+process. Here a repetition waits for the first request while that runs, and what the engine cannot
+tell is told again: the stages of a load, and a write that found nothing to do.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from omnigraph.storage.datasets import DatasetRef, LanceStore
 from omnigraph.storage.failures import count_lance
 from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest_rows import (
+    BranchOperationRow,
     BranchRow,
     CommitRow,
     HeadRow,
@@ -106,7 +107,11 @@ class OlderGraph:
         commits = self._commits(branch, known_rows)
         tables = self._tables(found.filter(is_table).to_pylist(), commits)
         heads = [row for row in known_rows if isinstance(row, HeadRow)]
-        registry = [row for row in known_rows if isinstance(row, BranchRow | RegistryRow)]
+        registry = [
+            row
+            for row in known_rows
+            if isinstance(row, BranchRow | BranchOperationRow | RegistryRow)
+        ]
         if branch == MAIN and not any(isinstance(row, RegistryRow) for row in registry):
             registry = [*self.branches(), RegistryRow(0)]
         return [*tables, *commits, *_heads(branch, heads, commits[-1]), *registry]

@@ -5,7 +5,7 @@ A branch is scanned once when it is first seen; afterwards one probe says whethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from omnigraph.storage.layout import LEASES, MAIN, MANIFEST
 from omnigraph.storage.legacy import AcceptedReader, OlderGraph
 from omnigraph.storage.manifest_rows import (
     DECODED_COLUMNS,
+    BranchOperationRow,
     BranchRow,
     CommitRow,
     HeadRow,
@@ -104,6 +105,8 @@ class ManifestState:
     """By actor and operation id: whether an actor's write was made before is one look."""
     heads: Mapping[str, HeadRow]
     branches: Mapping[str, BranchRow]
+    branch_operations: Mapping[tuple[str | None, str], BranchOperationRow]
+    """By actor and operation id, as far as they are kept; on main only."""
     registry_changes: int
     pins: Mapping[TableIdentity, VersionRow]
     """The live tables of the newest rows, kept up to date so that a publish needs no new fold."""
@@ -113,13 +116,14 @@ class ManifestState:
         cls, branch: str, ref: str | None, version: int, rows: list[ManifestRow]
     ) -> ManifestState:
         """The state that a full scan at ``version`` shows."""
-        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, 0, {})
+        empty = cls(branch, ref, version, {}, (), (), {}, {}, {}, {}, {}, 0, {})
         return empty.with_rows(version, rows)
 
     def with_rows(self, version: int, rows: list[ManifestRow]) -> ManifestState:
         """This state after ``rows`` were inserted or updated; deletions need a new fold."""
         tables, commits, operations = dict(self.tables), dict(self.commits), dict(self.operations)
         heads, branches = dict(self.heads), dict(self.branches)
+        branch_operations = dict(self.branch_operations)
         versions, tombstones = list(self.versions), list(self.tombstones)
         registry_changes = self.registry_changes
         for row in rows:
@@ -138,6 +142,8 @@ class ManifestState:
                     heads[row.branch] = row
                 case BranchRow():
                     branches[row.name] = row
+                case BranchOperationRow():
+                    branch_operations.setdefault((row.actor_id, row.operation_id), row)
                 case RegistryRow():
                     registry_changes = row.changes
         return ManifestState(
@@ -151,6 +157,7 @@ class ManifestState:
             operations,
             heads,
             branches,
+            branch_operations,
             registry_changes,
             _fold_pins(self.pins, rows),
         )
@@ -169,10 +176,13 @@ class ManifestState:
         ]
         return self.with_rows(version, new)
 
-    def without_branch(self, name: str) -> ManifestState:
-        """This state after a branch was taken out of the registry."""
-        left = {known: row for known, row in self.branches.items() if known != name}
-        return replace(self, branches=left)
+    def without(
+        self, branch: str | None, operations: Collection[BranchOperationRow]
+    ) -> ManifestState:
+        """This state after a branch, and named changes, were taken out of the registry."""
+        branches = {name: row for name, row in self.branches.items() if name != branch}
+        kept = {key: row for key, row in self.branch_operations.items() if row not in operations}
+        return replace(self, branches=branches, branch_operations=kept)
 
     @cached_property
     def head(self) -> HeadRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -139,6 +139,27 @@ class BranchRow:
     """The graph root it was created at; its refs hold that address and break anywhere else."""
 
 
+BranchVerb: TypeAlias = Literal["create", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchOperationRow:
+    """A change of the registry that its caller named, on main only; it outlives the branch.
+
+    It is written by the transaction that makes or removes the branch, which has no commit to keep
+    the name: a repeated request finds its first answer here.
+    """
+
+    operation_id: str
+    actor_id: str | None
+    verb: BranchVerb
+    branch: str
+    ref: str
+    created_at: int
+    receipt: Mapping[str, Any]
+    """What was asked for and what the answer said, beyond the branch."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryRow:
     """A counter that every change of the branch registry rewrites."""
@@ -147,7 +168,14 @@ class RegistryRow:
 
 
 ManifestRow: TypeAlias = (
-    TableRow | VersionRow | TombstoneRow | CommitRow | HeadRow | BranchRow | RegistryRow
+    TableRow
+    | VersionRow
+    | TombstoneRow
+    | CommitRow
+    | HeadRow
+    | BranchRow
+    | BranchOperationRow
+    | RegistryRow
 )
 
 
@@ -159,6 +187,11 @@ def head_object_id(branch: str) -> str:
 def branch_object_id(name: str) -> str:
     """The key of a registry entry."""
     return f"graph_branch:{name}"
+
+
+def operation_object_id(row: BranchOperationRow) -> str:
+    """The key of a named change: a physical ref is made once and removed once."""
+    return f"branch_operation:{row.verb}:{row.ref}"
 
 
 def encode_rows(rows: Iterable[ManifestRow]) -> pa.Table:
@@ -232,6 +265,12 @@ def _encode(row: ManifestRow) -> dict[str, Any]:
                 "object_type": "graph_branch",
                 "metadata": _json(row),
             }
+        case BranchOperationRow():
+            return {
+                "object_id": operation_object_id(row),
+                "object_type": "branch_operation",
+                "metadata": _json(row),
+            }
         case RegistryRow():
             return {
                 "object_id": "registry:branches",
@@ -281,6 +320,8 @@ def _decode(record: dict[str, Any]) -> ManifestRow:
                 return HeadRow(**orjson.loads(record["metadata"]), commit_seq=record["commit_seq"])
             case "graph_branch":
                 return BranchRow(**orjson.loads(record["metadata"]))
+            case "branch_operation":
+                return BranchOperationRow(**orjson.loads(record["metadata"]))
             case "registry":
                 return RegistryRow(**orjson.loads(record["metadata"]))
     except (TypeError, ValueError, KeyError) as error:
@@ -306,7 +347,7 @@ def identity_columns(identity: TableIdentity) -> dict[str, int]:
     return {"stable_table_id": identity.type_id, "table_incarnation_id": identity.incarnation_id}
 
 
-def _json(value: Mapping[str, Any] | BranchRow | RegistryRow) -> str:
+def _json(value: Mapping[str, Any] | BranchRow | BranchOperationRow | RegistryRow) -> str:
     return orjson.dumps(value).decode()
 
 

@@ -44,6 +44,7 @@ from omnigraph.storage.failures import count_lance, lance_errors
 from omnigraph.storage.fragments import FRAGMENT_SHIFT, OFFSET_MASK
 from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import (
+    BranchOperationRow,
     BranchRow,
     CommitRow,
     HeadRow,
@@ -55,6 +56,7 @@ from omnigraph.storage.manifest_rows import (
     VersionRow,
     branch_object_id,
     encode_rows,
+    operation_object_id,
 )
 from omnigraph.storage.table_upkeep import KeepVersions, cleanup_settings, stage_compaction
 
@@ -66,9 +68,9 @@ def stage_merge(
     rows: Iterable[ManifestRow],
     *,
     replacing: bool = True,
-    without: str | None = None,
+    without: Iterable[str] = (),
 ) -> Transaction:
-    """Insert rows, replacing those with the same key if ``replacing``, and remove one by its key.
+    """Insert rows, replacing those with the same key if ``replacing``, and remove some by key.
 
     It reads the keys of the whole manifest, so it is for rare changes.
     """
@@ -76,9 +78,9 @@ def stage_merge(
     merge = handle.merge_insert(_KEY).when_not_matched_insert_all()
     if replacing:
         merge = merge.when_matched_update_all()
-    if without is not None:
-        key = without.replace("'", "''")
-        merge = merge.when_not_matched_by_source_delete(f"{_KEY} = '{key}'")
+    removed = ", ".join("'" + key.replace("'", "''") + "'" for key in without)
+    if removed:
+        merge = merge.when_not_matched_by_source_delete(f"{_KEY} IN ({removed})")
     with lance_errors(handle):
         transaction, _ = merge.execute_uncommitted(encode_rows(rows))
     return transaction
@@ -263,6 +265,11 @@ def require_head(state: ManifestState, expected: str) -> None:
 #
 # Rows on main map a branch's name to its physical ref and are the only authority. The ref is
 # created before its row and unreachable without it: a crash in between leaves nothing visible.
+# A change that its caller named is recorded by the same transaction: it is done if, and only if,
+# the record is there.
+
+OPERATIONS_KEPT_MAX = 1024
+"""Named changes that are remembered; every opening of the graph reads them."""
 
 
 def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: str) -> HeadRow:
@@ -276,7 +283,9 @@ def fork_manifest(manifest: Manifest, source: ManifestBranch, name: str, ref: st
     return head
 
 
-def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+def register_branch(
+    manifest: Manifest, row: BranchRow, epoch: int, operation: BranchOperationRow | None = None
+) -> None:
     """Publish a new branch, as the owner of main: after this it exists."""
 
     def change(state: ManifestState) -> bool:
@@ -287,10 +296,12 @@ def register_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
             raise AlreadyExists(f"branch `{row.name}` already exists")
         return True
 
-    _publish_registry(manifest.main, [row], None, change, epoch)
+    _publish_registry(manifest.main, [row], None, change, epoch, operation=operation)
 
 
-def unregister_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
+def unregister_branch(
+    manifest: Manifest, row: BranchRow, epoch: int, operation: BranchOperationRow | None = None
+) -> None:
     """Remove a branch, as the owner of main: after this it does not exist.
 
     Raises `NotFound` if another one has its name.
@@ -302,7 +313,7 @@ def unregister_branch(manifest: Manifest, row: BranchRow, epoch: int) -> None:
             raise NotFound(f"branch `{row.name}` was deleted and created again")
         return known is not None
 
-    _publish_registry(manifest.main, [], row.name, change, epoch)
+    _publish_registry(manifest.main, [], row.name, change, epoch, operation=operation)
 
 
 def _publish_registry(
@@ -311,6 +322,8 @@ def _publish_registry(
     removed: str | None,
     is_needed: Callable[[ManifestState], bool],
     epoch: int,
+    *,
+    operation: BranchOperationRow | None,
 ) -> None:
     for _ in range(PUBLISHER_RETRY_BUDGET):
         main.refresh()
@@ -322,15 +335,21 @@ def _publish_registry(
         # row, and neither can slip under the other unseen, or past a takeover.
         head = replace(state.head, fence_epoch=epoch)
         changed = [*rows, RegistryRow(state.registry_changes + 1), head]
-        gone = None if removed is None else branch_object_id(removed)
+        forgotten: list[BranchOperationRow] = []
+        if operation is not None:
+            changed.append(operation)
+            known = sorted(state.branch_operations.values(), key=lambda row: row.created_at)
+            forgotten = known[: max(0, len(known) + 1 - OPERATIONS_KEPT_MAX)]
+        gone = [operation_object_id(row) for row in forgotten]
+        if removed is not None:
+            gone.append(branch_object_id(removed))
         transaction = stage_merge(handle, changed, without=gone)
         try:
             landed = main.lance.commit(handle, transaction)
         except (CommitLost, CommitOutcomeUnknown):
             # Another writer was first, or the refreshed registry shows that this change landed.
             continue
-        following = state.with_rows(landed.version, changed)
-        main.adopt(landed, following if removed is None else following.without_branch(removed))
+        main.adopt(landed, state.with_rows(landed.version, changed).without(removed, forgotten))
         return
     raise RowLevelCasContention(
         f"{PUBLISHER_RETRY_BUDGET} attempts to change the branch registry lost to other writers",

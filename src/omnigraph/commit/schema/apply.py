@@ -9,9 +9,12 @@ completes one that was interrupted after it.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omnigraph.commit.executor import Executor, SchemaExecution
 from omnigraph.commit.kernel import Capture, Kernel
@@ -22,9 +25,10 @@ from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.change import ChangedTable, SchemaChange, identity_of, schema_change
 from omnigraph.commit.schema.lock import SCHEMA_APPLY, release_lock, take_lock
 from omnigraph.commit.schema.stored_data import check_stored_data
-from omnigraph.errors import Conflict, RecoveryRequired
+from omnigraph.commit.write_path import earlier_commit
+from omnigraph.errors import Conflict, RecoveryRequired, SchemaParseError
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
-from omnigraph.schema.catalog import table_schema
+from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
 from omnigraph.schema.migration import PlannedChange, plan_change
 from omnigraph.schema.steps import DropProperty, DropType
@@ -41,9 +45,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AppliedSchema:
-    """A planned change and the commit that made it; None when there was nothing to do."""
+    """The steps of a change and the commit that made it; None when there was nothing to do."""
 
-    planned: PlannedChange
+    steps: tuple[Mapping[str, Any], ...]
     commit: CommitRow | None
     manifest_version: int
 
@@ -54,29 +58,50 @@ def apply_schema(
     *,
     allow_data_loss: bool = False,
     actor_id: str | None = None,
+    operation_id: str | None = None,
+    check: Callable[[Catalog], None] | None = None,
 ) -> AppliedSchema:
     """Bring a graph to another schema, whole or not at all.
+
+    If the actor has named an earlier change ``operation_id``, nothing is done and that one is
+    returned; raises `Conflict` if it was to another schema. ``check`` gets the new schema before
+    anything is staged, and may refuse it by raising.
 
     Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, `ConstraintViolation` if
     stored entities break an added constraint, and `Conflict` while there are branches or another
     apply runs; none of them leaves anything behind. `RecoveryRequired`
     means that it was interrupted: the next open or `omnigraph recover` finishes or undoes it.
     """
+    source = Source.of(desired, SchemaParseError)
+    asked = {
+        "source_digest": hashlib.sha256(source.text.encode()).hexdigest(),
+        "allow_data_loss": allow_data_loss,
+    }
     Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
     attempt_id = kernel.ids.ulid()
     with kernel.own_graph(attempt_id, lambda: [MAIN]) as leases:
         branch = kernel.manifest.refreshed(MAIN)
+        done = earlier_commit(branch.state, operation_id, actor_id, "schema", asked)
+        if done is not None:
+            steps = tuple((done.receipt or {})["steps"])
+            return AppliedSchema(steps, done, done.manifest_version)
         _require_only_main(branch.state)
         _require_nothing_pending(kernel)
         accepted = kernel.accepted_at(branch.state.head_snapshot())
-        planned = plan_change(accepted.ir, desired, allow_data_loss=allow_data_loss)
+        planned = plan_change(accepted.ir, source, allow_data_loss=allow_data_loss)
         if not planned.plan.steps:
-            return AppliedSchema(planned, None, branch.state.version)
+            return AppliedSchema((), None, branch.state.version)
         planned.plan.require_supported()
+        if check is not None:
+            check(planned.compiled.catalog)
         lease = leases[branch_scope(MAIN)]
-        apply = _Apply(kernel, accepted, planned, lease, attempt_id=attempt_id, actor_id=actor_id)
-        commit = apply.run()
-    return AppliedSchema(planned, commit, commit.manifest_version)
+        steps = tuple(step.to_json() for step in planned.plan.steps)
+        receipt = None if operation_id is None else {**asked, "steps": steps}
+        intent = Intent(
+            "SchemaApply", "schema", actor_id, operation_id=operation_id, receipt=receipt
+        )
+        commit = _Apply(kernel, accepted, planned, lease, intent, attempt_id=attempt_id).run()
+    return AppliedSchema(steps, commit, commit.manifest_version)
 
 
 def _require_only_main(state: ManifestState) -> None:
@@ -124,13 +149,13 @@ class _Apply:
         accepted: AcceptedSchema,
         planned: PlannedChange,
         lease: Lease,
+        intent: Intent,
         *,
         attempt_id: str,
-        actor_id: str | None,
     ) -> None:
         self._kernel = kernel
         self._attempt_id = attempt_id
-        self._actor_id = actor_id
+        self._intent = intent
         self._lease = lease
         self._capture: Capture = kernel.capture(kernel.manifest.main, accepted.schema_hash)
         catalog = planned.compiled.catalog
@@ -164,7 +189,7 @@ class _Apply:
         self._require_vacant()
         check_stored_data(self._steps, *self._catalogs, self._capture.reader)
         self._tables = [self._stage(table) for table in self._change.changed]
-        take_lock(self._kernel, self._lease, self._attempt_id, self._actor_id)
+        take_lock(self._kernel, self._lease, self._attempt_id, self._intent.actor_id)
         try:
             commit = self._run_locked()
         except RecoveryRequired:
@@ -181,7 +206,7 @@ class _Apply:
         plan = self._kernel.plan(
             self._capture,
             self._lease,
-            Intent("SchemaApply", "schema", self._actor_id),
+            self._intent,
             tuple(table.effects for table in self._tables),
             attempt_id=self._attempt_id,
             schema=self._delta,

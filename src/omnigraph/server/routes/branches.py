@@ -36,6 +36,7 @@ async def create_branch(call: Call) -> Response:
         asked.name,
         source,
         actor=call.actor,
+        operation_id=call.key,
     )
     return json_response(created)
 
@@ -45,7 +46,12 @@ async def delete_branch(call: Call) -> Response:
     name = branch_name(call.values["branch"])
     call.authorize(Action.BRANCH_DELETE, None, name)
     deleted = await call.write(
-        None, BRANCH_OPERATION_BYTES, call.served.graph.delete_branch, name, actor=call.actor
+        None,
+        BRANCH_OPERATION_BYTES,
+        call.served.graph.delete_branch,
+        name,
+        actor=call.actor,
+        operation_id=call.key,
     )
     return json_response(deleted)
 
@@ -71,6 +77,7 @@ async def merge_branches(call: Call) -> Response:
         granularity=asked.granularity,
         delete_branch=verdict is not None and verdict.allowed,
         actor=call.actor,
+        operation_id=call.key,
     )
     if verdict is not None and not verdict.allowed:
         receipt = replace(receipt, branch_deleted=False, branch_delete_error=verdict.message)

@@ -107,6 +107,7 @@ async def revert(call: Call) -> Response:
         commit_id,
         branch=branch,
         actor=call.actor,
+        operation_id=call.key,
     )
     return json_response(receipt)
 
@@ -132,6 +133,7 @@ async def cherry_pick(call: Call) -> Response:
         commit_id,
         branch,
         actor=call.actor,
+        operation_id=call.key,
     )
     return json_response(receipt)
 

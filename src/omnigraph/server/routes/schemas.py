@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.responses import Response
 
-from omnigraph.errors import CompileError, Conflict, InputError
-from omnigraph.graph.reading import signatures_of
+from omnigraph.errors import Conflict
+from omnigraph.graph.reading import require_compiling
 from omnigraph.model.ids import MAIN_BRANCH
-from omnigraph.model.receipts import SchemaApplyReceipt, SchemaPlan
+from omnigraph.model.receipts import SchemaPlan
 from omnigraph.policy import Action
 from omnigraph.server.call import Call, Handlers
-from omnigraph.server.generation import Served
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import SchemaSource
@@ -34,28 +35,21 @@ async def apply_schema(call: Call) -> Response:
             hint="change the file of the cluster and run `omnigraph cluster apply`",
         )
     size = len(asked.schema_source.encode())
-    receipt = await call.write(MAIN_BRANCH, size, _apply, call.served, asked, call.actor)
+    receipt = await call.write(
+        MAIN_BRANCH,
+        size,
+        call.served.graph.apply_schema,
+        asked.schema_source,
+        allow_data_loss=asked.allow_data_loss,
+        actor=call.actor,
+        operation_id=call.key,
+        # A server does not start with a stored query that does not compile, so no schema is
+        # published that breaks one of those it serves.
+        check=partial(
+            require_compiling, {each.signature.name: each.source for each in call.served.queries}
+        ),
+    )
     return json_response(receipt)
-
-
-def _apply(served: Served, asked: SchemaRequest, actor: str | None) -> SchemaApplyReceipt:
-    # A server does not start with a stored query that does not compile, so no schema is published
-    # that breaks one of those it serves.
-    graph, source = served.graph, asked.schema_source
-    planned = graph.plan_schema(source, allow_data_loss=asked.allow_data_loss)
-    planned.plan.require_supported()
-    catalog = planned.compiled.catalog
-    for stored in served.queries:
-        name = stored.signature.name
-        try:
-            signatures_of(stored.source, catalog, name=name)
-        except CompileError as problem:
-            raise InputError(
-                f"the stored query '{name}' does not compile against this schema: "
-                f"{problem.message}",
-                hint="change or remove the stored query first",
-            ) from None
-    return graph.apply_schema(source, allow_data_loss=asked.allow_data_loss, actor=actor)
 
 
 async def plan_schema(call: Call) -> Response:

@@ -120,7 +120,7 @@ _numbers = itertools.count()
 @each_format
 @settings(FEW, max_examples=budget(8, 100))
 @given(lines=records())
-def test_a_load_of_an_export_gives_the_same_graph(
+def test_c_pip_041_a_load_of_an_export_gives_the_same_graph(
     pair: tuple[Graph, Graph], format: Any, lines: bytes
 ) -> None:
     """C-SCH-055: ids, values, nulls and ends, of every type of property."""
@@ -198,7 +198,7 @@ def test_the_files_are_tables_that_others_read(air: Graph, tmp_path: Path) -> No
     assert found == [(pytest.approx(0.1),)]
 
 
-def test_only_some_types_and_an_older_commit(air: Graph, tmp_path: Path) -> None:
+def test_c_pip_041_only_some_types_and_an_older_commit(air: Graph, tmp_path: Path) -> None:
     then = air.list_commits()[0].graph_commit_id
     air.create_branch("review")
     air.mutate('query q { insert Airport { code: "NEW" } }', branch="review")

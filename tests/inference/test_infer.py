@@ -103,7 +103,7 @@ def test_a_type_holds_for_the_last_row_of_a_large_file(
     assert type.key == ("row_id",)  # hashes of numbers became hashes of texts on the way
 
 
-def test_few_repeated_words_are_an_enum_and_the_comment_counts_them(tmp_path: Path):
+def test_c_pip_039_few_repeated_words_are_an_enum_and_the_comment_counts_them(tmp_path: Path):
     found = of_column(*["large", "small"] * 4, "", folder=tmp_path)
     assert str(found.type) == "enum(large, small)?"
     assert found.notes == ("2 different values", "1 of 9 empty")
@@ -127,7 +127,7 @@ def air(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_columns_that_hold_the_key_of_another_file_are_the_ends_of_edges(air: Path):
+def test_c_pip_039_columns_that_hold_the_key_of_another_file_are_the_ends_of_edges(air: Path):
     found = types_of(["airports.csv", "flights.csv"])
     airport, flight = found["Airport"], found["Flight"]
     assert (airport.kind, airport.key) == ("node", ("iata",))  # though `number` is unique, too
@@ -193,13 +193,13 @@ def test_quoted_empty_cells_are_no_references(tmp_path: Path):
     assert "'to' names rows of People, but is empty in 1 row" in found.notes[-1]
 
 
-def test_a_table_without_a_unique_column_has_no_key_and_says_so(tmp_path: Path):
+def test_c_pip_039_a_table_without_a_unique_column_has_no_key_and_says_so(tmp_path: Path):
     inferred = og.infer_schema({"Reading": pa.table({"sensor": ["a", "a"], "value": [1.5, 2.5]})})
     assert inferred.types[0].key == ()
     assert "no key" in inferred.findings[0]
 
 
-def test_the_text_says_why_and_how_to_load(air: Path):
+def test_c_pip_039_the_text_says_why_and_how_to_load(air: Path):
     text = og.infer_schema(["airports.csv", "flights.csv"]).text
     assert "iata: String @key // unique in 4 rows" in text
     assert "seats: I64? // column 'Seats'; 1 of 3 empty" in text

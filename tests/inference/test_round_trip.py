@@ -115,7 +115,7 @@ def loaded_rows(paths: dict[str, Path], folder: str) -> dict[str, Counter[str]]:
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(tables(), min_size=1, max_size=6))
-def test_random_csv_files_are_inferred_loaded_and_exported_equal(given):
+def test_c_pip_039_random_csv_files_are_inferred_loaded_and_exported_equal(given):
     with TemporaryDirectory() as folder:
         paths, expected = {}, {}
         for number, (names, rows) in enumerate(given):
@@ -149,7 +149,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(objects(), min_size=1, max_size=6))
-def test_random_typed_rows_are_inferred_loaded_and_exported_equal(given):
+def test_c_pip_039_random_typed_rows_are_inferred_loaded_and_exported_equal(given):
     with TemporaryDirectory() as folder:
         paths, expected = {}, {}
         for number, rows in enumerate(given):
@@ -170,7 +170,7 @@ def test_random_typed_rows_are_inferred_loaded_and_exported_equal(given):
         assert loaded_rows(paths, folder) == expected
 
 
-def test_the_printed_commands_create_the_graph_and_load_the_files(
+def test_c_pip_039_the_printed_commands_create_the_graph_and_load_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     examples = Path(__file__).parents[2] / "examples" / "airports"

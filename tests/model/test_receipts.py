@@ -64,6 +64,7 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
         "updated": 1,
         "unchanged": 1,
         "kept": 2,
+        "skipped": 0,
     }
     found = receipt.to_dict()
     assert [type["name"] for type in found["nodes"]] == ["City", "Person"]
@@ -83,6 +84,7 @@ def test_load_shape_lists_types_by_name_and_adds_them_up() -> None:
         "updated": 1,
         "unchanged": 1,
         "kept": 2,
+        "skipped": 0,
     }
 
 

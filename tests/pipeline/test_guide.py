@@ -20,4 +20,4 @@ def test_the_page_about_loading_is_true(
 ):
     page = ROOT / "docs" / "guide" / "loading.md"
     script = run_page(page, tmp_path, monkeypatch, capsys)
-    assert script.outputs == ["spark 1\n", "2\n", "3\n"]
+    assert script.outputs == ["spark 1\n", "2\n", "4\n"]

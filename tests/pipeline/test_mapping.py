@@ -121,12 +121,14 @@ MAP = {"id": "code", "trim(`Main Title`)": "title", '"IMDB Rating"': "rating", "
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_columns_are_renamed_computed_and_left_out_in_every_format(graph, tmp_path, write):
+def test_c_pip_038_columns_are_renamed_computed_and_left_out_in_every_format(
+    graph, tmp_path, write
+):
     graph.load(nodes={"Film": write(tmp_path / "f", TABLE)}, map=MAP, mode="overwrite")
     assert rows(graph) == [FILM]
 
 
-def test_frames_are_mapped_as_files_are(graph):
+def test_c_pip_038_frames_are_mapped_as_files_are(graph):
     graph.load(frames={"Film": pa.table(TABLE)}, map={"Film": MAP}, mode="overwrite")
     assert rows(graph) == [FILM]
 
@@ -265,7 +267,7 @@ def test_an_expression_that_cannot_be_read_says_why(text, message):
 # --- CSV ---
 
 
-def test_ldbc_files_are_loaded_as_they_are(graph, tmp_path):
+def test_c_pip_038_ldbc_files_are_loaded_as_they_are(graph, tmp_path):
     person, knows, place = (tmp_path / f"{name}.csv" for name in ("person", "knows", "place"))
     person.write_text(
         "id|name|birthday|email\n1|Ada|347155200000|a@x.org;b@x.org\n2|Bo|-86400000|\n"
@@ -303,7 +305,7 @@ def test_problems_of_chosen_rows_keep_the_numbers_of_the_file(graph, tmp_path):
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_a_condition_compares_texts_of_any_values(graph, tmp_path, write):
+def test_c_pip_038_a_condition_compares_texts_of_any_values(graph, tmp_path, write):
     table = {"code": list("abc"), "n": [1, 2, None], "kind": ["x", "x", None]}
     path = write(tmp_path / "f", table)
     for where, expected in (({"n": 2}, "b"), (["kind="], "c"), ({"kind": "x", "n": "1"}, "a")):
@@ -316,7 +318,7 @@ def test_a_condition_compares_texts_of_any_values(graph, tmp_path, write):
         assert [each["code"] for each in rows(graph)] == [expected]
 
 
-def test_items_of_lists_are_read_as_cells_of_their_type(graph, tmp_path):
+def test_c_pip_038_items_of_lists_are_read_as_cells_of_their_type(graph, tmp_path):
     text = "code,scores,genres\na,1;2,x;y\nb,,\n"
     bad = text + "c,1;z,\n"
     error = load(graph, tmp_path / "f.csv", bad, csv=CsvOptions(list_separator=";"))
@@ -361,7 +363,9 @@ def test_another_delimiter_is_hinted_at(graph, tmp_path):
         ),
     ],
 )
-def test_a_mapping_that_does_not_fit_is_refused_by_name(graph, tmp_path, map, message, hint):
+def test_c_pip_038_a_mapping_that_does_not_fit_is_refused_by_name(
+    graph, tmp_path, map, message, hint
+):
     error = load(graph, tmp_path / "f.csv", "code,Title,Other\na,b,c\n", map)
     assert isinstance(error, InputError), error
     assert message in str(error) and hint in str(error.hint)
@@ -382,7 +386,7 @@ def test_with_several_tables_a_mapping_says_which(graph, tmp_path):
     assert "Person:Full Name=name" in str(caught.value.hint)
 
 
-def test_a_column_of_a_type_that_a_function_cannot_take_is_refused_before_reading(graph):
+def test_c_pip_038_a_column_of_a_type_that_a_function_cannot_take_is_refused_before_reading(graph):
     frame = pa.table({"code": ["a"], "rating": [1.5]})
     with pytest.raises(InputError, match="'lower' takes texts, not double"):
         graph.load(frames={"Film": frame}, map={"lower(rating)": "title"}, mode="overwrite")
@@ -462,7 +466,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(NAMES, st.lists(st.tuples(CELL, st.integers(0, 99)), max_size=4), st.sampled_from([0, 1, 2]))
-def test_a_mapped_load_equals_loading_the_rewritten_file(graph, folder, names, cells, format):
+def test_c_pip_038_a_mapped_load_equals_loading_the_rewritten_file(
+    graph, folder, names, cells, format
+):
     table = pa.table(
         {
             names[0]: pa.array([f"k{at}" for at in range(len(cells))], pa.string()),

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from glob import has_magic
 from json import dumps
+from os import PathLike
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -31,7 +32,7 @@ from omnigraph.cli.options import (
     usage,
 )
 from omnigraph.cli.output import Line, Output, Styled, counted, output_of, table, warn_deprecated
-from omnigraph.model.load_options import CsvOptions, ErrorOptions
+from omnigraph.model.load_options import CsvOptions, ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt, checked_key
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ COMMANDS = Commands()
 MODES: tuple[LoadMode, ...] = get_args(LoadMode)
 Engine = Literal["auto", "local", "spark"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+ON_ERROR: tuple[OnError, ...] = get_args(OnError)
+SKIPPED_SHOWN = 10
+"""Reasons of skipped records that are printed; all are in the error file."""
 PLAIN_SUFFIXES = ("", ".json", ".jsonl", ".ndjson")
 """Files whose size says how much there is to read."""
 
@@ -130,7 +134,32 @@ ErrorsMaxOption = Annotated[
 ]
 ErrorsOutOption = Annotated[
     Path | None,
-    option("--errors-out", "FILE", "write every problem there as JSON lines", check=_errors_out),
+    option(
+        "--errors-out",
+        "FILE",
+        "write every problem there as JSON lines, those of skipped records with the record",
+        check=_errors_out,
+    ),
+]
+OnErrorOption = Annotated[
+    str,
+    option(
+        "--on-error",
+        "fail|skip",
+        "whether a bad record refuses the whole input, or is left out together with the edges of "
+        "a node that is left out; fail by default",
+        check=one_of(ON_ERROR, "leave it out to refuse an input with a bad record"),
+    ),
+]
+ErrorShareOption = Annotated[
+    float | None,
+    option(
+        "--max-error-share",
+        "SHARE",
+        "with skip: write nothing if a larger share of the records is bad, as 0.01",
+        min=0.0,
+        max=1.0,
+    ),
 ]
 IgnoreUnknownFlag = Annotated[
     bool, flag("--ignore-unknown", "leave out columns that are no properties")
@@ -198,6 +227,8 @@ def load(
     spark_conf: ConfOption = None,
     max_errors: ErrorsMaxOption = 100,
     errors_out: ErrorsOutOption = None,
+    on_error: OnErrorOption = "fail",
+    max_error_share: ErrorShareOption = None,
     ignore_unknown: IgnoreUnknownFlag = False,
     external_blobs: ExternalBlobsOption = None,
     dry_run: DryRunFlag = False,
@@ -209,13 +240,14 @@ def load(
 
     Each line of the data is one node or one edge; tables hold rows of one type. Everything is
     checked first and becomes visible as one commit; a single bad record means that nothing is
-    written.
+    written, unless bad records are skipped.
 
     omnigraph load team.omni --data people.jsonl --mode merge
     omnigraph load team.omni --data a.jsonl --data b.jsonl.gz --mode append
     omnigraph load team.omni --data - --mode merge --branch review --from main
     omnigraph load team.omni --node Person=people.parquet --edge Knows='knows/*.csv' --mode append
     omnigraph load team.omni --node Person=hr.csv --map "Full Name=name" --mode merge
+    omnigraph load team.omni --data crm.jsonl --mode merge --on-error skip --errors-out bad.jsonl
     omnigraph load team.omni --data export/ --mode overwrite --engine spark --dry-run
     """
     request = Request(
@@ -235,7 +267,14 @@ def load(
         engine=engine,
         spark_master=spark_master,
         spark_conf=tuple(spark_conf or ()),
-        errors=ErrorOptions(max_errors, errors_out, ignore_unknown),
+        errors=usage(
+            ErrorOptions,
+            max_errors,
+            errors_out,
+            ignore_unknown,
+            choice("--on-error", on_error, ON_ERROR),
+            max_error_share,
+        ),
         dry_run=dry_run,
         idempotency_key=idempotency_key,
         message=message,
@@ -383,7 +422,8 @@ def _load(ctx: typer.Context, request: Request, *, json: bool) -> None:
     document = {"uri": graph.uri, **receipt.to_dict()}
     if receipt.base_branch is None:
         del document["base_branch"]
-    output.show(document, receipt_lines(receipt), json=json)
+    errors_out = None if request.errors is None else request.errors.errors_out
+    output.show(document, receipt_lines(receipt, errors_out), json=json)
 
 
 def _only_stored_options(
@@ -485,26 +525,48 @@ def _progress(output: Output, request: Request) -> AbstractContextManager[Callab
 # --- receipts -------------------------------------------------------------------------------------
 
 
-def receipt_lines(receipt: LoadReceipt) -> Iterator[Line]:
-    """What became of each type, then the sum and the commit."""
+def receipt_lines(
+    receipt: LoadReceipt, errors_out: str | PathLike[str] | None = None
+) -> Iterator[Line]:
+    """What became of each type, what was skipped, then the sum and the commit."""
     loaded = [
         *(("node", entry) for entry in receipt.nodes),
         *(("edge", entry) for entry in receipt.edges),
     ]
     if loaded:
-        counts = ["inserted", "updated", "unchanged", *(["kept"] if receipt.kept else [])]
+        counts = ["inserted", "updated", "unchanged"]
+        counts += [name for name in ("kept", "skipped") if getattr(receipt, name)]
         rows = [
             (f"{kind} {entry.name}", *(getattr(entry, name) for name in counts))
             for kind, entry in loaded
         ]
         yield from table(("type", *counts), rows)
         yield ()
+    if receipt.skipped:
+        yield from _skipped_lines(receipt, errors_out)
     if receipt.branch_created:
         yield (f"created branch {receipt.branch} from {receipt.base_branch}",)
     total = counted(sum(entry.entities_loaded for _, entry in loaded), "entity", "entities")
     done = "would be loaded" if receipt.dry_run else "loaded"
     yield (Styled(f"{total} {done} into {receipt.branch}", "bold green"),)
     yield (_commit_line(receipt),)
+
+
+def _skipped_lines(receipt: LoadReceipt, errors_out: str | PathLike[str] | None) -> Iterator[Line]:
+    """Why records were skipped: where all reasons are, or else the first of them."""
+    count = counted(receipt.skipped, "record")
+    if errors_out is not None:
+        yield (Styled(f"{count} skipped: see {errors_out}", "yellow"),)
+        return
+    yield (Styled(f"{count} skipped; `--errors-out FILE` keeps them", "yellow"),)
+    for problem in receipt.problems[:SKIPPED_SHOWN]:
+        number = problem.get("line", problem.get("record"))
+        place = ":".join(str(part) for part in (problem["file"], number) if part is not None)
+        subject = ".".join(filter(None, (problem["type"], problem["property"])))
+        yield (f"  {': '.join(filter(None, (place, subject, problem['message'])))}",)
+    if len(receipt.problems) > SKIPPED_SHOWN:
+        yield ("  …",)
+    yield ()
 
 
 def _commit_line(receipt: LoadReceipt) -> str:

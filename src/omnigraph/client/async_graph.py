@@ -361,7 +361,7 @@ class AsyncRemoteGraph:
         if errors.errors_out is not None:
             raise InputError(
                 "a served graph writes no file of errors",
-                hint="leave `errors_out` out: the problems are in the error",
+                hint="leave `errors_out` out: the problems are in the error or the receipt",
             )
         records = read_records(paths, data, progress)
         if mode == "overwrite":
@@ -385,6 +385,8 @@ class AsyncRemoteGraph:
             "dry_run": dry_run or None,
             "max_errors": errors.max_errors,
             "ignore_unknown": errors.ignore_unknown or None,
+            "on_error": None if errors.on_error == "fail" else errors.on_error,
+            "max_error_share": errors.max_error_share,
             "map": map_texts(map),
         }
         if grammar == "compatible":

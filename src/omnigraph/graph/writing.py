@@ -150,6 +150,8 @@ def run_load(
         replace_types=replaced,
         max_errors=inputs.checked_max_errors(errors.max_errors),
         errors_out=inputs.checked_errors_out(errors.errors_out, files, opened.kernel.root.uri),
+        on_error=errors.on_error,
+        max_error_share=errors.max_error_share,
         ignore_unknown=errors.ignore_unknown,
         record_mappings={} if mappings is None else mappings.of_records(),
         external=opened.external if is_local else opened.external.on_spark(request.mode),

@@ -254,6 +254,10 @@ class CommittedPart:
 Part = WrittenPart | CommittedPart
 
 
+Match = tuple[TableType, tuple[str, ...]]
+"""An edge type of an upsert, and the columns of its key that edges are matched by."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckJob:
     """The arguments of the tasks of a check."""
@@ -266,6 +270,8 @@ class CheckJob:
     """Ids of refused records by type key: edges that end there are not reported too."""
     records: tuple[WrittenPart, ...] = ()
     """All scratch rows of an upsert, to find the places of entities."""
+    matched_by: Mapping[str, Match] = field(default_factory=dict)
+    """By type key, how such rows are told to belong to an entity, if not by its id."""
 
 
 def columns_of(plan: CheckPlan, part: Part) -> tuple[RuleColumns, ...]:

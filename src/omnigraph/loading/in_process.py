@@ -13,7 +13,8 @@ overwrite  the records of a type replace its rows; types without records stay as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from time import perf_counter
@@ -49,6 +50,7 @@ from omnigraph.loading.records.problems import (
     Place,
     Problem,
     Unit,
+    problem_of,
     problems_of,
     unit_of,
 )
@@ -59,8 +61,18 @@ from omnigraph.loading.records.rows import (
     renames_of,
     typed_chunks,
     with_renames,
+    without_bad,
 )
 from omnigraph.loading.request import LoadSpec
+from omnigraph.loading.skipping import (
+    UNREADABLE,
+    BadRecord,
+    Record,
+    Skipping,
+    count_bad,
+    numbers_of,
+    type_key_of,
+)
 from omnigraph.loading.sources import FileSource, find_all, input_digest, record_source, type_of
 from omnigraph.model.arrow import ID
 from omnigraph.model.receipts import LoadedType, LoadMode
@@ -103,6 +115,9 @@ class InProcessLoad(LoadExecutor):
         found, data = find_all(self._files), self._data
         self._sources = [record_source(each) for each in found]
         is_stream = data is not None and not isinstance(data, bytes | str)
+        if is_stream and not isinstance(data, bytes | str | None) and self.request.skips:
+            # Skipped records are read a second time, to be reported.
+            data = b"".join(data)
         if isinstance(data, bytes | str):
             self._sources.append(RecordSource.of(data))
         elif data is not None:
@@ -112,7 +127,6 @@ class InProcessLoad(LoadExecutor):
             if isinstance(data, bytes | str):
                 digest += sha256(data.encode() if isinstance(data, str) else data).hexdigest()
             self.request = replace(self.request, input_digest=digest)
-        self.request.forget_problems()
 
     def start(self) -> None:
         """Read all records; later attempts reuse them and their minted ids."""
@@ -130,6 +144,7 @@ class InProcessLoad(LoadExecutor):
             external=self.request.external,
             limits=self._limits,
             mappings=self.request.record_mappings,
+            skips=self.request.skips,
         )
         if self._input.problems and self.kernel.store.exists(LAST_STAGED_OBJECT):
             # An interrupted schema apply may declare what is missing: the caller completes it.
@@ -143,11 +158,48 @@ class InProcessLoad(LoadExecutor):
         """The records as a change set, checked together with the captured head."""
         assert self._input is not None
         started, findings = perf_counter(), self._findings()
-        plan = checked_plan(
-            self._input, capture.reader, self.request.replace_types, findings, self._limits
-        )
+        if self.request.skips:
+            plan = self._without_bad(self._input, capture.reader, findings)
+        else:
+            plan = checked_plan(
+                self._input, capture.reader, self.request.replace_types, findings, self._limits
+            )
         self.note("check", perf_counter() - started)
         return plan
+
+    def _without_bad(
+        self, loaded: ReadRecords, view: SnapshotReader, findings: Findings
+    ) -> LoadChanges:
+        """The change set of the records that are not bad, as `loading.skipping` tells them."""
+        if any(problem.ends_reading for problem in loaded.problems):
+            findings.raise_if_any(UNREADABLE)
+        names = [source.name for source in self._sources]
+        refused = {key: set(ids.to_pylist()) for key, ids in loaded.refused_ids.items()}
+        account = Skipping(self.request, self.catalog, loaded.bad, refused)
+        read = loaded.bad.total() + sum(each.records_read for each in loaded.tables.values())
+        replaced, limits = self.request.replace_types, self._limits
+        plan = LoadPlan(ChangeSet(), {})
+        while not account.is_over(read):
+            plan = plan_load(loaded, view, replace_types=replaced, limits=limits, skips=True)
+            is_changed = account.take(bad_records(loaded, plan, view, names))
+            if not is_changed or account.is_stuck:
+                break
+            left_out = numbers_of(account.records)
+            loaded = loaded.without({names[piece]: left_out[piece] for piece in left_out})
+        account.report(findings, self._inputs(account.wanted()))
+        if reason := account.reason(read):
+            findings.raise_if_any(reason)
+        return account.completed(plan, findings)
+
+    def _inputs(self, wanted: Mapping[int, Collection[int]]) -> dict[Record, object]:
+        """Some records of the sources, which are read again."""
+        return {
+            (piece, number): value
+            for piece, numbers in wanted.items()
+            for chunk in read_chunks(self._sources[piece], self.request.grammar)
+            for number, value in zip(chunk.numbers, chunk.values, strict=True)
+            if number in numbers
+        }
 
     def _findings(self) -> Findings:
         """The problems of single records."""
@@ -222,6 +274,45 @@ class ReadRecords:
     """By type key, ids of records that were refused and are not in ``tables``."""
     problems: Sequence[Problem] = ()
     """Of single records, in input order."""
+    bad: Counter[str] = field(default_factory=Counter)
+    """By type key, how many records these are; only where they are skipped."""
+    grammar: Grammar = "strict"
+
+    @classmethod
+    def of(
+        cls,
+        parts: Mapping[str, Sequence[TypedRows]],
+        catalog: Catalog,
+        mode: LoadMode,
+        grammar: Grammar,
+    ) -> ReadRecords:
+        """The records of ``parts``, which are by type key."""
+        tables = {
+            key: _input_table(several, mode, grammar) for key, several in sorted(parts.items())
+        }
+        refused = {
+            key: pa.chunked_array([part.refused_ids for part in several], pa.string())
+            for key, several in parts.items()
+        }
+        return cls(mode, catalog, tables, refused, grammar=grammar)
+
+    def without(self, records: Mapping[str | None, pa.Int64Array]) -> ReadRecords:
+        """The others; ``records`` are numbers by the name of the source."""
+        none = pa.array([], pa.int64())
+        parts = {
+            key: [part.without(records.get(part.source, none)) for part in table.parts]
+            for key, table in self.tables.items()
+        }
+        return ReadRecords.of(_with_rows(parts), self.catalog, self.mode, self.grammar)
+
+
+def _with_rows(parts: Mapping[str, Sequence[TypedRows]]) -> dict[str, Sequence[TypedRows]]:
+    """Only types with rows: an overwrite must not empty one whose records are all left out."""
+    return {
+        key: several
+        for key, several in parts.items()
+        if any(part.rows.num_rows for part in several)
+    }
 
 
 def read_input(
@@ -236,15 +327,16 @@ def read_input(
     limits: WriteLimits | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     mappings: Mapping[str, TableMapping] | None = None,
+    skips: bool = False,
 ) -> ReadRecords:
     """Read all records of ``sources``, in order; ``mappings`` of their data are by table key.
 
-    ``keeps_absent``: properties that records lack keep their stored values. Raises `LimitExceeded`
-    once a table exceeds ``limits``.
+    ``keeps_absent``: properties that records lack keep their stored values. ``skips``: records with
+    problems are left out. Raises `LimitExceeded` once a table exceeds ``limits``.
     """
     external = external or ExternalBlobs()
     reader = _InputReader(
-        catalog, mode, grammar, mint, external, limits, mappings or {}, keeps_absent
+        catalog, mode, grammar, mint, external, limits, mappings or {}, keeps_absent, skips
     )
     for source in sources:
         chunks = read_chunks(source, grammar, chunk_bytes=chunk_bytes)
@@ -262,6 +354,8 @@ class _InputReader:
     limits: WriteLimits | None
     mappings: Mapping[str, TableMapping]
     keeps_absent: bool = False
+    skips: bool = False
+    _bad: Counter[str] = field(default_factory=Counter)
     _problems: list[Problem] = field(default_factory=list)
     _builders: dict[str, RowBuilder] = field(default_factory=dict)
     _parts: dict[str, list[TypedRows]] = field(default_factory=dict)
@@ -270,15 +364,25 @@ class _InputReader:
     def read(self, chunks: Iterable[Chunk], name: str | None) -> None:
         """Take the records of one source."""
         for several, problems in typed_chunks(
-            chunks, name, self.catalog, self.grammar, self._builder, mappings=self.mappings
+            chunks,
+            name,
+            self.catalog,
+            self.grammar,
+            self._builder,
+            mappings=self.mappings,
+            skips=self.skips,
         ):
             for rows in several:
                 self._parts.setdefault(rows.type.table_key, []).append(rows)
                 self._charge(rows.type.table_key, rows.rows)
+            self._bad += count_bad(problems, self._key_of)
             # Sorted by record, so that the first problem does not depend on the chunk size.
             self._problems += sorted(
                 problems, key=lambda each: each.place.number if each.place else 0
             )
+
+    def _key_of(self, problem: Problem) -> str:
+        return type_key_of(problem, self.catalog)
 
     def finish(self) -> ReadRecords:
         """Apply renames and put the records of each type together."""
@@ -286,22 +390,32 @@ class _InputReader:
         renamed = [Renamed(each.type.name, each.source, each.renamed) for each in parts]
         if any(each.ids for each in renamed):
             self._rename(parts, renamed)
-        tables = {key: self._table(key) for key in sorted(self._parts)}
+        kept = _with_rows(self._parts) if self.skips else self._parts
+        read = ReadRecords.of(kept, self.catalog, self.mode, self.grammar)
         refused = {
-            key: pa.chunked_array([part.refused_ids for part in parts], pa.string())
-            for key, parts in self._parts.items()
+            key: pa.chunked_array([part.refused_ids for part in several], pa.string())
+            for key, several in self._parts.items()
         }
-        return ReadRecords(self.mode, self.catalog, tables, refused, self._problems)
+        return replace(read, problems=self._problems, bad=self._bad, refused_ids=refused)
 
     def _rename(self, parts: Sequence[TypedRows], renamed: Sequence[Renamed]) -> None:
         unit = unit_of(self.grammar)
         renames, ambiguous = renames_of(renamed, unit)
-        self._problems += [problem for _, problem in ambiguous]
+        problems = [problem for _, problem in ambiguous]
         self._parts = {}
         for part in parts:
             rows, found = with_renames(part, renames, unit)
             self._parts.setdefault(part.type.table_key, []).append(rows)
-            self._problems += found
+            problems += found
+        self._problems += problems
+        if self.skips and problems:
+            self._bad += count_bad(problems, self._key_of)
+            for key, several in self._parts.items():
+                self._parts[key] = [
+                    row
+                    for part in several
+                    for row in without_bad([part], [p for p in problems if _is_of(p, part)])
+                ]
 
     def _builder(self, type: TableType) -> RowBuilder:
         builder = self._builders.get(type.table_key)
@@ -328,31 +442,33 @@ class _InputReader:
             error.hint = f"load it in parts, or raise {ROWS_MAX_VARIABLE} or {BYTES_MAX_VARIABLE}"
             raise
 
-    def _table(self, table_key: str) -> InputTable:
-        parts = self._parts[table_key]
-        type = parts[0].type
-        raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
-        minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
-        given = raw[ID].filter(pc.invert(minted)).combine_chunks()
-        lacks = [part.absent for part in parts if part.absent is not None]
-        absent = pa.chunked_array(lacks or [pa.nulls(raw.num_rows, pa.binary())], pa.binary())
-        rows, positions = raw, None
-        matched_by: tuple[str, ...] = (ID,)
-        if self.mode == "merge":
-            has_ids, lacks_ids = len(given) > 0, len(given) < raw.num_rows
-            check_edge_ids(type, has_ids=has_ids, lacks_ids=lacks_ids)
-            matched_by = match_columns(type, has_ids=has_ids)
-        texts = given if matched_by == (ID,) else match_texts(type, matched_by, raw)
-        if pc.count_distinct(texts).as_py() < len(texts) - texts.null_count:
-            positions = _last_of_each(raw[ID] if matched_by == (ID,) else texts)
-            rows, given = raw.take(positions), pc.unique(given)
-            absent = absent.take(positions)
-        unit = unit_of(self.grammar)
-        return InputTable(type, raw, rows, given, tuple(parts), unit, absent, matched_by, positions)
+
+def _input_table(parts: Sequence[TypedRows], mode: LoadMode, grammar: Grammar) -> InputTable:
+    """The records of one type."""
+    type = parts[0].type
+    raw = pa.Table.from_batches([part.rows for part in parts], table_schema(type))
+    minted = pa.chunked_array([part.minted for part in parts], pa.bool_())
+    given = raw[ID].filter(pc.invert(minted)).combine_chunks()
+    lacks = [part.absent for part in parts if part.absent is not None]
+    absent = pa.chunked_array(lacks or [pa.nulls(raw.num_rows, pa.binary())], pa.binary())
+    rows, positions = raw, None
+    matched_by: tuple[str, ...] = (ID,)
+    if mode == "merge":
+        has_ids, lacks_ids = len(given) > 0, len(given) < raw.num_rows
+        check_edge_ids(type, has_ids=has_ids, lacks_ids=lacks_ids)
+        matched_by = match_columns(type, has_ids=has_ids)
+    texts = given if matched_by == (ID,) else match_texts(type, matched_by, raw)
+    if pc.count_distinct(texts).as_py() < len(texts) - texts.null_count:
+        positions = _last_of_each(raw[ID] if matched_by == (ID,) else texts)
+        rows, given = raw.take(positions), pc.unique(given)
+        absent = absent.take(positions)
+    unit = unit_of(grammar)
+    return InputTable(type, raw, rows, given, tuple(parts), unit, absent, matched_by, positions)
 
 
-def _number(problem: Problem) -> int:
-    return 0 if problem.place is None else problem.place.number
+def _is_of(problem: Problem, part: TypedRows) -> bool:
+    place = problem.place
+    return place is not None and place.source == part.source and problem.type_name == part.type.name
 
 
 def _last_of_each(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -371,8 +487,8 @@ class LoadPlan(LoadChanges):
 
     given: Mapping[str, InputRows] = field(default_factory=dict)
     """By type key."""
-    missing: Sequence[Problem] = ()
-    """Of records that would be new and lack a required property."""
+    missing: Sequence[tuple[str, Problem]] = ()
+    """Of records that would be new and lack a required property, with the keys of their types."""
     ids: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     """Of a merge, by type key: the ids of `InputTable.rows`."""
 
@@ -383,11 +499,13 @@ def plan_load(
     *,
     replace_types: Iterable[str] = (),
     limits: WriteLimits | None = None,
+    skips: bool = False,
 ) -> LoadPlan:
     """The change set of a load against the committed rows of ``view``.
 
     ``replace_types`` are type keys that an overwrite empties if it has no records of them.
-    Raises `LimitExceeded` if blobs that are kept exceed ``limits``.
+    ``skips``: edges may not end at refused records. Raises `LimitExceeded` if blobs that are kept
+    exceed ``limits``.
     """
     plans = {
         key: _plan_table(key, table, loaded, view, limits) for key, table in loaded.tables.items()
@@ -402,14 +520,18 @@ def plan_load(
         key: InputRows(
             table.raw_rows if table.rows is not table.raw_rows else None,
             table.given_ids if loaded.mode == "append" else NO_IDS,
-            pa.chunked_array([*loaded.refused_ids[key].chunks, *plans[key].refused], pa.string()),
+            NO_IDS
+            if skips
+            else pa.chunked_array(
+                [*loaded.refused_ids[key].chunks, *plans[key].refused], pa.string()
+            ),
         )
         for key, table in loaded.tables.items()
     }
-    missing = [problem for plan in plans.values() for problem in plan.missing]
+    missing = [(key, problem) for key, plan in plans.items() for problem in plan.missing]
     counts = {key: plan.count for key, plan in plans.items()}
     ids = {key: plan.ids for key, plan in plans.items() if plan.ids is not None}
-    return LoadPlan(ChangeSet(changes), counts, given, missing, ids)
+    return LoadPlan(ChangeSet(changes), counts, given=given, missing=missing, ids=ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,7 +595,7 @@ def checked_plan(
 ) -> LoadPlan:
     """`plan_load`; raises `InputError` with every problem and those in ``findings``."""
     plan = plan_load(loaded, view, replace_types=replace_types, limits=limits)
-    for problem in plan.missing:
+    for _, problem in plan.missing:
         findings.note(problem)
 
     def place_of(table_key: str, holder: Holder, *, own: bool) -> Place | None:
@@ -493,3 +615,40 @@ def checked_plan(
         findings.note(problem)
     findings.raise_if_any()
     return plan
+
+
+def bad_records(
+    loaded: ReadRecords, plan: LoadPlan, view: SnapshotReader, names: Sequence[str | None]
+) -> Iterator[BadRecord]:
+    """Every record that breaks a constraint in ``plan``; ``names`` are those of the sources."""
+    catalog = loaded.catalog
+    pieces = {name: piece for piece, name in enumerate(names)}
+
+    def record_of(place: Place) -> Record:
+        return pieces[place.source], place.number
+
+    rows_by_id: dict[str, dict[str, int]] = {}
+
+    def place_of(table_key: str, holder: Holder, *, own: bool = False) -> Place | None:
+        table = loaded.tables.get(table_key)
+        if table is None or holder.is_kept:
+            return None
+        if own or holder.role == "record":
+            return table.place_of(holder.record[1])
+        if table_key not in rows_by_id:
+            ids = plan.ids.get(table_key, table.rows[ID])
+            rows_by_id[table_key] = {each: row for row, each in enumerate(ids.to_pylist())}
+        row = rows_by_id[table_key].get(holder.entity_id)
+        return None if row is None else table.place_of_row(row)
+
+    for key, problem in plan.missing:
+        assert problem.place is not None
+        yield BadRecord(record_of(problem.place), key, problem)
+    for violation in validate(
+        plan.changes, catalog, view, given=plan.given, collect=True, values=False, by_record=True
+    ):
+        problem = problem_of(violation, place_of)
+        culprit = violation.culprit
+        place = None if culprit is None else place_of(violation.table_key, culprit)
+        record = None if place is None else record_of(place)
+        yield BadRecord.of(record, violation, replace(problem, place=place), catalog)

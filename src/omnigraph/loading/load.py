@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, WriteLimits
@@ -51,6 +51,10 @@ class LoadChanges:
     changes: ChangeSet
     counts: Mapping[str, LoadedType]
     """By type key."""
+    skipped: int = 0
+    """Records that are left out, those of no known type included."""
+    problems: Sequence[Mapping[str, Any]] = ()
+    """The first reasons for that."""
 
     @property
     def nodes(self) -> tuple[LoadedType, ...]:
@@ -127,6 +131,7 @@ def load(path: WritePath, branch: LoadBranch, executor: LoadExecutor) -> LoadRec
     request = executor.request
     try:
         request.refuse_repetition(executor.kernel)
+        request.forget_problems()
         executor.start()
         if request.dry_run:
             return _receipt(executor, _tried(executor))
@@ -155,7 +160,7 @@ def _written(path: WritePath, executor: LoadExecutor) -> WriteOutcome[LoadChange
             known = executor.accepted.schema_hash
             raise ReadSetChanged("schema_hash", known, catalog.schema_hash)
         found = executor.changes(capture)
-        intent = request.intent(found.nodes, found.edges, executor.engine)
+        intent = request.intent(found.nodes, found.edges, executor.engine, found.skipped)
         return Prepared(found.changes, found, intent)
 
     written = path.write(
@@ -183,6 +188,8 @@ def _receipt(
         commit=written.commit,
         branch_created=branch_created,
         stages=tuple(executor.stages.values()),
+        skipped=written.result.skipped,
+        problems=written.result.problems,
     )
 
 

@@ -6,7 +6,7 @@ Only a load that fails runs this. It reads its input again, unless there are scr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from omnigraph.loading.check_plan import (
     rule_keys,
 )
 from omnigraph.loading.checks import broken_by_threads, broken_by_workers
+from omnigraph.loading.edge_identity import match_texts
 from omnigraph.loading.executors import (
     RESULTS,
     ArrowFunction,
@@ -39,9 +40,18 @@ from omnigraph.loading.executors import (
 from omnigraph.loading.pieces import InputPlan, Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.absence import missing_value
-from omnigraph.loading.records.problems import Findings, Grammar, Place, Unit, problems_of
+from omnigraph.loading.records.problems import (
+    Findings,
+    Grammar,
+    Place,
+    Problem,
+    Unit,
+    problem_of,
+    problems_of,
+)
 from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.replacing import MissingValue
+from omnigraph.loading.skipping import BadRecord, type_key_of
 from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
 from omnigraph.model.arrow import ID
@@ -174,15 +184,65 @@ class LoadProblems:
         for problem in problems_of(explain(rows, job.plan), self.places.of_holder):
             self.findings.note(problem)
 
+    # --- for loads that skip bad records ---
 
-def explain(rows: Iterable[HolderRow], plan: CheckPlan) -> Iterator[Violation]:
-    """The violations of rows with broken keys, which are sorted by rule and key."""
+    def bad_records(
+        self,
+        job: CheckJob | None,
+        missing: Mapping[str, tuple[int, list[MissingValue]]],
+        ambiguous: Sequence[tuple[int, Problem]],
+    ) -> Iterator[BadRecord]:
+        """Every record that breaks a constraint, is new and lacks a property, or is ambiguous."""
+        catalog = self.reading.catalog
+        for piece, problem in ambiguous:
+            assert problem.place is not None
+            placed = renumbered(problem, self.places.first(piece))
+            key = type_key_of(problem, catalog)
+            yield BadRecord((piece, problem.place.number), key, placed)
+        for key, (_, several) in missing.items():
+            type = type_of(key, catalog)
+            for piece, number, name in several:
+                problem = missing_value(type, name, self.places.place(piece, number))
+                yield BadRecord((piece, number), key, problem)
+        if job is None:
+            return
+        if self.runner.uses_threads:
+            yield from self._culprits(
+                locate_by_threads(self.runner, job, self.reading, self.plan), job
+            )
+            return
+        with self.runner.named("check", "find the records to skip"):
+            rows = locate_by_workers(self.runner.spark, job, self.reading, self.plan)
+            yield from self._culprits(rows, job)
+
+    def _culprits(self, rows: Iterable[HolderRow], job: CheckJob) -> Iterator[BadRecord]:
+        catalog = self.reading.catalog
+        for violation in explain(rows, job.plan, by_record=True):
+            problem = problem_of(violation, self.places.of_holder)
+            culprit = violation.culprit
+            record = None if culprit is None or culprit.record[0] < 0 else culprit.record
+            place = None if record is None else self.places.place(*record)
+            yield BadRecord.of(record, violation, replace(problem, place=place), catalog)
+
+
+def explain(
+    rows: Iterable[HolderRow], plan: CheckPlan, *, by_record: bool = False
+) -> Iterator[Violation]:
+    """The violations of rows with broken keys, which are sorted by rule and key.
+
+    ``by_record``: one for each record that has a part in it, as in `KeyConstraint`.
+    """
     for number, of_rule in groupby(rows, key=lambda row: row["rule"]):
         keyed = (
             (key, [_holder(row) for row in of_key])
             for key, of_key in groupby(of_rule, key=lambda row: row["key"])
         )
         constraints = plan.rules[number].constraints
+        if by_record:
+            for key, holders in keyed:
+                for constraint in constraints:
+                    yield from constraint.by_record(key, holders)
+            continue
         if len(constraints) == 1:
             yield from constraints[0].explain(keyed)
             continue
@@ -217,12 +277,14 @@ HOLDERS = pa.schema(
         "piece": pa.int32(),
         "number": pa.int64(),
         "id": pa.string(),
+        "entity": pa.string(),
         "member": pa.string(),
         "table": pa.string(),
     }
 )
+"""``entity`` is what an upsert matches rows by: the id, or the key of an edge type."""
 PLACES = pa.schema(
-    {"table": pa.string(), "id": pa.string(), "piece": pa.int32(), "number": pa.int64()}
+    {"table": pa.string(), "entity": pa.string(), "piece": pa.int32(), "number": pa.int64()}
 )
 NO_PIECE = -1
 """The piece of rows that are not records."""
@@ -235,7 +297,10 @@ def locate_by_workers(
     spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPlan
 ) -> Iterator[HolderRow]:
     """Every row that has a broken key, found by Spark workers."""
-    found = _upsert_holders(spark, job) if job.records else _holders(spark, job, reading, plan)
+    if job.records:
+        found = _upsert_holders(spark, job, last=reading.skips)
+    else:
+        found = _holders(spark, job, reading, plan)
     broken = broken_by_workers(spark, job).select("rule", "key").distinct()
     rows: Iterator[Any] = found.join(broken, ["rule", "key"]).orderBy(*_ORDER).toLocalIterator()
     return rows
@@ -251,8 +316,8 @@ def locate_by_threads(
     of_parts = locate_parts(job)
     if job.records:
         found = _chosen(runner, range(len(job.parts)), of_parts, keys)
-        at = _first_places(runner, job, pc.unique(found["id"]))
-        found = found.join(at, ["table", "id"], join_type="left outer")
+        at = _entity_places(runner, job, pc.unique(found["entity"]), last=reading.skips)
+        found = found.join(at, ["table", "entity"], join_type="left outer")
         for name in ("at_piece", "at_number"):
             at_column = pc.fill_null(found[name], NO_PIECE)
             found = found.set_column(found.schema.get_field_index(name), name, at_column)
@@ -273,15 +338,18 @@ def locate_by_threads(
     return (row for batch in ordered.to_batches(_ROWS_AT_ONCE) for row in batch.to_pylist())
 
 
-def _first_places(runner: TaskRunner, job: CheckJob, ids: pa.Array) -> pa.Table:
-    """The place of the first record of each entity of an upsert, by type key and id."""
+def _entity_places(
+    runner: TaskRunner, job: CheckJob, entities: pa.Array, *, last: bool
+) -> pa.Table:
+    """The place of the first (or last) record of each entity of an upsert."""
     numbers = range(len(job.records))
-    found = _chosen(runner, numbers, record_places(job), ids, column="id", schema=PLACES)
+    found = _chosen(runner, numbers, record_places(job), entities, column="entity", schema=PLACES)
     in_order = found.sort_by([("piece", "ascending"), ("number", "ascending")])
-    first = in_order.group_by(["table", "id"], use_threads=False).aggregate(
-        [("piece", "first"), ("number", "first")]
+    which = "last" if last else "first"
+    chosen = in_order.group_by(["table", "entity"], use_threads=False).aggregate(
+        [("piece", which), ("number", which)]
     )
-    return first.rename_columns(["table", "id", "at_piece", "at_number"])
+    return chosen.rename_columns(["table", "entity", "at_piece", "at_number"])
 
 
 def _chosen(
@@ -329,23 +397,24 @@ def _holders(spark: SparkSession, job: CheckJob, reading: Reading, plan: InputPl
     return found.withColumn("at_piece", F.col("piece")).withColumn("at_number", F.col("number"))
 
 
-def _upsert_holders(spark: SparkSession, job: CheckJob) -> DataFrame:
+def _upsert_holders(spark: SparkSession, job: CheckJob, *, last: bool) -> DataFrame:
     """All keys of the rows that an upsert read and wrote, and of committed rows that stay."""
     from pyspark.sql import functions as F  # noqa: N812
 
     rows = mapped_tasks(spark, len(job.parts), locate_parts(job), HOLDERS)
+    chosen = F.max if last else F.min
     places = (
         mapped_tasks(spark, len(job.records), record_places(job), PLACES)
-        .groupBy("table", "id")
-        .agg(F.min(F.struct("piece", "number")).alias("at"))
+        .groupBy("table", "entity")
+        .agg(chosen(F.struct("piece", "number")).alias("at"))
         .select(
             "table",
-            "id",
+            "entity",
             F.col("at.piece").alias("at_piece"),
             F.col("at.number").alias("at_number"),
         )
     )
-    return rows.join(places, ["table", "id"], "left").na.fill(-1, ["at_piece", "at_number"])
+    return rows.join(places, ["table", "entity"], "left").na.fill(-1, ["at_piece", "at_number"])
 
 
 # --- in tasks -------------------------------------------------------------------------------------
@@ -406,13 +475,15 @@ def locate_parts(job: CheckJob) -> ArrowFunction:
             part = job.parts[number]
             several = columns_of(job.plan, part)
             has_places = isinstance(part, WrittenPart) and part.holds_records
-            rows = PartRows(job, part, several, ID, *((PIECE, NUMBER) if has_places else ()))
+            places = (PIECE, NUMBER) if has_places else ()
+            rows = PartRows(job, part, several, *_entity_columns(job, part.table_key), *places)
             for fed in several:
                 for some in rows.of(fed).to_batches():
                     yield from located(
                         [fed],
                         some,
                         job.minted_prefix,
+                        entities=_entities(job, part.table_key, some),
                         pieces=some[PIECE] if has_places else _all(NO_PIECE, some, pa.int32()),
                         numbers=some[NUMBER] if has_places else _all(0, some, pa.int64()),
                         table_key=part.table_key,
@@ -427,13 +498,28 @@ def record_places(job: CheckJob) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in task_numbers(batches):
             part = job.records[number]
-            for some in PartRows(job, part, (), ID, PIECE, NUMBER).all.to_batches():
-                columns = [_all(part.table_key, some, pa.string()), some[ID]]
+            columns_of_entity = _entity_columns(job, part.table_key)
+            for some in PartRows(job, part, (), *columns_of_entity, PIECE, NUMBER).all.to_batches():
+                entities = _entities(job, part.table_key, some)
+                columns = [_all(part.table_key, some, pa.string()), entities]
                 yield pa.RecordBatch.from_arrays(
                     [*columns, some[PIECE], some[NUMBER]], schema=PLACES
                 )
 
     return run
+
+
+def _entity_columns(job: CheckJob, table_key: str) -> tuple[str, ...]:
+    """The id, and the columns by which rows of a type are matched."""
+    _, matched_by = job.matched_by.get(table_key, (None, ()))
+    return tuple(dict.fromkeys((ID, *matched_by)))
+
+
+def _entities(job: CheckJob, table_key: str, rows: pa.RecordBatch) -> pa.StringArray:
+    """What rows are matched by."""
+    if table_key not in job.matched_by:
+        return rows[ID]
+    return match_texts(*job.matched_by[table_key], rows)
 
 
 def _all(value: int | str, rows: pa.RecordBatch, type: pa.DataType) -> pa.Array:
@@ -448,11 +534,12 @@ def located(
     pieces: pa.Int32Array,
     numbers: pa.Int64Array,
     table_key: str,
+    entities: pa.StringArray | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The keys of some rows, as rows of `HOLDERS`."""
+    """The keys of some rows, as rows of `HOLDERS`; their ids are the entities, if not given."""
     for fed in several:
         keys, at = rule_keys(fed, rows, minted_prefix)
-        columns = [pieces, numbers, rows[ID]]
+        columns = [pieces, numbers, rows[ID], rows[ID] if entities is None else entities]
         if at is not None:
             columns = [column.take(at) for column in columns]
         count = len(keys)

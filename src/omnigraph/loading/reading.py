@@ -6,7 +6,7 @@ the formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,7 +30,13 @@ from omnigraph.loading.mapping import TableMapping
 from omnigraph.loading.pieces import InputPlan, Piece, blocks_of, require_unchanged
 from omnigraph.loading.records.framing import Chunk, RecordSource, read_chunks, read_line_chunks
 from omnigraph.loading.records.ids import Minting
-from omnigraph.loading.records.problems import Grammar, Problem, Unit, name_hint, value_hint
+from omnigraph.loading.records.problems import (
+    Grammar,
+    Problem,
+    name_hint,
+    value_hint,
+    with_inputs,
+)
 from omnigraph.loading.records.rows import (
     RefusedValue,
     Renames,
@@ -39,6 +45,7 @@ from omnigraph.loading.records.rows import (
     typed_chunks,
     value_problems,
     with_renames,
+    without_bad,
 )
 from omnigraph.loading.sources import FoundFile, corrupt, type_of
 from omnigraph.model.arrow import DST, SRC
@@ -70,6 +77,10 @@ class Reading:
     """By table key, how the data of graph records is mapped."""
     external: ExternalBlobs = NOT_ON_SPARK
     """Which objects blobs may refer to."""
+    skips: bool = False
+    """Whether records with problems are left out, and the problems come with their records."""
+    skipped: Mapping[int, pa.Int64Array] = field(default_factory=dict)
+    """By piece, the numbers of other records that are left out."""
 
     @property
     def catalog(self) -> Catalog:
@@ -129,12 +140,27 @@ class PieceReader:
             reading.grammar,
             partial(self._builder, piece),
             mappings=reading.mappings,
+            skips=reading.skips,
         ):
             if reading.renames:
                 renamed = [with_renames(each, reading.renames, unit) for each in rows]
                 rows = [each for each, _ in renamed]  # noqa: PLW2901
                 problems += [problem for _, found in renamed for problem in found]
-            yield rows, problems
+            yield self._kept(rows, problems, piece)
+
+    def _kept(
+        self,
+        rows: list[TypedRows],
+        problems: list[Problem],
+        piece: Piece,
+        inputs: Callable[[int], object] | None = None,
+    ) -> _Rows:
+        """The rows without those that are skipped; problems get their records from ``inputs``."""
+        if not self.reading.skips:
+            return rows, problems
+        if inputs is not None and problems:
+            problems = with_inputs(problems, inputs)
+        return without_bad(rows, problems, self.reading.skipped.get(piece.index)), problems
 
     def _chunks(self, piece: Piece, grammar: Grammar) -> Iterator[Chunk]:
         source = RecordSource(piece.file.shown, lambda: blocks_of(piece, self.reading.files))
@@ -160,8 +186,7 @@ class PieceReader:
     def _json(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
         # Always strict: the compatible grammar is for older files of graph records only.
         for chunk in self._chunks(piece, "strict"):
-            rows, problems = self._objects(chunk.values, chunk.numbers, type, piece)
-            yield rows, [*chunk.problems, *problems]
+            yield self._objects(chunk.values, chunk.numbers, type, piece, chunk.problems)
 
     def _avro(self, piece: Piece, type: TableType) -> Iterator[_Rows]:
         for objects in avro_objects(piece, self.reading.files):
@@ -170,10 +195,20 @@ class PieceReader:
             yield self._objects(objects, range(first, self.records + 1), type, piece)
 
     def _objects(
-        self, objects: Sequence[Any], numbers: Sequence[int], type: TableType, piece: Piece
+        self,
+        objects: Sequence[Any],
+        numbers: Sequence[int],
+        type: TableType,
+        piece: Piece,
+        known: Sequence[Problem] = (),
     ) -> _Rows:
         unit, mapping = piece.unit("strict"), piece.file.mapping
         refused: Sequence[RefusedValue] = ()
+        given: Mapping[int, object] = {}
+        if self.reading.skips:
+            # `typed_records` takes members out of its objects.
+            copies = [dict(each) if isinstance(each, dict) else each for each in objects]
+            given = dict(zip(numbers, copies, strict=True))
         if not mapping.is_plain:
             objects, numbers, refused = mapping.objects(objects, numbers, type, piece.file.shown)
         records, problems = typed_records(
@@ -186,7 +221,8 @@ class PieceReader:
             ignore_unknown=self.reading.ignore_unknown,
         )
         rows, found = self._builder(piece, type).build(records, piece.file.shown, refused)
-        return _checked(rows, [*problems, *map(with_way_out, found)], unit)
+        problems = [*known, *problems, *map(with_way_out, found), *value_problems(rows, unit)]
+        return self._kept([rows], problems, piece, given.get)
 
     # --- rows of one type ---
 
@@ -197,8 +233,7 @@ class PieceReader:
             for start in range(0, max(1, some.cells.num_rows), BATCH_ROWS):
                 cells = some.cells.slice(start, BATCH_ROWS)
                 numbers = some.numbers[start : start + BATCH_ROWS]
-                rows, found = self._cells(cells, numbers, type, piece)
-                yield rows, [*problems, *found]
+                yield self._cells(cells, numbers, type, piece, problems)
                 problems = ()
 
     def table_rows(self, batch: pa.RecordBatch, type: TableType, piece: Piece) -> _Rows:
@@ -208,9 +243,14 @@ class PieceReader:
         return self._cells(batch, range(first, self.records + 1), type, piece)
 
     def _cells(
-        self, batch: pa.RecordBatch, numbers: Sequence[int], type: TableType, piece: Piece
+        self,
+        batch: pa.RecordBatch,
+        numbers: Sequence[int],
+        type: TableType,
+        piece: Piece,
+        known: Sequence[Problem] = (),
     ) -> _Rows:
-        found = piece.file
+        found, given = piece.file, batch
         mapped = found.mapping.rows(
             batch, numbers, type, found.shown, are_texts=found.format == "csv"
         )
@@ -237,7 +277,50 @@ class PieceReader:
             else None,
             refused=mapped.refused,
         )
-        return _checked(rows, problems, "record")
+        problems = [*known, *problems, *value_problems(rows, "record")]
+        return self._kept([rows], problems, piece, partial(_row_of, given, numbers))
+
+    # --- records as they are ---
+
+    def inputs(self, piece: Piece) -> dict[int, object]:
+        """The records of a piece that are skipped, as the input has them, by number."""
+        self.records = 0
+        wanted = set(self.reading.skipped[piece.index].to_pylist())
+        found: dict[int, object] = {}
+        for numbers, record_of in self._given(piece):
+            found |= {number: record_of(number) for number in wanted.intersection(numbers)}
+        return found
+
+    def _given(self, piece: Piece) -> Iterator[tuple[Sequence[int], Callable[[int], object]]]:
+        files = self.reading.files
+        match piece.file.format:
+            case "records" | "json":
+                is_typed = piece.file.format == "json"
+                grammar: Grammar = "strict" if is_typed else self.reading.grammar
+                for chunk in self._chunks(piece, grammar):
+                    values = dict(zip(chunk.numbers, chunk.values, strict=True))
+                    yield chunk.numbers, values.get
+            case "avro":
+                for objects in avro_objects(piece, files):
+                    first = self.records + 1
+                    self.records += len(objects)
+                    yield (
+                        range(first, self.records + 1),
+                        dict(enumerate(objects, start=first)).get,
+                    )
+            case "csv":
+                for some in csv_rows(piece, files):
+                    yield some.numbers, partial(_row_of, some.cells, some.numbers)
+            case _:
+                for batch in table_batches(piece, files):
+                    yield self.given_rows(batch)
+
+    def given_rows(self, batch: pa.RecordBatch) -> tuple[Sequence[int], Callable[[int], object]]:
+        """The numbers of the next rows of a table, and a function from these to the rows."""
+        first = self.records + 1
+        self.records += batch.num_rows
+        numbers = range(first, self.records + 1)
+        return numbers, partial(_row_of, batch, numbers)
 
     def _builder(self, piece: Piece, type: TableType) -> RowBuilder:
         known = self._builders.get((type.table_key, piece.index))
@@ -257,9 +340,12 @@ class PieceReader:
         return known
 
 
-def _checked(rows: TypedRows, problems: list[Problem], unit: Unit) -> _Rows:
-    """Add the problems of single values; their rows stay, so that later checks see them too."""
-    return [rows], [*problems, *value_problems(rows, unit)]
+def _row_of(batch: pa.RecordBatch, numbers: Sequence[int], number: int) -> object:
+    """The row of a record, by the names of its columns; None if it is not among them."""
+    if number not in numbers:
+        return None
+    (row,) = batch.slice(numbers.index(number), 1).to_pylist()
+    return row
 
 
 def check_headers(plan: InputPlan, reading: Reading) -> None:

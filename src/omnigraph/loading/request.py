@@ -14,6 +14,7 @@ from omnigraph.commit.plan import Intent
 from omnigraph.commit.write_path import AlreadyWritten, key_taken, refuse_repetition
 from omnigraph.errors import OmnigraphError, RecoveryRequired
 from omnigraph.loading.records.problems import MAX_ERRORS, Findings, Grammar
+from omnigraph.model.load_options import OnError
 from omnigraph.model.receipts import (
     AbsentMeaning,
     LoadedType,
@@ -79,6 +80,8 @@ class LoadSpec:
     max_errors: int = MAX_ERRORS
     """Problems that are shown; all are counted."""
     errors_out: Path | None = None
+    on_error: OnError = "fail"
+    max_error_share: float | None = None
     ignore_unknown: bool = False
     external: ExternalBlobs = NOT_ON_SPARK
     record_mappings: Mapping[str, TableMapping] = field(default_factory=dict)
@@ -94,9 +97,14 @@ class LoadSpec:
         """Whether properties that records lack keep their stored values."""
         return self.mode == "merge" and self.absent == "keep"
 
+    @property
+    def skips(self) -> bool:
+        """Whether bad records are skipped."""
+        return self.on_error == "skip"
+
     def findings(self, sources: Sequence[str | None] = ()) -> Findings:
         """A collector of problems; ``sources`` are the names of the input, in its order."""
-        return Findings(self.max_errors, self.errors_out, sources)
+        return Findings(self.max_errors, self.errors_out, sources, self.skips)
 
     def forget_problems(self) -> None:
         """Empty the error file, which may hold problems of an earlier load."""
@@ -145,6 +153,8 @@ class LoadSpec:
             yield f"that {'left out' if first['ignore_unknown'] else 'refused'} unknown columns"
         if "absent" in differs:
             yield f"with absent='{first['absent']}', not '{self.absent}'"
+        if "on_error" in differs:
+            yield f"with on_error='{first['on_error']}', not '{self.on_error}'"
         if "input_digest" in differs:
             yield "of another input"
 
@@ -156,6 +166,7 @@ class LoadSpec:
             "replace_types": sorted(self.replace_types),
             "ignore_unknown": self.ignore_unknown,
             "absent": self.absent,
+            "on_error": self.on_error,
         }
         if self.input_digest is not None:
             identity["input_digest"] = self.input_digest
@@ -163,7 +174,7 @@ class LoadSpec:
 
     # --- intent and receipt ---
 
-    def intent(self, nodes: Counts, edges: Counts, engine: str) -> Intent:
+    def intent(self, nodes: Counts, edges: Counts, engine: str, skipped: int = 0) -> Intent:
         """What is stored with the commit."""
         receipt = {
             "base_branch": self.base_branch,
@@ -171,6 +182,7 @@ class LoadSpec:
             "nodes": [astuple(count) for count in nodes],
             "edges": [astuple(count) for count in edges],
             "engine": engine,
+            **({"skipped": skipped} if skipped else {}),
             **self._identity(),
         }
         return Intent(
@@ -192,6 +204,8 @@ class LoadSpec:
         commit: CommitRow | None,
         branch_created: bool = False,
         stages: Sequence[LoadStage] = (),
+        skipped: int = 0,
+        problems: Sequence[Mapping[str, Any]] = (),
     ) -> LoadReceipt:
         """What the caller gets."""
         return LoadReceipt(
@@ -206,6 +220,8 @@ class LoadSpec:
             engine,
             tuple(stages),
             self.dry_run,
+            skipped=skipped,
+            problems=tuple(problems),
         )
 
 
@@ -222,4 +238,5 @@ def load_receipt(row: CommitRow) -> LoadReceipt:
         row.actor_id,
         commit_info(row),
         stored["engine"],
+        skipped=stored.get("skipped", 0),
     )

@@ -25,8 +25,9 @@ from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.absence import ABSENT_FIELD
 from omnigraph.loading.records.framing import NotOnLines
-from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind
+from omnigraph.loading.records.problems import FirstProblems, Problem, ProblemKind, plain
 from omnigraph.loading.records.rows import Renamed, TypedRows
+from omnigraph.loading.skipping import Record, count_bad, type_key_of
 from omnigraph.loading.sources import FoundFile, type_of
 from omnigraph.storage.written import FRAGMENT_ROWS_MAX, TablePlace, fragment_rows, write_rows
 
@@ -89,6 +90,35 @@ def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
     return run
 
 
+def read_inputs(reading: Reading, tasks: Sequence[Task]) -> Callable[[int], dict[Record, object]]:
+    """The function that reads the records of one task that are skipped, as the input has them."""
+
+    def run(number: int) -> dict[Record, object]:
+        reader = PieceReader(reading)
+        return {
+            (piece.index, record): plain(value)
+            for piece in tasks[number]
+            if piece.index in reading.skipped
+            for record, value in reader.inputs(piece).items()
+        }
+
+    return run
+
+
+def read_frame_inputs(reading: Reading, found: FoundFile, first_piece: int) -> ArrowFunction:
+    """The same for the rows of a frame, in a dictionary for each partition."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        piece = Piece.of_partition(found, first_piece)
+        reader = PieceReader(reading)
+        wanted = reading.skipped.get(piece.index, pa.array([], pa.int64())).to_pylist()
+        for batch in batches:
+            numbers, record_of = reader.given_rows(batch)
+            yield pickled({(piece.index, n): plain(record_of(n)) for n in wanted if n in numbers})
+
+    return run
+
+
 def stage_files(job: StageJob) -> Callable[[int], Staged]:
     """The function that reads and writes the pieces of one task.
 
@@ -141,10 +171,20 @@ class Staging:
             raise StorageError("the load was given up", hint="see what went wrong before")
         for each in rows:
             self._write(piece, each)
-        for problem in problems:
+        several = list(problems)
+        for problem in several:
             self.result.counts[problem.kind] += 1
+            self.result.ends_reading |= problem.ends_reading
             number = 0 if problem.place is None else problem.place.number
             self._first.add((piece.index, number), problem)
+        if self._job.reading.skips:
+            self.result.skipped += count_bad(several, partial(self._key_of, piece))
+
+    def _key_of(self, piece: Piece, problem: Problem) -> str:
+        """The key of the type of a bad record."""
+        if piece.file.table_key is None:
+            return type_key_of(problem, self._job.reading.catalog)
+        return type_of(piece.file.table_key, self._job.reading.catalog).table_key
 
     def _write(self, piece: Piece, rows: TypedRows) -> None:
         key = rows.type.table_key
@@ -340,6 +380,10 @@ class Staged:
     """Keys of types with at least one record that has an id or a key."""
     unnamed: set[str] = field(default_factory=set)
     """Keys of types with at least one record whose id was minted."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """By type key, how many records were left out for problems of their own."""
+    ends_reading: bool = False
+    """Whether one of the problems is of a text behind which records are not known."""
     not_on_lines: str | None = None
     """The file that does not have one record per line."""
     failure: InputError | NotFound | None = None
@@ -357,6 +401,8 @@ class Staged:
         self.problems += other.problems
         self.counts += other.counts
         self.renamed += other.renamed
+        self.skipped += other.skipped
+        self.ends_reading |= other.ends_reading
         self.named |= other.named
         self.unnamed |= other.unnamed
 

@@ -6,7 +6,7 @@ of the files they wrote, which stay valid if the branch moves before the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRows
+from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
@@ -25,11 +26,21 @@ from omnigraph.loading.locate import LoadProblems, RecordPlaces
 from omnigraph.loading.pieces import InputPlan, Task, plan_sources
 from omnigraph.loading.reading import Reading, check_headers
 from omnigraph.loading.records.ids import Minting
-from omnigraph.loading.records.problems import unit_of
+from omnigraph.loading.records.problems import Problem, unit_of
 from omnigraph.loading.records.rows import renames_of
+from omnigraph.loading.replacing import MissingValue
 from omnigraph.loading.request import LoadSpec
+from omnigraph.loading.skipping import UNREADABLE, Record, Skipping, numbers_of
 from omnigraph.loading.sources import FileSource, Source, input_digest, type_of
-from omnigraph.loading.staging import BufferedRows, Staged, StageJob, stage_files, stage_frame
+from omnigraph.loading.staging import (
+    BufferedRows,
+    Staged,
+    StageJob,
+    read_frame_inputs,
+    read_inputs,
+    stage_files,
+    stage_frame,
+)
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.model.receipts import LoadedType
 from omnigraph.schema.catalog import NodeType, table_schema
@@ -67,10 +78,16 @@ class TaskLoad(LoadExecutor):
             Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
             external=request.external,
             mappings=request.record_mappings,
+            skips=request.skips,
         )
         self._plan = InputPlan((), ())
         self._places: dict[str, TablePlace] = {}
         self._staged: Staged | None = None
+        self._of_tasks: list[Staged] = []
+        """The parts of ``_staged``, by task."""
+        self._of_frames: list[Staged] = []
+        self._ambiguous: list[tuple[int, Problem]] = []
+        """Records with ids that mean two nodes, with their pieces."""
         self._buffered = BufferedRows()
         self._records = RecordPlaces.of(self._plan, request.grammar, {})
         self._upsert: Upsert | None = None
@@ -95,7 +112,6 @@ class TaskLoad(LoadExecutor):
                 )
             digest = request.input_digest or input_digest(self._plan.files, request.record_mappings)
             self.request = replace(request, input_digest=digest)
-        request.forget_problems()
         self.note("plan", perf_counter() - started, files=len(self._plan.files))
 
     def start(self) -> None:
@@ -116,17 +132,31 @@ class TaskLoad(LoadExecutor):
 
     def changes(self, capture: Capture) -> LoadChanges:
         """What tasks wrote; the input is read on the first attempt only."""
-        staged = self._stage(capture)
         try:
-            if self.request.mode == "merge":
-                return self._upserted(capture, staged)
-            self._check(self._check_job(capture, staged), staged)
+            if self.request.skips:
+                return self._without_bad(capture)
+            staged = self._stage(capture)
+            self._check(self._job(capture, staged), staged)
             return self._changes(staged)
         except KeyboardInterrupt:
-            self._discard(staged)
+            if self._staged is not None:
+                self._discard(self._staged)
             raise
 
+    def _job(self, capture: Capture, staged: Staged) -> CheckJob | None:
+        """The check of what tasks wrote. An upsert is matched first, to check changed rows only."""
+        if self.request.mode != "merge":
+            return self._check_job(capture, staged)
+        started = perf_counter()
+        upsert = self._upsert = self._upsert or self._new_upsert(staged)
+        upsert.meet(capture)
+        self.note("match", perf_counter() - started)
+        return upsert.check_job(capture)
+
     def _changes(self, staged: Staged) -> LoadChanges:
+        if self._upsert is not None:
+            changed = ChangeSet() if self.request.dry_run else self._upsert.changes()
+            return LoadChanges(changed, self._upsert.counts())
         kind: ChangeKind = "append" if self.request.mode == "append" else "replace"
         counts: dict[str, LoadedType] = {}
         changes: dict[str, TableChange] = {}
@@ -139,10 +169,9 @@ class TaskLoad(LoadExecutor):
             counts[key] = LoadedType(type.name, rows, inserted=rows, updated=0, unchanged=0)
         return LoadChanges(ChangeSet(changes), counts)
 
-    def _upserted(self, capture: Capture, staged: Staged) -> LoadChanges:
-        """Matched with committed rows before the check, which then covers changed rows only."""
-        started = perf_counter()
-        upsert = self._upsert = self._upsert or Upsert(
+    def _new_upsert(self, staged: Staged) -> Upsert:
+        names_all = self.request.errors_out is not None or self.request.skips
+        return Upsert(
             self._runner,
             self._reading,
             staged,
@@ -153,13 +182,97 @@ class TaskLoad(LoadExecutor):
             self._id_prefetch,
             self.kernel.root.join(self._scratch),
             self._storage_options,
-            None if self.request.errors_out is not None else self.request.max_errors,
+            None if names_all else self.request.max_errors,
         )
-        upsert.meet(capture)
-        self.note("match", perf_counter() - started)
-        self._check(upsert.check_job(capture), staged)
-        changes = ChangeSet() if self.request.dry_run else upsert.changes()
-        return LoadChanges(changes, upsert.counts())
+
+    # --- skipping bad records ---
+
+    def _without_bad(self, capture: Capture) -> LoadChanges:
+        """What tasks wrote of the records that are not bad, as `loading.skipping` tells them."""
+        account = Skipping(self.request, self.catalog)
+        self._leave_out(account.records)  # what met an earlier head may be good on this one
+        staged = self._stage(capture)
+        read = self.rows + staged.skipped.total()
+        account.refused = staged.skipped
+        account.refused_ids = {key: set(ids) for key, ids in staged.refused.items()}
+        while not staged.ends_reading and not account.is_over(read):
+            job = self._job(capture, staged)
+            started = perf_counter()
+            if job is not None and not count_broken(self._runner, job):
+                job = None
+            is_changed = account.take(
+                self._report().bad_records(job, self._missing, self._ambiguous)
+            )
+            self.note("check", perf_counter() - started)
+            if not is_changed or account.is_stuck:
+                break
+            self._leave_out(account.records)
+            staged = self._stage(capture)
+        report = self._report()
+        report.add_records(staged)
+        account.report(report.findings, self._inputs(account.wanted()))
+        reason = UNREADABLE if staged.ends_reading else account.reason(read)
+        # An interrupted schema apply may declare what is missing: the caller completes it.
+        if reason or (staged.counts and self.kernel.store.exists(LAST_STAGED_OBJECT)):
+            self._discard(staged)
+            report.findings.raise_if_any(reason)
+        return account.completed(self._changes(staged), report.findings)
+
+    def _leave_out(self, records: Mapping[int, Set[int]]) -> None:
+        """Read the tasks again whose records are left out now, or no longer."""
+        numbers, known = numbers_of(records), self._reading.skipped
+        pieces = {each for each in {*numbers, *known} if numbers.get(each) != known.get(each)}
+        if not pieces:
+            return
+        self._reading = replace(self._reading, skipped=numbers)
+        if self._upsert is not None:
+            self._upsert.forget_all()
+            self._upsert = None
+        if self._staged is None:
+            return
+        if self._staged.renamed or max(pieces) >= self._plan.first_frame:
+            self._discard(self._staged)
+            self._staged = None
+            return
+        started = perf_counter()
+        tasks = self._plan.tasks
+        again = [at for at, task in enumerate(tasks) if any(each.index in pieces for each in task)]
+        for at in again:
+            self._discard(self._of_tasks[at])
+        job = self._stage_job(tuple(tasks[at] for at in again))
+        for at, result in zip(again, self._read_files(job), strict=True):
+            self._of_tasks[at] = result
+        self._staged = self._accepted()
+        self.note("read", perf_counter() - started)
+
+    def _inputs(self, wanted: Mapping[int, Set[int]]) -> dict[Record, object]:
+        """Some records as the input has them; it is read again for them."""
+        reading = replace(self._reading, skipped=numbers_of(wanted))
+        tasks = tuple(
+            task for task in self._plan.tasks if any(each.index in wanted for each in task)
+        )
+        found: dict[Record, object] = {}
+        label = "records that are skipped"
+        for some in self._runner.map_tasks("check", label, len(tasks), read_inputs(reading, tasks)):
+            found |= some
+        first = self._plan.first_frame
+        for source in self._plan.frames:
+            function = read_frame_inputs(reading, source.found, first)
+            partitions = source.rows.rdd.getNumPartitions()
+            if any(first <= piece < first + partitions for piece in wanted):
+                collect = mapped(source.rows, function, RESULTS).collect
+                for some in unpickled(self._runner.run("check", label, collect)):
+                    found |= some
+            first += partitions
+        return found
+
+    def _report(self) -> LoadProblems:
+        findings = self.request.findings(self._records.sources)
+        return LoadProblems(self._runner, self._reading, self._plan, self._records, findings)
+
+    @property
+    def _missing(self) -> Mapping[str, tuple[int, list[MissingValue]]]:
+        return {} if self._upsert is None else self._upsert.missing
 
     # --- read ---
 
@@ -171,21 +284,29 @@ class TaskLoad(LoadExecutor):
         self._places = {key: place_of(capture, key) for key in self._type_keys()}
         if self.request.mode == "merge" and self._runner.uses_threads:
             self._id_prefetch.start(self._sought_parts(capture))
-        staged = self._read()
-        if staged.renamed:
+        self._reading = replace(self._reading, renames={})
+        self._read()
+        renamed = [each for part in self._of_tasks for each in part.renamed]
+        self._ambiguous = []
+        if renamed:
             # Edges may name nodes by their older ids, and may have been read before the nodes.
-            renames, problems = renames_of(staged.renamed, unit_of(self.request.grammar))
+            renames, self._ambiguous = renames_of(renamed, unit_of(self.request.grammar))
             self._reading = replace(self._reading, renames=renames)
-            staged = self._read()
-            staged.problems += problems
-            staged.counts.update(problem.kind for _, problem in problems)
+            self._read()
+        staged = self._staged = self._accepted()
+        self.note("read", perf_counter() - started)
+        return staged
+
+    def _accepted(self) -> Staged:
+        """The results of all tasks; raises `InputError` for edges that a merge cannot tell."""
+        staged = Staged()
+        for part in (*self._of_tasks, *self._of_frames):
+            staged.add(part)
         if self.request.mode == "merge":
             for key in sorted(staged.unnamed):
                 type = type_of(key, self.catalog)
                 check_edge_ids(type, has_ids=key in staged.named, lacks_ids=True)
-        self._staged = staged
         self._records = RecordPlaces.of(self._plan, self.request.grammar, staged.records)
-        self.note("read", perf_counter() - started)
         return staged
 
     def _sought_parts(self, capture: Capture) -> Iterator[CommittedPart]:
@@ -195,10 +316,11 @@ class TaskLoad(LoadExecutor):
             if isinstance(type, NodeType) and type.key and not capture.reader.is_empty(key):
                 yield from committed_parts(capture, key)
 
-    def _read(self) -> Staged:
+    def _read(self) -> None:
         self._buffered = BufferedRows()
         job = self._stage_job(self._plan.tasks)
-        return self._read_frames(self._joined(self._read_files(job), job))
+        self._of_tasks = self._joined(self._read_files(job), job)
+        self._of_frames = self._read_frames()
 
     def _type_keys(self) -> list[str]:
         """The types that records may be of."""
@@ -263,12 +385,12 @@ class TaskLoad(LoadExecutor):
         label = f"{len(self._plan.files)} files"
         return self._runner.map_tasks("read", label, len(job.tasks), stage_files(job))
 
-    def _joined(self, results: Sequence[Staged], job: StageJob) -> Staged:
-        """All results; texts without one record per line are read again as whole files."""
+    def _joined(self, results: Sequence[Staged], job: StageJob) -> list[Staged]:
+        """The results; texts without one record per line are read again as whole files."""
         not_on_lines = {each.not_on_lines for each in results}
         kept: list[Task] = []
         whole: dict[str, Task] = {}
-        staged = Staged()
+        joined: list[Staged] = []
         for task, result in zip(job.tasks, results, strict=True):
             piece = task[0]
             if any(each.file.path in not_on_lines for each in task):
@@ -276,24 +398,23 @@ class TaskLoad(LoadExecutor):
                 whole.setdefault(piece.file.path, (uncut,))
             else:
                 kept.append(task)
-                staged.add(result)
+                joined.append(result)
         if whole:
             second = tuple(whole.values())
-            for result in self._read_files(self._stage_job(second)):
-                staged.add(result)
+            joined += self._read_files(self._stage_job(second))
             self._plan = replace(self._plan, tasks=(*kept, *second))
-        return staged
+        return joined
 
-    def _read_frames(self, staged: Staged) -> Staged:
+    def _read_frames(self) -> list[Staged]:
         first = self._plan.first_frame
         job = self._stage_job(())
+        results: list[Staged] = []
         for source in self._plan.frames:
             function = stage_frame(job, source.found, first)
             collect = mapped(source.rows, function, RESULTS).collect
-            for result in unpickled(self._runner.run("read", source.name, collect)):
-                staged.add(result)
+            results += unpickled(self._runner.run("read", source.name, collect))
             first += source.rows.rdd.getNumPartitions()
-        return staged
+        return results
 
     @property
     def rows(self) -> int:
@@ -308,17 +429,17 @@ class TaskLoad(LoadExecutor):
         started = perf_counter()
         broken = 0 if job is None else count_broken(self._runner, job)
         self.note("check", perf_counter() - started)
-        missing = {} if self._upsert is None else self._upsert.missing
-        if not broken and not staged.counts and not missing:
+        staged.problems += self._ambiguous
+        staged.counts.update(problem.kind for _, problem in self._ambiguous)
+        if not broken and not staged.counts and not self._missing:
             return
-        findings = self.request.findings(self._records.sources)
-        report = LoadProblems(self._runner, self._reading, self._plan, self._records, findings)
+        report = self._report()
         report.add_records(staged)
-        report.add_missing(missing)
+        report.add_missing(self._missing)
         if broken and job is not None:
             report.add_violations(job)
         self._discard(staged)
-        findings.raise_if_any()
+        report.findings.raise_if_any()
 
     def _discard(self, staged: Staged) -> None:
         """Delete rows that will not be committed; no transaction refers to them."""
@@ -338,7 +459,7 @@ class TaskLoad(LoadExecutor):
 
     def _check_job(self, capture: Capture, staged: Staged) -> CheckJob | None:
         mode = self.request.mode
-        written = {*staged.fragments, *staged.refused}
+        written = {*staged.fragments, *(() if self.request.skips else staged.refused)}
         replaced = written | self._replaced_by_name if mode == "overwrite" else set()
         is_empty = capture.reader.is_empty
         plan = ChecksPlanner(self.catalog, mode, written, replaced, is_empty, staged.named).plan()
@@ -352,7 +473,7 @@ class TaskLoad(LoadExecutor):
         ]
         for key in sorted(plan.committed):
             parts.extend(committed_parts(capture, key))
-        refused = {key: tuple(ids) for key, ids in staged.refused.items()}
+        refused = {key: tuple(ids) for key, ids in staged.refused.items() if not self.request.skips}
         return CheckJob(
             plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
         )

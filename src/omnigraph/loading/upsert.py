@@ -219,7 +219,7 @@ class Upsert:
     def check_job(self, capture: Capture) -> CheckJob | None:
         """The keys to count to check every rule; None if no rule can be broken."""
         catalog = self.reading.catalog
-        refused = {
+        refused: dict[str, tuple[str, ...]] = {
             key: (*self.staged.refused.get(key, ()), *self._refused(key))
             for key in {*self.staged.refused, *self._replaced}
         }
@@ -255,8 +255,9 @@ class Upsert:
             tuple(parts),
             self.reading.minting.prefix,
             self.storage_options,
-            {key: ids for key, ids in refused.items() if ids},
+            {} if self.reading.skips else {key: ids for key, ids in refused.items() if ids},
             tuple(self._records(self.staged.fragments)),
+            {key: (type_of(key, catalog), self._matched_by(key)) for key in by_key},
         )
 
     def _refused(self, key: str) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from omnigraph.errors import InputError
 
@@ -19,6 +19,8 @@ MapArgument = Mapping[str, str | ColumnMap | None] | Sequence[str]
 WhereArgument = Mapping[str, Any] | Sequence[str]
 """Values by column for the only table of a load, or by type or file; or texts such as
 `City:type=city`."""
+
+OnError = Literal["fail", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,40 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class ErrorOptions:
-    """What counts as an error of the input, and how errors are reported."""
+    """What counts as an error of the input, what it means, and how errors are reported."""
 
     max_errors: int | None = None
-    """How many problems the error shows, 100 by default; all are counted."""
+    """How many problems the error, or the receipt, shows, 100 by default; all are counted."""
     errors_out: str | PathLike[str] | None = None
-    """A file that gets every problem as JSON lines."""
+    """A file that gets every problem as JSON lines, those of skipped records with the record."""
     ignore_unknown: bool = False
     """Leave out columns that are no properties, instead of refusing the input."""
+    on_error: OnError = "fail"
+    """What a bad record means: `fail` refuses the whole input, `skip` loads it without its bad
+    records, and without edges whose nodes are among them. The receipt counts them by type."""
+    max_error_share: float | None = None
+    """The share of the records that may be skipped, from 0 to 1; more of them refuse the input."""
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for values that mean nothing."""
+        if self.on_error not in get_args(OnError):
+            raise InputError(
+                f"`on_error` is 'fail' or 'skip', not {self.on_error!r}",
+                hint="fail refuses an input with a bad record, skip loads it without these",
+            )
+        share: object = self.max_error_share
+        if share is None:
+            return
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise InputError(
+                f"`max_error_share` is a number from 0 to 1, not {share!r}",
+                hint="0.01 allows one bad record in a hundred",
+            )
+        if self.on_error != "skip":
+            raise InputError(
+                "`max_error_share` needs `on_error='skip'`: otherwise no record may be bad",
+                hint="add `on_error='skip'` (--on-error skip), or leave the share out",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,8 @@ class LoadedType(JsonObject):
     unchanged: int
     kept: int = 0
     """Entities, updated or unchanged, that kept a stored value because their record lacks it."""
+    skipped: int = 0
+    """Records among ``records_read`` that were left out because they, or their nodes, are bad."""
 
     computed: ClassVar[Mapping[str, Json]] = {"entities_loaded": Json()}
 
@@ -172,6 +174,10 @@ class LoadReceipt(JsonObject):
     """Whether it only says what would be written; left out if it was written."""
     withheld: Withheld = False
     """Whether counts are zero and the commit is null because the caller may not read the branch."""
+    skipped: int = 0
+    """Records that were left out, those of no known type included."""
+    problems: Annotated[tuple[Mapping[str, Any], ...], Json(unless=())] = ()
+    """Why records were skipped: the first ones, each as a line of the error file."""
 
     computed: ClassVar[Mapping[str, Json]] = {
         name: Json() for name in ("total_entities", "inserted", "updated", "unchanged", "kept")

@@ -174,6 +174,18 @@ class Call:
             raise InputError(f"`{name}` is not a number", hint="leave it out for the default")
         return int(text)
 
+    def share_parameter(self, name: str) -> float | None:
+        """A number from 0 to 1 of the query string."""
+        text = self.parameter(name)
+        if text is None:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(
+                f"`{name}` is not a number", hint="leave it out for the default"
+            ) from None
+
     def flag_parameter(self, name: str) -> bool:
         """A parameter that is `true` or `false`; false when it is left out."""
         value = self.parameter(name) or "false"

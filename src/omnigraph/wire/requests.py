@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from omnigraph.errors import InputError
 from omnigraph.model.changes import ChangeOp
 from omnigraph.model.ids import EntityKind
+from omnigraph.model.load_options import OnError
 from omnigraph.model.merging import ConflictPolicy, MergeGranularity
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
 
@@ -235,11 +236,22 @@ class LoadOptions(Body):
     dry_run: bool = Field(default=False, description="only say what would be written")
     max_errors: int | None = Field(
         default=None,
-        description="how many problems of a bad input are told one by one",
+        description="how many problems of the input are told one by one",
         ge=1,
         le=100,
     )
     ignore_unknown: bool = Field(default=False, description="skip properties that the schema lacks")
+    on_error: OnError = Field(
+        default="fail",
+        description="whether a bad record refuses the whole input (fail), or is left out with its "
+        "edges and reported in the receipt (skip); fail when left out",
+    )
+    max_error_share: float | None = Field(
+        default=None,
+        description="the share of records that may be skipped; any when left out",
+        ge=0,
+        le=1,
+    )
     map: list[str] | None = Field(
         default=None,
         description="what members of the data, or expressions over them, are called in the schema, "

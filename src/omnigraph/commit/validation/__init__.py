@@ -8,9 +8,9 @@ process holds, evaluates the same constraints over the parts it was cut into (`l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.plan import UPKEEP_KINDS, ChangeSet
 from omnigraph.commit.validation.constraints import (
     Endpoint,
+    KeyConstraint,
     Role,
     Violation,
     degree,
@@ -103,15 +104,13 @@ class ResultGraph:
         )
         return self._without_changed(table_key, found)
 
-    def former(self, table_key: str, column: str) -> pa.Array:
-        """What ``column`` held in the committed rows that are changed or deleted."""
+    def former(self, table_key: str, column: str) -> pa.Table | None:
+        """The id and ``column`` of the committed rows that are changed or deleted."""
         change = self._changes.get(table_key)
         if change is None or change.kind == "append" or self._is_empty(table_key):
-            return NO_IDS
+            return None
         ids = self._ids(table_key)
-        if not len(ids):
-            return NO_IDS
-        return pc.unique(self._view.rows_where_in(table_key, ID, ids, [column])[column])
+        return self._view.rows_where_in(table_key, ID, ids, [ID, column]) if len(ids) else None
 
     def with_ids(self, table_key: str, ids: pa.Array) -> Iterator[tuple[Role, pa.Table]]:
         """The ids of rows of the result: all that are written, and committed ones of ``ids``."""
@@ -181,6 +180,9 @@ class InputRows:
 
 _NOTHING = InputRows()
 
+_Check = Callable[[KeyConstraint, Sequence[KeyRows]], list[Violation]]
+"""`evaluate`, with the options of a `validate`."""
+
 
 def validate(
     change_set: ChangeSet,
@@ -190,12 +192,14 @@ def validate(
     given: Mapping[str, InputRows] | None = None,
     collect: bool = False,
     values: bool = True,
+    by_record: bool = False,
 ) -> list[Violation]:
     """Raise the first violation as `ConstraintViolation`, or with ``collect`` return them all.
 
     ``view`` shows the branch as it is now, replaced types included or not: they count as empty.
     ``given`` says, by type key, what a load knows of its input; a mutation or a merge has none.
-    Without ``values``, single values have been checked already, where they were read.
+    Without ``values``, single values have been checked already, where they were read. With
+    ``by_record``, every record that has a part in a violation gets one, as its `culprit`.
 
     Values are checked first, then identity and uniqueness, then endpoints, then cardinality; within
     each, node types before edge types by name, then by id.
@@ -205,7 +209,8 @@ def validate(
         raise InternalError(f"a change set names types the schema does not have: {unknown}")
     found: list[Violation] = []
     graph = ResultGraph(change_set, view)
-    for violations in _findings(graph, catalog, given or {}, values=values):
+    check = partial(evaluate, by_record=by_record)
+    for violations in _findings(graph, catalog, given or {}, check, values=values):
         if violations and not collect:
             raise violations[0].to_error()
         found += violations
@@ -213,19 +218,24 @@ def validate(
 
 
 def _findings(
-    graph: ResultGraph, catalog: Catalog, given: Mapping[str, InputRows], *, values: bool
+    graph: ResultGraph,
+    catalog: Catalog,
+    given: Mapping[str, InputRows],
+    check: _Check,
+    *,
+    values: bool,
 ) -> Iterator[list[Violation]]:
     """The violations of each constraint and type, in the order they are reported."""
     everything, edges = catalog.types, [*catalog.edges.values()]
     for type in everything if values else ():
         yield _values(type, graph)
     for type in everything:
-        yield _identities(type, graph, given.get(type.table_key, _NOTHING))
-        yield _uniqueness(type, graph, given.get(type.table_key, _NOTHING))
+        yield _identities(type, graph, given.get(type.table_key, _NOTHING), check)
+        yield _uniqueness(type, graph, given.get(type.table_key, _NOTHING), check)
     for edge in edges:
-        yield _endpoints(edge, catalog, graph, given)
+        yield _endpoints(edge, catalog, graph, given, check)
     for edge in edges:
-        yield _degrees(edge, catalog, graph)
+        yield _degrees(edge, catalog, graph, check)
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -254,7 +264,9 @@ def _values(type: TableType, graph: ResultGraph) -> list[Violation]:
 # --- identity and uniqueness ----------------------------------------------------------------------
 
 
-def _identities(type: TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+def _identities(
+    type: TableType, graph: ResultGraph, given: InputRows, check: _Check
+) -> list[Violation]:
     """Records that repeat an id, where that is not allowed, and ids that an append finds taken.
 
     The ids of a change set are unique by themselves, so only loads have something to check.
@@ -270,10 +282,12 @@ def _identities(type: TableType, graph: ResultGraph, given: InputRows) -> list[V
         parts.append(KeyRows(KeyColumns.of(type, "committed", [ID]), existing, is_kept=True))
     if not parts:
         return []
-    return evaluate(identity(type, refuses_existing=existing is not None), parts)
+    return check(identity(type, refuses_existing=existing is not None), parts)
 
 
-def _uniqueness(type: TableType, graph: ResultGraph, given: InputRows) -> list[Violation]:
+def _uniqueness(
+    type: TableType, graph: ResultGraph, given: InputRows, check: _Check
+) -> list[Violation]:
     """Every written entity whose values another one holds, by id."""
     rows = graph.written(type.table_key)
     found: list[tuple[str, tuple[str, ...], Violation]] = []
@@ -288,7 +302,7 @@ def _uniqueness(type: TableType, graph: ResultGraph, given: InputRows) -> list[V
             if kept is not None:
                 parts.append(KeyRows(KeyColumns.of(type, "committed", names), kept, is_kept=True))
         if parts:
-            violations = evaluate(constraint, parts)
+            violations = check(constraint, parts)
             found += [(each.entity_id or "", names, each) for each in violations]
     return [each for _, _, each in sorted(found, key=lambda item: item[:2])]
 
@@ -314,7 +328,11 @@ def _possible_holders(
 
 
 def _endpoints(
-    edge: EdgeType, catalog: Catalog, graph: ResultGraph, given: Mapping[str, InputRows]
+    edge: EdgeType,
+    catalog: Catalog,
+    graph: ResultGraph,
+    given: Mapping[str, InputRows],
+    check: _Check,
 ) -> list[Violation]:
     """Every edge of the result that lacks a node, by id, the source before the target."""
     found: list[tuple[str, int, Violation]] = []
@@ -334,7 +352,7 @@ def _endpoints(
         if len(refused):
             parts.append(KeyRows(KeyColumns.of(node, "refused", [ID]), pa.table({ID: refused})))
         constraint = Endpoint(node.table_key, graph.is_replaced(node.table_key))
-        violations = evaluate(constraint, parts)
+        violations = check(constraint, parts)
         found += [(each.entity_id or "", order, each) for each in violations]
     return [each for _, _, each in sorted(found, key=lambda item: item[:2])]
 
@@ -360,7 +378,9 @@ def _suspects(
 # --- cardinality ----------------------------------------------------------------------------------
 
 
-def _degrees(edge: EdgeType, catalog: Catalog, graph: ResultGraph) -> list[Violation]:
+def _degrees(
+    edge: EdgeType, catalog: Catalog, graph: ResultGraph, check: _Check
+) -> list[Violation]:
     """Every touched source with too few or too many edges, by its id.
 
     Touched are the sources of written edges, and the former sources of moved and deleted ones. A
@@ -371,8 +391,8 @@ def _degrees(edge: EdgeType, catalog: Catalog, graph: ResultGraph) -> list[Viola
         return []
     written = graph.written(edge.table_key)
     former = graph.former(edge.table_key, SRC)
-    touched = [former, *(written[SRC].chunks if written is not None else ())]
-    sources = pc.unique(pa.chunked_array(touched, pa.string()))
+    touched = [rows[SRC] for rows in (former, written) if rows is not None]
+    sources = pc.unique(pa.chunked_array([c for each in touched for c in each.chunks], pa.string()))
     node_key = catalog.nodes[edge.source].table_key
     if graph.is_replaced(node_key):
         gone = graph.absent(node_key, sources)
@@ -391,8 +411,7 @@ def _degrees(edge: EdgeType, catalog: Catalog, graph: ResultGraph) -> list[Viola
         parts.append(KeyRows(KeyColumns.of(edge, "written", [SRC]), rows))
     if kept is not None:
         parts.append(KeyRows(KeyColumns.of(edge, "committed", [SRC]), kept, is_kept=True))
-    if len(former):
-        left = former.filter(pc.is_in(former, value_set=sources))
-        rows = pa.table({ID: left, SRC: left})
-        parts.append(KeyRows(KeyColumns.of(edge, "replaced", [SRC]), rows, is_kept=True))
-    return evaluate(constraint, parts)
+    if former is not None:
+        rows = former.filter(pc.is_in(former[SRC], value_set=sources))
+        parts.append(KeyRows(KeyColumns.of(edge, "replaced", [SRC]), rows))
+    return check(constraint, parts)

@@ -28,7 +28,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -120,6 +120,8 @@ class Violation(MergeConflict):
     """The id of the node that an edge lacks."""
     writer_message: Annotated[str | None, HIDDEN] = None
     """The message for a write, where that of a merge differs."""
+    culprit: Annotated[Holder | None, HIDDEN] = None
+    """Of `KeyConstraint.by_record`: the record it is reported about."""
 
     @property
     def is_stranded(self) -> bool:
@@ -335,6 +337,20 @@ class KeyConstraint(ABC):
         for key, holders in broken:
             yield from self.violations(key, holders)
 
+    def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """A violation for every record of an input that has a part in a broken key: its `culprit`.
+
+        Without these records the key is not broken. A violation without a culprit is one that no
+        record of the input causes.
+        """
+        found = list(self.violations(key, holders))
+        rows = [row for row in holders if self._has_part(row) and not row.is_kept]
+        return _by_culprit(found, rows)
+
+    def _has_part(self, row: Holder) -> bool:
+        """Whether a row of an input has a part in a broken key."""
+        return row.role in ("written", "record")
+
     @property
     def type_name(self) -> str:
         """The name of the type."""
@@ -423,6 +439,13 @@ class Unique(KeyConstraint):
                     first[found.entity_id] = (order, found)
         yield from (found for _, found in first.values())
 
+    def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """Also records that repeat each other although they became one row."""
+        if len(_in_role(holders, "record")) < 2:
+            return KeyConstraint.by_record(self, key, holders)
+        found = [each for _, each in self._in_input(key, holders)]
+        return _by_culprit(found, [row for row in holders if self._has_part(row)])
+
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
         """Every row whose values another entity holds: a committed one, or the first by id."""
         written = sorted(_in_role(holders, "written"), key=lambda row: (row.entity_id, row.record))
@@ -503,6 +526,12 @@ class Endpoint(KeyConstraint):
         there = pc.add(pc.add(counts["written"], counts["committed"]), counts["refused"])
         return pc.and_(pc.greater(counts["endpoint"], 0), pc.equal(there, 0))
 
+    def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """The edges of the input; that an edge stays is no record's fault."""
+        for each in self.violations(key, holders):
+            row = each.holder
+            yield replace(each, culprit=None if row is None or row.is_kept else row)
+
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
         """Every edge that lacks the node, sources before targets."""
         if any(row.role in ("written", "committed") for row in holders):
@@ -553,9 +582,21 @@ class Degree(KeyConstraint):
             broken = pc.or_(broken, pc.greater(edges, self.limits.maximum))
         return pc.and_(broken, pc.greater(pc.add(counts["written"], counts["replaced"]), 0))
 
+    def by_record(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
+        """All edges of the source; of one left with too few, also those that were moved away."""
+        if self._count(holders) >= self.limits.minimum:
+            holders = [row for row in holders if row.role != "replaced"]
+        return KeyConstraint.by_record(self, key, holders)
+
+    def _has_part(self, row: Holder) -> bool:
+        return row.role in ("written", "replaced")
+
+    def _count(self, holders: Sequence[Holder]) -> int:
+        return sum(row.role in ("written", "committed") for row in holders)
+
     def violations(self, key: str, holders: Sequence[Holder]) -> Iterator[Violation]:
         """One for the source: none of its edges alone breaks the bound."""
-        count = sum(row.role in ("written", "committed") for row in holders)
+        count = self._count(holders)
         too_few = count < self.limits.minimum
         bound = f"min {self.limits.minimum}" if too_few else f"max {self.limits.maximum}"
         read = [row for row in holders if row.role == "written" and row.record != NO_RECORD]
@@ -611,6 +652,15 @@ def _is_taken(counts: pa.RecordBatch, *, refuses_existing: bool) -> pa.Array:
         meets = pc.and_(pc.greater(counts["written"], 0), pc.greater(counts["committed"], 0))
         taken = pc.or_(taken, meets)
     return taken
+
+
+def _by_culprit(found: Sequence[Violation], rows: Sequence[Holder]) -> Iterator[Violation]:
+    """A violation about each of ``rows``: its own, or else the first; none if none was found."""
+    own = {each.holder: each for each in found}
+    for row in rows if found else ():
+        yield replace(own.get(row, found[0]), culprit=row)
+    if not rows:
+        yield from found
 
 
 def _in_role(holders: Sequence[Holder], role: Role) -> list[Holder]:

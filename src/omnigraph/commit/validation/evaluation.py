@@ -307,8 +307,13 @@ class KeyRows:
     """Whether these are committed rows that stay as they are."""
 
 
-def evaluate(constraint: KeyConstraint, rows: Sequence[KeyRows]) -> list[Violation]:
-    """Everything that breaks a constraint, of rows that hold all keys that concern it."""
+def evaluate(
+    constraint: KeyConstraint, rows: Sequence[KeyRows], *, by_record: bool = False
+) -> list[Violation]:
+    """Everything that breaks a constraint, of rows that hold all keys that concern it.
+
+    ``by_record``: a violation for each record that has a part in it, as in `KeyConstraint`.
+    """
     keyed = [(each, *keys_of(each.of, each.rows)) for each in rows]
     keys: dict[Role, pa.ChunkedArray] = {
         role: pa.chunked_array([found for each, found, _ in keyed if each.of.role == role])
@@ -323,7 +328,10 @@ def evaluate(constraint: KeyConstraint, rows: Sequence[KeyRows]) -> list[Violati
         broken = broken_keys(constraint, keys)
     if not broken.num_rows:
         return []
-    return list(constraint.explain(_by_key(_holders(keyed, broken["key"]))))
+    holders = _by_key(_holders(keyed, broken["key"]))
+    if by_record:
+        return [each for key, own in holders for each in constraint.by_record(key, own)]
+    return list(constraint.explain(holders))
 
 
 def _holders(

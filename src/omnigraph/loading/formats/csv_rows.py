@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pac
@@ -38,8 +39,15 @@ _DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _NOT_UTF8 = "save the file as UTF-8"
 _NOT_CLOSED = "close it with a quote; a quote within quotes is written twice"
 
-_Reason = tuple[str, str]
-"""A message and a hint."""
+
+class _Reason(NamedTuple):
+    """Why a row did not become cells."""
+
+    message: str
+    hint: str
+    row: str | None = None
+    ends_reading: bool = False
+    """Whether it may hold the rows behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +162,26 @@ class _CsvReader:
         self._records = first + count - 1
         if bad:
             numbers = [number for number in numbers if number - first not in bad]
-        problems = [self._problem(first + at, *reason) for at, reason in bad.items()]
+        problems = [self._problem(first + at, reason) for at, reason in bad.items()]
         return CsvRows(cells, numbers, self._records, problems)
 
     def too_long(self) -> CsvRows:
         """No rows, and the problem of a row over `ROW_BYTES_MAX`."""
         self._records += 1
-        reason = f"the record has more than {ROW_BYTES_MAX >> 20} MiB", "look for an unclosed quote"
-        problem = self._problem(self._records, *reason)
+        message = f"the record has more than {ROW_BYTES_MAX >> 20} MiB"
+        reason = _Reason(message, "look for an unclosed quote", ends_reading=True)
+        problem = self._problem(self._records, reason)
         return CsvRows(self._parsed(b"\n")[0], [], self._records, [problem])
 
-    def _problem(self, number: int, message: str, hint: str) -> Problem:
-        return Problem("bad_record", message, Place(self._shown, number, "record"), hint=hint)
+    def _problem(self, number: int, reason: _Reason) -> Problem:
+        return Problem(
+            "bad_record",
+            reason.message,
+            Place(self._shown, number, "record"),
+            hint=reason.hint,
+            input=reason.row,
+            ends_reading=reason.ends_reading,
+        )
 
     def _sorted(self, block: RowBlock) -> tuple[pa.RecordBatch, dict[int, _Reason]]:
         """`_parsed`, for a block with rows that are kept from Arrow."""
@@ -174,11 +190,12 @@ class _CsvReader:
         for at, (start, row) in enumerate(rows_of(block)):
             end = start + len(row)
             if not _is_utf8(row):
-                bad[at] = "the record is not UTF-8", _NOT_UTF8
+                bad[at] = _Reason("the record is not UTF-8", _NOT_UTF8, _text(row))
             elif block.quotes.is_open and end == len(block.raw):
-                bad[at] = "a quoted cell is never closed", _NOT_CLOSED
+                bad[at] = _Reason("a quoted cell is never closed", _NOT_CLOSED, None, True)
             elif block.quotes.are_stray(start, end):
-                bad[at] = "a quoted cell goes on behind its closing quote", _NOT_CLOSED
+                message = "a quoted cell goes on behind its closing quote"
+                bad[at] = _Reason(message, _NOT_CLOSED, _text(row))
             else:
                 good[at] = row
         cells, misfits = self._parsed(b"".join(good.values()) or b"\n")
@@ -195,7 +212,8 @@ class _CsvReader:
             given = f"{count} cell{'s' * (count != 1)}"
             marks = _DELIMITERS.get(self.delimiter, f"'{self.delimiter}'")
             hint = f"a cell with {marks} or line breaks in it needs quotes"
-            bad[row.number - 1] = f"the record has {given}, the header has {wanted}", hint
+            message = f"the record has {given}, the header has {wanted}"
+            bad[row.number - 1] = _Reason(message, hint, row.text)
             return "skip"
 
         if raw.startswith(BOM):
@@ -220,6 +238,10 @@ class _CsvReader:
             pa.RecordBatch.from_pylist([], table.schema)
         ]
         return cells, bad
+
+
+def _text(row: bytes) -> str:
+    return row.decode(errors="replace").rstrip("\r\n")
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -145,7 +145,8 @@ def _strict(source: RecordSource, chunk_bytes: int) -> Iterator[Chunk]:
             pairs = zip(numbers, lines, strict=True)
             numbers = [number for number, line in pairs if line.strip(_WHITE_SPACE)]
         first += len(lines)
-        yield _chunk(source, "strict", numbers, decode_all(block, texts, unique_members=True))
+        decoded = decode_all(block, texts, unique_members=True)
+        yield _chunk(source, "strict", numbers, decoded, texts)
 
 
 # --- a stream of values ---------------------------------------------------------------------------
@@ -337,33 +338,42 @@ def _line(item: bytes) -> bytes:
 
 
 def _chunk(
-    source: RecordSource, grammar: Grammar, numbers: Sequence[int], decoded: list[object | Refusal]
+    source: RecordSource,
+    grammar: Grammar,
+    numbers: Sequence[int],
+    decoded: list[object | Refusal],
+    texts: Sequence[bytes] = (),
 ) -> Chunk:
     if Refusal not in set(map(type, decoded)):
         return Chunk(numbers, decoded, [])
+    bad = {i: value for i, value in enumerate(decoded) if isinstance(value, Refusal)}
     problems = [
-        _json_problem(source, grammar, numbers[i], value)
-        for i, value in enumerate(decoded)
-        if isinstance(value, Refusal)
+        _json_problem(source, grammar, numbers[i], value, texts[i] if texts else None)
+        for i, value in bad.items()
     ]
-    good = [i for i, value in enumerate(decoded) if not isinstance(value, Refusal)]
+    good = [i for i in range(len(decoded)) if i not in bad]
     return Chunk([numbers[i] for i in good], [decoded[i] for i in good], problems)
 
 
-def _json_problem(source: RecordSource, grammar: Grammar, number: int, refusal: Refusal) -> Problem:
+def _json_problem(
+    source: RecordSource, grammar: Grammar, number: int, refusal: Refusal, text: bytes | None
+) -> Problem:
     strict = grammar == "strict"
     unit = source.unit or unit_of(grammar)
     place = Place(source.name, number, unit)
+    line = None if text is None else text.decode(errors="replace").strip()
     if refusal.duplicate is not None:
-        return Problem(
-            "duplicate_member", refusal.reason, place, hint="name each member of an object once"
-        )
+        hint = "name each member of an object once"
+        return Problem("duplicate_member", refusal.reason, place, hint=hint, input=line)
     what = f"invalid {'strict ' if strict else ''}JSON at {unit} {number}"
     return Problem(
         "invalid_json",
         f"{what}: {refusal.reason}{_at(refusal)}",
         place,
         hint=_hint(refusal, strict),
+        input=line,
+        # Only lines are told apart without understanding them; items of an array are not.
+        ends_reading=unit != "line",
     )
 
 

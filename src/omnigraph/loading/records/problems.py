@@ -7,10 +7,13 @@ send theirs to the driver.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
@@ -97,6 +100,10 @@ class Problem:
     hint: str | None = None
     entity_id: str | None = None
     """The entity concerned; used by `KeyConflict`."""
+    input: object = None
+    """The record as it was read, in JSON values; only where bad records are skipped."""
+    ends_reading: bool = False
+    """Whether the records behind it are not known, so that it cannot be skipped."""
 
     @property
     def text(self) -> str:
@@ -104,8 +111,8 @@ class Problem:
         subject = ".".join(filter(None, (self.type_name, self.property_name)))
         return ": ".join(filter(None, (str(self.place or ""), subject, self.message)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form: one line of an error file."""
+    def to_dict(self, *, with_input: bool = False) -> dict[str, Any]:
+        """The JSON form: one line of an error file; ``with_input``: with the record as well."""
         place = self.place
         return {
             "kind": self.kind,
@@ -115,6 +122,7 @@ class Problem:
             "property": self.property_name,
             "message": self.message,
             "hint": self.hint,
+            **({"input": self.input} if with_input else {}),
         }
 
     def to_error(self) -> InputError | KeyConflict:
@@ -251,6 +259,8 @@ class Findings:
     """Receives every problem."""
     sources: Sequence[str | None] = ()
     """The names of the input, in the order in which problems are reported."""
+    with_inputs: bool = False
+    """Whether problems are reported with their records."""
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     _first: FirstProblems = field(init=False)
     _order: dict[str | None, int] = field(init=False)
@@ -292,32 +302,50 @@ class Findings:
         if self._stream is None:
             self._stream = path.open("w", encoding="utf-8")
         for _, problem in sorted(self._unwritten, key=_in_input):
-            self._stream.write(json.dumps(problem.to_dict(), ensure_ascii=False) + "\n")
+            self._stream.write(json.dumps(self.shown(problem), ensure_ascii=False) + "\n")
         self._unwritten.clear()
 
-    def raise_if_any(self) -> None:
-        """Raise one error with all problems; a single problem raises its own class."""
+    def shown(self, problem: Problem) -> dict[str, Any]:
+        """A problem as the error file and the error have it."""
+        return problem.to_dict(with_input=self.with_inputs)
+
+    @property
+    def first(self) -> Sequence[Problem]:
+        """The first problems, in the order of the input."""
+        return [problem for _, problem in self._first.in_order()]
+
+    def close(self) -> None:
+        """Write the error file to its end."""
         if self.errors_out is not None and self._unwritten:
             self._write(self.errors_out)
         if self._stream is not None:
             self._stream.close()
+
+    def raise_if_any(self, reason: str = "") -> None:
+        """Raise one error with all problems; a single problem raises its own class.
+
+        ``reason`` says why the problems could not be skipped.
+        """
+        self.close()
         if not self.counts:
             return
-        first = [problem for _, problem in self._first.in_order()]
+        first = self.first
         total = self.counts.total()
-        error = first[0].to_error() if total == 1 else self._all(first, total)
-        error.details["problems"] = [problem.to_dict() for problem in first]
+        alone = total == 1 and not reason
+        error = first[0].to_error() if alone else self._all(first, total, reason)
+        error.details["problems"] = [self.shown(problem) for problem in first]
         error.details["counts"] = dict(self.counts)
         raise error
 
-    def _all(self, first: Sequence[Problem], total: int) -> OmnigraphError:
+    def _all(self, first: Sequence[Problem], total: int, reason: str) -> OmnigraphError:
         shown = [problem.text for problem in first]
         if total > len(shown):
             shown.append(f"… and {total - len(shown)} more")
         # Ties are sorted by kind, so that the message is deterministic.
         by_count = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in by_count)
-        head = f"the input has {total} problems; nothing was written"
+        some = f"{total} problem{'s' * (total != 1)}"
+        head = f"the input has {some}{reason}; nothing was written"
         message = "\n".join([head, *shown, f"by kind: {kinds}"])
         return first[0].to_error_of_several(message, self.counts)
 
@@ -325,6 +353,38 @@ class Findings:
 def _in_input(placed: _Placed) -> tuple[Order, str]:
     order, problem = placed
     return order, problem.property_name or ""
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def with_inputs(problems: Iterable[Problem], inputs: Callable[[int], object]) -> list[Problem]:
+    """Problems with their records, from the numbers of these; texts that were no records stay."""
+    return [
+        each
+        if each.place is None or each.input is not None
+        else replace(each, input=plain(inputs(each.place.number)))
+        for each in problems
+    ]
+
+
+def plain(value: object) -> object:
+    """A value of a record in JSON values."""
+    match value:
+        case dict():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case float():
+            return value if isfinite(value) else str(value)
+        case bytes():
+            return f"base64:{b64encode(value).decode()}"
+        case str() | int() | None:
+            return value
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)
 
 
 # --- violations -----------------------------------------------------------------------------------
@@ -347,10 +407,11 @@ def problems_of(violations: Iterable[Violation], place_of: PlaceOf) -> Iterator[
             if edge in stranded:
                 continue
             stranded.add(edge)
-        yield _problem_of(each, place_of)
+        yield problem_of(each, place_of)
 
 
-def _problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
+def problem_of(violation: Violation, place_of: PlaceOf) -> Problem:
+    """A violation as a problem, with the place of the record to show."""
     key, message, hint, place = violation.table_key, violation.sentence, violation.hint, None
     if violation.holder is not None:
         place = place_of(key, violation.holder, own=violation.first is not None)

@@ -38,6 +38,7 @@ from omnigraph.loading.records.problems import (
     name_hint,
     unit_of,
     value_hint,
+    with_inputs,
 )
 from omnigraph.model.arrow import (
     DST,
@@ -87,6 +88,31 @@ class TypedRows:
     """Known ids of refused records: edges that end there are not reported as well."""
     absent: pa.BinaryArray | None = None
     """What each record lacks, as in `records.absence`; None if absence means the default."""
+
+    def without(self, records: pa.Int64Array) -> TypedRows:
+        """The rows of other records; ids of those that are left out count as refused."""
+        is_out = pc.is_in(self.numbers, value_set=records)
+        if not pc.any(is_out).as_py():
+            return self
+        kept, numbers = pc.invert(is_out), set(records.to_pylist())
+        return replace(
+            self,
+            rows=self.rows.filter(kept),
+            numbers=self.numbers.filter(kept),
+            minted=self.minted.filter(kept),
+            renamed={old: new for old, new in self.renamed.items() if new[1] not in numbers},
+            refused_ids=pa.concat_arrays([self.refused_ids, self.rows[ID].filter(is_out)]),
+            absent=None if self.absent is None else self.absent.filter(kept),
+        )
+
+
+def without_bad(
+    rows: Iterable[TypedRows], problems: Iterable[Problem], skipped: pa.Int64Array | None = None
+) -> list[TypedRows]:
+    """The rows of records that have no problem and are not among those ``skipped`` before."""
+    bad = pa.array([each.place.number for each in problems if each.place], pa.int64())
+    left_out = bad if skipped is None else pa.concat_arrays([bad, skipped])
+    return [each.without(left_out) if len(left_out) else each for each in rows]
 
 
 class RowBuilder:
@@ -634,11 +660,13 @@ def typed_chunks(
     builder_of: Callable[[TableType], RowBuilder],
     *,
     mappings: Mapping[str, TableMapping],
+    skips: bool = False,
 ) -> Iterator[tuple[list[TypedRows], list[Problem]]]:
     """Graph records as rows by type, and all problems of each chunk.
 
     ``mappings`` are those of the data of records, by table key. Rows with values that break a
-    constraint stay, so that later checks see them too.
+    constraint stay, so that later checks see them too; unless bad records are skipped (``skips``):
+    then problems come with their records.
     """
     envelopes = EnvelopeReader(catalog, grammar)
     for chunk in chunks:
@@ -655,6 +683,10 @@ def typed_chunks(
             typed, found = builder_of(records.type).build(records, source, refused)
             problems += [*found, *value_problems(typed, unit_of(grammar))]
             rows.append(typed)
+        if skips and problems:
+            values = dict(zip(chunk.numbers, chunk.values, strict=True))
+            problems = with_inputs(problems, values.get)
+            rows = without_bad(rows, problems)
         yield rows, problems
 
 

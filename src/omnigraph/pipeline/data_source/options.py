@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import get_args
+from typing import Any, get_args
 
 from omnigraph.errors import InputError
 from omnigraph.loading.inputs import type_key
@@ -13,7 +13,7 @@ from omnigraph.loading.mapping import PLAIN, TableMapping
 from omnigraph.loading.mapping_arguments import Mappings
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.ids import check_declared_actor
-from omnigraph.model.load_options import MappingArguments
+from omnigraph.model.load_options import ErrorOptions, MappingArguments
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, check_absent
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
@@ -37,6 +37,9 @@ class SourceOptions:
     absent: str = "keep"
     map: str | None = None
     """A JSON object from columns to properties."""
+    on_error: str = "fail"
+    errors_out: str | None = None
+    max_error_share: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -92,6 +95,21 @@ class SourceOptions:
         """The option `absent` of a merge; raises `InputError` for another value or mode."""
         check_absent(self.absent, mode)
         return "null" if self.absent == "null" else "keep"
+
+    def error_options(self) -> ErrorOptions:
+        """What bad rows mean; raises `InputError` for another word, or a share that is none."""
+        share = self.max_error_share
+        try:
+            number = None if share is None else float(share)
+        except ValueError:
+            raise InputError(
+                f"the option 'max_error_share' is '{share}', which is no number",
+                hint='.option("max_error_share", "0.01")',
+            ) from None
+        given: Any = self.on_error  # checked by `ErrorOptions`
+        return ErrorOptions(
+            errors_out=self.errors_out, on_error=given, max_error_share=number
+        )
 
     def checked_actor(self) -> str | None:
         """The actor of a write; raises `InputError` if the name is not allowed."""

@@ -24,6 +24,7 @@ from omnigraph.commit.write_path import WritePath
 from omnigraph.effects.clock import MINT
 from omnigraph.effects.uri import Root
 from omnigraph.loading.files import Files
+from omnigraph.loading.inputs import checked_errors_out
 from omnigraph.loading.load import load
 from omnigraph.loading.reading import check_columns
 from omnigraph.loading.request import LoadBranch, LoadSpec
@@ -55,6 +56,9 @@ class FrameWriter(DataSourceArrowWriter):
         self._absent = options.absent_meaning(self._mode)
         self._actor = options.checked_actor()
         self._key = checked_key(options.idempotency_key, "idempotency_key")
+        errors = options.error_options()
+        self._on_error, self._error_share = errors.on_error, errors.max_error_share
+        self._errors_out = checked_errors_out(errors.errors_out, (), options.path)
         self._scratch = load_scratch_name(MINT.ulid())
         kernel = self._kernel()
         catalog = kernel.accepted_schema().catalog
@@ -105,6 +109,9 @@ class FrameWriter(DataSourceArrowWriter):
             operation_id=self._key,
             input_digest=f"rows:{digest:x}" + (f":{self._mapping}" if self._options.map else ""),
             absent=self._absent,
+            on_error=self._on_error,
+            max_error_share=self._error_share,
+            errors_out=self._errors_out,
         )
         sources = [
             FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]", self._mapping)

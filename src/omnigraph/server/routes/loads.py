@@ -28,7 +28,7 @@ from omnigraph.wire.requests import (
 )
 
 PROBLEMS_MAX = 100
-"""Problems of an input that an error lists; all are counted."""
+"""Problems of an input that an error or a receipt lists; all are counted."""
 
 
 async def load(call: Call) -> Response:
@@ -71,6 +71,8 @@ def _options(call: Call) -> dict[str, Any]:
                 found[name] = call.flag_parameter(name)
             case "integer":
                 found[name] = call.number_parameter(name)
+            case "number":
+                found[name] = call.share_parameter(name)
             case _:
                 found[name] = call.parameter(name)
     return found
@@ -108,7 +110,10 @@ async def _loaded(call: Call, asked: LoadOptions, size: int, work: Any) -> LoadR
         dry_run=asked.dry_run,
         map=asked.map,
         errors=ErrorOptions(
-            max_errors=asked.max_errors or PROBLEMS_MAX, ignore_unknown=asked.ignore_unknown
+            max_errors=asked.max_errors or PROBLEMS_MAX,
+            ignore_unknown=asked.ignore_unknown,
+            on_error=asked.on_error,
+            max_error_share=asked.max_error_share,
         ),
     )
     return receipt

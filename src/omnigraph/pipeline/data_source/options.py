@@ -107,9 +107,7 @@ class SourceOptions:
                 hint='.option("max_error_share", "0.01")',
             ) from None
         given: Any = self.on_error  # checked by `ErrorOptions`
-        return ErrorOptions(
-            errors_out=self.errors_out, on_error=given, max_error_share=number
-        )
+        return ErrorOptions(errors_out=self.errors_out, on_error=given, max_error_share=number)
 
     def checked_actor(self) -> str | None:
         """The actor of a write; raises `InputError` if the name is not allowed."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import ssl
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,3 +65,36 @@ def _is_in_group(item: pytest.Item, name: str) -> bool:
 
 def _takes_long(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("spark", "slow"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests of a process, small and quick to start."""
+    from omnigraph.pipeline.spark.session import SessionSettings, build_session
+
+    settings = SessionSettings(
+        "local[2,4]",
+        {
+            "spark.driver.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+        },
+    )
+    session = build_session(settings.for_a_load())
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark_for_queries(spark: Any) -> Iterator[Any]:
+    """The session, told not to compile code for queries: tests run many small ones, each once."""
+    interpreted = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name) for name in interpreted}
+    for name, value in interpreted.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)

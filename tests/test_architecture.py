@@ -38,13 +38,15 @@ MAY_IMPORT: dict[str, str] = {
     "upkeep": "errors model effects schema storage commit",
     "engines": "errors model schema query storage",
     "engines.local": "errors model syntax schema query storage engines",
+    # it runs the kernels of the local engine in workers, and cancels its jobs as loads do
+    "engines.spark": "errors model syntax query storage engines engines.local pipeline.spark",
     "embedding": "errors model",
     "policy": "errors model syntax",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema storage commit loading pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
-    " upkeep engines engines.local loading pipeline pipeline.spark",
+    " upkeep engines engines.local engines.spark loading pipeline pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
     "spark": "errors model pipeline",
     # the faces
@@ -63,7 +65,7 @@ FACADE_MAY_IMPORT = "errors model schema query graph client inference"
 CONFINED: dict[str, str] = {
     "lance": "storage pipeline pipeline.spark loading",
     "obstore": "effects",
-    "pyspark": "pipeline pipeline.spark loading",
+    "pyspark": "pipeline pipeline.spark loading engines.spark",
     "py4j": "pipeline pipeline.spark loading",
     "cedarpy": "policy",
     "starlette": "server",

@@ -125,6 +125,16 @@ def run_reference(case: Case, made: CaseGraph) -> Rows:
 
 
 def run_local(case: Case, made: CaseGraph) -> Rows:
+    """Run a case in this process."""
+    return run_product(case, made)
+
+
+def run_spark(case: Case, made: CaseGraph) -> Rows:
+    """Run a case on the active Spark session."""
+    return run_product(case, made, "spark")
+
+
+def run_product(case: Case, made: CaseGraph, engine: str | None = None) -> Rows:
     """Run a case through `Graph.query`."""
     graph = made.graph
     if case.now is not None:
@@ -138,6 +148,7 @@ def run_local(case: Case, made: CaseGraph) -> Rows:
         name=case.select,
         branch=case.branch,
         snapshot=made.snapshot_id(case.snapshot),
+        engine=engine,
     )
     document = result.to_dict()
     table = result.to_arrow()
@@ -157,6 +168,7 @@ def run_local(case: Case, made: CaseGraph) -> Rows:
 ENGINES: Mapping[str, Callable[[Case, CaseGraph], Rows]] = {
     "reference": run_reference,
     "local": run_local,
+    "spark": run_spark,
 }
 
 

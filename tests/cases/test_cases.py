@@ -19,21 +19,43 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Graphs:
     return Graphs(tmp_path_factory.mktemp("cases"))
 
 
+@pytest.fixture
+def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the case that a test runs."""
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    case: Case = request.getfixturevalue("case")
+    for name, value in (case.environment or {}).items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.mark.parametrize(
     ("case", "engine"),
     [
         pytest.param(case, engine, id=f"{case} [{engine}]")
         for case in CASES
         for engine in engines()
-        if case.only in (None, engine)
+        if engine != "spark" and case.only in (None, engine)
     ],
 )
-def test_case(case: Case, engine: str, graphs: Graphs, monkeypatch: pytest.MonkeyPatch):
-    for name in ENVIRONMENT:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in (case.environment or {}).items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("environment")
+def test_case(case: Case, engine: str, graphs: Graphs):
     check_case(case, engine, graphs)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{case} [spark]")
+        for case in CASES
+        if "spark" in engines() and case.only in (None, "local")
+    ],
+)
+@pytest.mark.usefixtures("environment", "spark_for_queries")
+def test_c_pip_024_case_gives_the_same_on_spark(case: Case, graphs: Graphs):
+    check_case(case, "spark", graphs)
 
 
 def test_every_check_of_the_checklists_is_covered():

@@ -235,7 +235,7 @@ def test_c_cli_023_one_of_several_queries_has_to_be_named(run, full_graph: str, 
             "`--branch` and `--snapshot` are mutually exclusive",
         ),
         (["-e", ALL, "--format", "tabel"], "`--format` takes table, kv, csv, jsonl, json"),
-        (["-e", ALL, "--engine", "sparc"], "`--engine` takes local, not `sparc`"),
+        (["-e", ALL, "--engine", "sparc"], "`--engine` takes local, spark, not `sparc`"),
         (["-e", ALL, "--if-commit", "x"], "has no flag `--if-commit`"),
     ],
 )
@@ -267,6 +267,28 @@ def test_what_is_not_there_is_named(run, full_graph: str):
 
 def test_the_flag_knows_the_engines_of_the_library():
     assert ENGINES == GRAPH_ENGINES
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--engine", "local", "--spark-master", "local[2]"),
+        ("--engine", "local", "--spark-conf", "a=b"),
+        ("--spark-conf", "a=b"),
+    ],
+)
+def test_settings_of_spark_are_for_queries_on_spark(run, full_graph: str, arguments: list[str]):
+    done = query(run, full_graph, "-e", ALL, *arguments)
+    assert done.code == 2
+    assert "is for queries on Spark" in done.err
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_c_pip_024_a_query_on_spark_prints_the_same(run, full_graph: str, spark: object):
+    here = query(run, full_graph, "-e", ALL)
+    there = query(run, full_graph, "-e", ALL, "--engine", "spark")
+    assert (there.code, there.out) == (0, here.out)
 
 
 def test_a_missing_parameter_is_named(run, full_graph: str, queries: Path):

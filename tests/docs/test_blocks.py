@@ -14,6 +14,7 @@ ELSEWHERE = {
     GUIDE / "loading.md": "tests/pipeline/test_guide.py",
     GUIDE / "mcp.md": "tests/client/test_guide.py",
     GUIDE / "server.md": "tests/server/test_guide.py",
+    GUIDE / "spark-queries.md": "tests/engines/spark/test_engine.py",
 }
 """Pages that need a server or Spark, and the test that runs them beside one."""
 

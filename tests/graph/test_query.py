@@ -169,8 +169,8 @@ def test_engines_are_picked_by_name(graph: Graph):
     with pytest.raises(InputError, match="there is no engine `lokal`") as caught:
         graph.query(NAMES, engine="lokal")
     assert caught.value.hint == "did you mean `local`?"
-    with pytest.raises(InputError, match="there is no engine `spark`"):
-        graph.query(NAMES, engine="spark")
+    with pytest.raises(InputError, match="there is no engine `flink`"):
+        graph.query(NAMES, engine="flink")
 
 
 # --- what an engine is given ----------------------------------------------------------------------

@@ -1,10 +1,8 @@
-"""One Spark session for all tests of a process, small and quick to start."""
+"""Graphs that tests load with Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -47,23 +45,6 @@ edge About: Note -> Person @card(0..2)
 edge Owns: Person -> Slot { note: String? }
 edge Rates: Person -> Note { on: Date  stars: I32?  @key(src, dst, on) }
 """
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from omnigraph.pipeline.spark.session import SessionSettings, build_session
-
-    settings = SessionSettings(
-        "local[2,4]",
-        {
-            "spark.driver.memory": "512m",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.adaptive.enabled": "false",
-        },
-    )
-    session = build_session(settings.for_a_load())
-    yield session
-    session.stop()
 
 
 @pytest.fixture(autouse=True)

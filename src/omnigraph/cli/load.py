@@ -23,6 +23,8 @@ from omnigraph.cli.options import (
     BranchOption,
     ExternalBlobsOption,
     JsonFlag,
+    SparkConfOption,
+    SparkMasterOption,
     UriArgument,
     branch_name,
     choice,
@@ -123,12 +125,6 @@ EngineOption = Annotated[
         check=one_of(ENGINES, "leave it out to let the input decide"),
     ),
 ]
-MasterOption = Annotated[
-    str | None, option("--spark-master", "URL", "where Spark runs; local[*] by default")
-]
-ConfOption = Annotated[
-    list[str] | None, option("--spark-conf", "NAME=VALUE", "a Spark setting; repeatable")
-]
 ErrorsMaxOption = Annotated[
     int, option("--max-errors", "N", "how many problems to print; 100 by default", min=1)
 ]
@@ -223,8 +219,8 @@ def load(
     branch: BranchOption = DEFAULT_BRANCH,
     from_: FromOption = None,
     engine: EngineOption = None,
-    spark_master: MasterOption = None,
-    spark_conf: ConfOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     max_errors: ErrorsMaxOption = 100,
     errors_out: ErrorsOutOption = None,
     on_error: OnErrorOption = "fail",

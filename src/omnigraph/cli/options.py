@@ -178,6 +178,12 @@ ReadBranchOption = Annotated[
     str | None,
     option("--branch", "NAME", "read the head of this branch; main by default", check=branch_name),
 ]
+SparkMasterOption = Annotated[
+    str | None, option("--spark-master", "URL", "where Spark runs; local[*] by default")
+]
+SparkConfOption = Annotated[
+    list[str] | None, option("--spark-conf", "NAME=VALUE", "a Spark setting; repeatable")
+]
 SnapshotOption = Annotated[
     str | None, option("--snapshot", "ID", "read the graph as of this commit instead")
 ]

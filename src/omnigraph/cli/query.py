@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +28,8 @@ from omnigraph.cli.options import (
     JsonFlag,
     ReadBranchOption,
     SnapshotOption,
+    SparkConfOption,
+    SparkMasterOption,
     exclusive,
     flag,
     one_of,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from omnigraph.model.result import Result
 
 COMMANDS = Commands()
-ENGINES = ("local",)
+ENGINES = ("local", "spark")
 """As `graph.ENGINES`, which would load Arrow and Lance just to parse a flag."""
 TABLE_WIDTH_MAX = 80
 """Of one column, unless the configuration says otherwise."""
@@ -99,6 +101,8 @@ def query(
     snapshot: SnapshotOption = None,
     format: FormatOption = None,
     engine: EngineOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     explain: ExplainFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -106,12 +110,15 @@ def query(
 
     All rows come from one commit: the head of a branch, or the one that `--snapshot` names. Nothing
     is written. With `--server` and no text, the stored query of that name is run. `csv`, `jsonl`
-    and `json` are for programs; `--json` means the last, and errors as JSON too.
+    and `json` are for programs; `--json` means the last, and errors as JSON too. `--engine spark`
+    is for graphs that are too large for one process: the answer is the same, and Spark takes
+    seconds to start.
 
     omnigraph query friends --store team.omni --query people.gq --params '{"who": "ada"}'
     omnigraph query --store team.omni -e 'query q() { match { $p: Person } return { $p.name } }'
     omnigraph query --store team.omni --query q.gq --branch review --format csv > people.csv
     omnigraph query --store team.omni --query q.gq --explain
+    omnigraph query --store s3://lake/team.omni --query q.gq --engine spark --spark-master yarn
     omnigraph query friends --server http://localhost:8080/graphs/default --params '{"who": "ada"}'
     """
     from omnigraph.client import RemoteGraph
@@ -129,7 +136,11 @@ def query(
         )
     graph = graph_to_read(
         ctx,
-        only_stored={"--engine": engine is not None},
+        only_stored={
+            "--engine": engine is not None,
+            "--spark-master": spark_master is not None,
+            "--spark-conf": bool(spark_conf),
+        },
         stored_query=name if source is None else None,
     )
     if source is None:
@@ -137,9 +148,30 @@ def query(
         result = graph.invoke(name, values, **place, expect_mutation=False)
         assert isinstance(result, Result)
     else:
-        place |= {} if engine is None else {"engine": engine}
-        result = graph.query(source, values, name=name, **place, explain=explain)
+        how = _engine_arguments(engine, spark_master, spark_conf or ())
+        result = graph.query(source, values, name=name, **place, **how, explain=explain)
     write_result(output_of(ctx), result, shown_as, layout)
+
+
+def _engine_arguments(
+    engine: str | None, master: str | None, settings: Sequence[str]
+) -> dict[str, Any]:
+    """What runs a query, as `Graph.query` takes it; a server is never told."""
+    if settings and (engine or ("spark" if master else "local")) == "local":
+        raise UsageError(
+            "`--spark-conf` is for queries on Spark", hint="add `--engine spark`, or leave it out"
+        )
+    how: dict[str, Any] = {} if engine is None else {"engine": engine}
+    if engine == "local" and master is not None:
+        raise UsageError(
+            "`--spark-master` is for queries on Spark", hint="leave out `--engine local`"
+        )
+    if master is not None or settings:
+        from omnigraph.model.load_options import SparkOptions
+        from omnigraph.pipeline.spark.session import parse_conf
+
+        how["spark"] = SparkOptions(master=master, conf=parse_conf(settings))
+    return how
 
 
 def _format(ctx: typer.Context, given: str | None, *, json: bool) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from omnigraph.errors import InputError
+from omnigraph.model.result import LazyRows
 from omnigraph.model.result_json import ResultColumns
 from omnigraph.query.expressions import Nearest
 from omnigraph.query.plan import ReadPlan, RowCount
@@ -78,6 +79,6 @@ class Engine(Protocol):
         """What `--explain` and settings call it."""
         ...
 
-    def execute(self, run: Execution) -> ResultColumns:
+    def execute(self, run: Execution) -> ResultColumns | LazyRows:
         """The rows of a plan over its snapshot."""
         ...

@@ -196,6 +196,7 @@ class Graph:
         branch: str | None = None,
         snapshot: str | None = None,
         engine: str | None = None,
+        spark: SparkOptions | None = None,
         explain: bool = False,
         governor: Governor | None = None,
     ) -> Result:
@@ -203,6 +204,10 @@ class Graph:
 
         It reads the head of ``branch``, main by default, or the commit ``snapshot`` of any branch.
         ``source`` is a text, or the path of a `.gq` file; ``name`` picks a query if it has several.
+        ``engine`` is `local`, in this process, or `spark`, for graphs that one process cannot hold:
+        the answer is the same. On Spark it is computed when it is first read; `Result.to_spark`
+        gives the frame. ``spark`` names a session or a master; without one, the active session is
+        used, or one is started that stays until the process ends.
         ``explain`` also says how the query ran, in `Result.explain`. ``governor`` limits its time
         and memory, and lets another thread cancel it; without one there is no deadline, and
         `OMNIGRAPH_QUERY_BYTES` is its memory. Raises the compile error of a bad query,
@@ -215,7 +220,7 @@ class Graph:
             params,
             name,
             read_target(branch, snapshot, self._default_branch),
-            self._opened.engine(engine),
+            self._opened.engine(engine, checked_options(spark, SparkOptions, "spark")),
             Governor(memory_bytes=query_bytes()) if governor is None else governor,
         )
         return run.explained() if explain else run.result()

@@ -27,6 +27,7 @@ from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.engines.base import Engine
 from omnigraph.errors import InputError, NotFound
 from omnigraph.graph.gate import WriteGate
+from omnigraph.model.load_options import SparkOptions
 from omnigraph.model.result import ReadTarget
 from omnigraph.policy import Policy
 from omnigraph.query.compile import QueryCompiler
@@ -40,7 +41,7 @@ from omnigraph.syntax.suggest import did_you_mean
 from omnigraph.syntax.tokens import Source
 from omnigraph.upkeep.automatic import AutoOptimizer, commits_between
 
-ENGINES = ("local",)
+ENGINES = ("local", "spark")
 """The engines a query can name."""
 
 READERS_KEPT_MAX = 16
@@ -130,9 +131,15 @@ class OpenGraph:
             compiler = self._compiler = QueryCompiler(catalog)
         return compiler.compile(source, name)
 
-    def engine(self, name: str | None) -> Engine:
-        """The engine that runs a query, made when it is first asked for."""
-        wanted = name or "local"
+    def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:
+        """The engine that runs a query, made when it is first asked for.
+
+        ``spark`` says where the Spark engine runs; naming a session or a master asks for it.
+        """
+        options = spark or SparkOptions()
+        wanted = name or ("spark" if options.is_named else "local")
+        if wanted == "spark":
+            return self._spark_engine(options)
         found = self.engines.get(wanted)
         if found is not None:
             return found
@@ -145,6 +152,21 @@ class OpenGraph:
 
         with self._lock:
             return self.engines.setdefault(wanted, LocalEngine())
+
+    def _spark_engine(self, options: SparkOptions) -> Engine:
+        from omnigraph.pipeline.spark.session import (
+            SessionSettings,
+            query_session,
+            require_pyspark,
+        )
+
+        require_pyspark()
+        from omnigraph.engines.spark.engine import SparkEngine
+
+        settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
+        return SparkEngine(
+            lambda: query_session(options.session, settings), self.kernel.root.storage_options()
+        )
 
     # --- snapshots and readers --------------------------------------------------------------------
 

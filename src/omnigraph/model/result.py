@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import orjson
 import pyarrow as pa
@@ -151,6 +151,23 @@ class ReadAnswer(JsonObject):
     """The plan and how it ran, if the query was asked to explain itself."""
 
 
+class LazyRows(Protocol):
+    """Rows that are computed when they are asked for."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        ...
+
+    def collect(self) -> ResultColumns:
+        """The rows in this process."""
+        ...
+
+    def frame(self) -> Any:
+        """The rows as a Spark DataFrame."""
+        ...
+
+
 class Result:
     """The rows of a read query.
 
@@ -160,7 +177,7 @@ class Result:
 
     def __init__(
         self,
-        rows: pa.Table | ResultColumns,
+        rows: pa.Table | ResultColumns | LazyRows,
         *,
         query_name: str,
         target: ReadTarget,
@@ -168,7 +185,7 @@ class Result:
         explain: Explanation | None = None,
     ) -> None:
         self._made = rows if isinstance(rows, pa.Table) else None
-        self._columns = ResultColumns.of(rows) if isinstance(rows, pa.Table) else rows
+        self._rows = ResultColumns.of(rows) if isinstance(rows, pa.Table) else rows
         self.query_name = query_name
         self.target = target
         self.graph_commit_id = graph_commit_id
@@ -179,9 +196,14 @@ class Result:
     # --- rows -------------------------------------------------------------------------------------
 
     @property
+    def _columns(self) -> ResultColumns:
+        rows = self._rows
+        return rows if isinstance(rows, ResultColumns) else rows.collect()
+
+    @property
     def columns(self) -> list[str]:
         """The names of the columns, in the order of the query."""
-        return list(self._columns.names)
+        return list(self._rows.names)
 
     @property
     def row_count(self) -> int:
@@ -245,6 +267,18 @@ class Result:
     def to_polars(self, *, flatten: bool = False) -> Any:
         """The rows as a polars frame; raises `InputError` if polars is not installed."""
         return polars_frame(self.to_arrow(flatten=flatten))
+
+    def to_spark(self) -> Any:
+        """The rows as a Spark DataFrame, computed by Spark when the frame is used.
+
+        Only for a query that ran with ``engine="spark"``; raises `InputError` for others.
+        """
+        if isinstance(self._rows, ResultColumns):
+            raise InputError(
+                "these rows were not computed by Spark",
+                hint='run the query with engine="spark"',
+            )
+        return self._rows.frame()
 
     # --- JSON -------------------------------------------------------------------------------------
 

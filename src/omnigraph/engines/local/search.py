@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engines.base import Execution
 from omnigraph.engines.local.entities import CachedNodes, single
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.text_index import TextIndex
@@ -29,12 +30,91 @@ Scores = npt.NDArray[np.float64]
 _TEXT = pa.string()
 
 
-class Search:
+class SearchArguments:
+    """The constant arguments of search calls, checked and evaluated once per run."""
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._vectors: dict[ex.Nearest, npt.NDArray[np.float64]] = {}
+
+    def check(self, calls: Iterable[ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf]) -> None:
+        """Raise `InputError` for invalid arguments, even if there is nothing to search."""
+        for call in calls:
+            match call:
+                case ex.TextMatch(function="fuzzy"):
+                    self.edits(call)
+                case ex.Nearest():
+                    self._given_vector(call)
+                case ex.Rrf():
+                    self.fusion_constant(call)
+                    self.check((call.first, call.second))
+
+    def fusion_constant(self, call: ex.Rrf) -> int:
+        """The k of a fusion."""
+        k = self._constant(call.k)
+        if not isinstance(k, int) or k <= 0:
+            shown = "null" if k is None else k
+            raise InputError(f"the k of rrf must be a positive number, not {shown}")
+        return k
+
+    def text(self, expression: ex.Expression) -> str | None:
+        """The text a call searches for."""
+        value = self._constant(expression)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def edits(self, call: ex.TextMatch) -> int:
+        """How many edits a fuzzy search allows."""
+        edits = 2 if call.edits_max is None else self._constant(call.edits_max)
+        if not isinstance(edits, int) or edits < 0:
+            shown = "null" if edits is None else edits
+            raise InputError(
+                f"fuzzy cannot allow {shown} edits",
+                hint="give zero or more edits; 2 is the default",
+            )
+        return edits
+
+    def query_vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
+        """The query vector of a `nearest` call; a text is embedded."""
+        known = self._vectors.get(call)
+        if known is None:
+            known = self._vectors[call] = self._vector(call)
+        return known
+
+    def _vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
+        given = self._given_vector(call)
+        if isinstance(given, str):
+            given = self._run.embed(call, given)
+        return np.asarray(given, np.float32).astype(np.float64)
+
+    def _given_vector(self, call: ex.Nearest) -> str | Sequence[float]:
+        """The query as given: a text to embed, or a vector of the right dimension."""
+        where = f"nearest(${call.variable}.{call.property}, …)"
+        value = self._constant(call.query)
+        if value is None:
+            raise InputError(
+                f"{where} has nothing to measure from: its query is null",
+                hint="give a vector, or a text to embed",
+            )
+        if isinstance(value, str):
+            return value
+        vector = cast(Sequence[float], value)
+        if len(vector) != call.dimension:
+            raise InputError(
+                f"{where} compares vectors of {call.dimension} numbers, the query has {len(vector)}"
+            )
+        return vector
+
+    def _constant(self, expression: ex.Expression) -> object:
+        return scalar_operand(expression, self._run.parameters, self._run.now).as_py()
+
+
+class Search(SearchArguments):
     """The search calls of one run; each is evaluated once."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session.run)
         self._session = session
-        self._vectors: dict[ex.Nearest, npt.NDArray[np.float64]] = {}
         self._matches: dict[ex.TextMatch, npt.NDArray[np.bool_]] = {}
 
     def values(self, call: ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf, slots: Slots) -> pa.Array:
@@ -50,33 +130,7 @@ class Search:
             case ex.Rrf():
                 raise InternalError("a fused score exists only for rows it has ordered")
 
-    def check(self, calls: Iterable[ex.TextMatch | ex.Nearest | ex.Bm25 | ex.Rrf]) -> None:
-        """Raise `InputError` for invalid arguments, even if there is nothing to search."""
-        for call in calls:
-            match call:
-                case ex.TextMatch(function="fuzzy"):
-                    self._edits(call)
-                case ex.Nearest():
-                    self._given_vector(call)
-                case ex.Rrf():
-                    self.fusion_constant(call)
-                    self.check((call.first, call.second))
-
-    def fusion_constant(self, call: ex.Rrf) -> int:
-        """The k of a fusion."""
-        k = self._constant(call.k)
-        if not isinstance(k, int) or k <= 0:
-            shown = "null" if k is None else k
-            raise InputError(f"the k of rrf must be a positive number, not {shown}")
-        return k
-
     # --- text -------------------------------------------------------------------------------------
-
-    def text(self, expression: ex.Expression) -> str | None:
-        """The text a call searches for."""
-        value = self._constant(expression)
-        assert value is None or isinstance(value, str)
-        return value
 
     def matches(self, call: ex.TextMatch, slots: Slots) -> npt.NDArray[np.bool_]:
         """Whether each node's text matches."""
@@ -136,26 +190,9 @@ class Search:
             return np.zeros(0, np.int32)
         if call.function != "fuzzy":
             return index.matching(query)
-        return index.fuzzy(query, self._edits(call))
-
-    def _edits(self, call: ex.TextMatch) -> int:
-        edits = 2 if call.edits_max is None else self._constant(call.edits_max)
-        if not isinstance(edits, int) or edits < 0:
-            shown = "null" if edits is None else edits
-            raise InputError(
-                f"fuzzy cannot allow {shown} edits",
-                hint="give zero or more edits; 2 is the default",
-            )
-        return edits
+        return index.fuzzy(query, self.edits(call))
 
     # --- vectors ----------------------------------------------------------------------------------
-
-    def query_vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
-        """The query vector of a `nearest` call; a text is embedded."""
-        known = self._vectors.get(call)
-        if known is None:
-            known = self._vectors[call] = self._vector(call)
-        return known
 
     def distances(self, call: ex.Nearest, slots: Slots) -> tuple[Scores, npt.NDArray[np.bool_]]:
         """The squared distance of each node, and which have one."""
@@ -173,34 +210,6 @@ class Search:
         valid = bound.copy()
         valid[bound] = column.valid[rows[bound]]
         return distances, valid
-
-    def _vector(self, call: ex.Nearest) -> npt.NDArray[np.float64]:
-        given = self._given_vector(call)
-        if isinstance(given, str):
-            given = self._session.run.embed(call, given)
-        return np.asarray(given, np.float32).astype(np.float64)
-
-    def _given_vector(self, call: ex.Nearest) -> str | Sequence[float]:
-        """The query as given: a text to embed, or a vector of the right dimension."""
-        where = f"nearest(${call.variable}.{call.property}, …)"
-        value = self._constant(call.query)
-        if value is None:
-            raise InputError(
-                f"{where} has nothing to measure from: its query is null",
-                hint="give a vector, or a text to embed",
-            )
-        if isinstance(value, str):
-            return value
-        vector = cast(Sequence[float], value)
-        if len(vector) != call.dimension:
-            raise InputError(
-                f"{where} compares vectors of {call.dimension} numbers, the query has {len(vector)}"
-            )
-        return vector
-
-    def _constant(self, expression: ex.Expression) -> object:
-        run = self._session.run
-        return scalar_operand(expression, run.parameters, run.now).as_py()
 
 
 def _vector_type(call: ex.Nearest) -> pa.DataType:

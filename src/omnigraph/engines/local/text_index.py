@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +101,25 @@ class _Extent:
         saturation = BM25_K1 * (1 - BM25_B + BM25_B * relative_lengths)
         scores: Scores = rarity * frequencies * (BM25_K1 + 1) / (frequencies + saturation)
         return scores
+
+
+@dataclass(frozen=True, slots=True)
+class WordStatistics:
+    """What BM25 has to know of a whole column to score the texts of a part of it."""
+
+    texts: int = 0
+    words: int = 0
+    texts_with: tuple[int, ...] = ()
+    """For each token of the query, how many texts have it."""
+
+    def plus(self, other: WordStatistics) -> WordStatistics:
+        """The statistics of two parts together."""
+        pairs = zip_longest(self.texts_with, other.texts_with, fillvalue=0)
+        return WordStatistics(
+            self.texts + other.texts,
+            self.words + other.words,
+            tuple(one + another for one, another in pairs),
+        )
 
 
 class TextIndex:
@@ -209,6 +228,35 @@ class TextIndex:
             return np.zeros(len(positions))
         places = np.minimum(np.searchsorted(found, positions), len(found) - 1)
         return np.where(found[places] == positions, scores[places], 0.0)
+
+    def statistics(self, query: str) -> WordStatistics:
+        """What the rows of this index add to the statistics of a column that has them all."""
+        extent = self._extent(None)
+        return WordStatistics(
+            extent.texts, extent.words, tuple(map(self._texts_with, tokens(query)))
+        )
+
+    def scores_in(self, query: str, whole: WordStatistics) -> Scores:
+        """The BM25 score of every row as part of a column with these statistics."""
+        extent = _Extent(whole.texts, whole.words)
+        scores = np.zeros(len(self))
+        for token, texts_with_token in zip(tokens(query), whole.texts_with, strict=True):
+            for segment in self._segments:
+                code = segment.vocabulary.code(token)
+                if code is None:
+                    continue
+                here = segment.postings(code)
+                positions = segment.positions[here]
+                lengths = segment.lengths[positions - segment.start]
+                scores[positions] += extent.scores(
+                    texts_with_token, segment.frequencies[here], lengths
+                )
+        return scores
+
+    def _texts_with(self, token: str) -> int:
+        codes = ((segment, segment.vocabulary.code(token)) for segment in self._segments)
+        found = (segment.postings(code) for segment, code in codes if code is not None)
+        return sum(here.stop - here.start for here in found)
 
     def _rows_with(self, codes: Iterable[Iterable[int]]) -> Positions:
         """The rows with one of some tokens, given by their codes in each segment."""

@@ -203,6 +203,18 @@ def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> Sp
     return spark or _active() or build_session(settings)
 
 
+def query_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
+    """A session for a query, whose rows may be asked for later; one built here ends with the
+    process. Raises as `spark_session` does."""
+    given = spark if spark is not None else _active()
+    if given is None:
+        return build_session(settings)
+    _require_classic(given)
+    if not (given.sparkContext.master or "").startswith("local["):
+        require_same_versions(given)
+    return given
+
+
 def _active() -> SparkSession | None:
     # If PySpark was not imported, there is no session in this process.
     if "pyspark.sql" not in sys.modules:

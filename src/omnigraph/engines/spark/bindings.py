@@ -1,0 +1,217 @@
+"""Solutions of a pattern as a DataFrame, and expressions over them as columns.
+
+A comparison that Spark makes exactly as the language does is a column expression of Spark. All else
+is evaluated by the kernels of the local engine, in Python workers, on the columns it reads.
+"""
+
+from __future__ import annotations
+
+import operator as op
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import count
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from omnigraph.engines.spark.types import INTEGERS, literal, spark_type
+from omnigraph.engines.spark.workers import Constants, Evaluation
+from omnigraph.errors import InternalError
+from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import expressions as ex
+from omnigraph.query.evaluate import ColumnExpression, evaluate, scalar_operand
+from omnigraph.syntax.query_ast import ComparisonOperator
+
+Key: TypeAlias = tuple[str, str]
+"""A variable and what is known of it: `ID`, a property, a search call, or the `NODES` of a path."""
+
+NODES = "#nodes"
+
+
+class Names:
+    """Names of columns, each used once in a query: Spark compares names without regard to case."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def new(self) -> str:
+        """A name no other column has."""
+        return f"c{next(self._numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """The solutions found so far; None stands for the one empty solution a match starts with."""
+
+    frame: DataFrame | None = None
+    names: Mapping[Key, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> DataFrame:
+        """The frame of a match that has begun."""
+        if self.frame is None:
+            raise InternalError("a pattern begins with a scan")
+        return self.frame
+
+    def name(self, variable: str, of: str = ID) -> str:
+        """The column of what is known of a variable."""
+        return self.names[variable, of]
+
+    def column(self, variable: str, of: str = ID) -> Column:
+        """The same as a column."""
+        return F.col(self.name(variable, of))
+
+    def identity(self, variable: str) -> str:
+        """The column that tells what a variable is bound to."""
+        return self.names.get((variable, ID)) or self.names[variable, NODES]
+
+    def of(self, variables: Iterable[str]) -> dict[Key, str]:
+        """The columns of some variables."""
+        wanted = frozenset(variables)
+        return {key: name for key, name in self.names.items() if key[0] in wanted}
+
+    def joined(self, frame: DataFrame, names: Mapping[Key, str]) -> Bindings:
+        """The solutions with more columns."""
+        return Bindings(frame, {**self.names, **names})
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+_arrow_udf: Any = getattr(F, "arrow_udf")  # noqa: B009 - it has no type stub
+
+Leaf: TypeAlias = Callable[[ColumnExpression], Column]
+
+_COMPARE: dict[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    "=": op.eq,
+    "!=": op.ne,
+    "<": op.lt,
+    "<=": op.le,
+    ">": op.gt,
+    ">=": op.ge,
+}
+_LEAVES = (ex.PropertyValue, ex.EntityId, ex.PathNodes, ex.PathLength, ex.OutputValue)
+_NEVER_FAIL = frozenset(("lower", "upper", "length", "date_part"))
+
+
+def can_fail(expression: ex.Expression) -> bool:
+    """Whether some values make an error of it: integers that do not fit."""
+    return any(
+        isinstance(part, ex.ArithmeticValue)
+        or (isinstance(part, ex.ScalarCall) and part.function not in _NEVER_FAIL)
+        for part in ex.walk(expression)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Expressions as columns of a frame, given those of their leaves."""
+
+    constants: Constants
+    leaf: Leaf
+
+    def column(self, expression: ex.Expression) -> Column:
+        """The values of an expression, carried."""
+        known = self._by_spark(expression)
+        return self._by_worker(expression) if known is None else known
+
+    def all_hold(self, predicates: Iterable[ex.Expression]) -> Column | None:
+        """Where all of some predicates hold; None if there are none."""
+        columns = [self.column(predicate) for predicate in predicates]
+        return reduce(op.and_, columns) if columns else None
+
+    def _by_spark(self, node: ex.Expression) -> Column | None:
+        """The column expression of Spark that means the same; None if there is none."""
+        match node:
+            case (
+                ex.PropertyValue()
+                | ex.EntityId()
+                | ex.PathNodes()
+                | ex.PathLength()
+                | ex.OutputValue()
+            ):
+                return self.leaf(node)
+            case ex.Constant() | ex.ParameterValue() | ex.CurrentTime():
+                parameters, now = self.constants.parameters, self.constants.now
+                return literal(scalar_operand(node, parameters, now).as_py(), node.type)
+            case ex.IsNull():
+                operand = self.column(node.operand)
+                return operand.isNotNull() if node.negated else operand.isNull()
+            case ex.Combine():
+                join = op.and_ if node.operator == "and" else op.or_
+                return reduce(join, map(self.column, node.operands))
+            case ex.Compare() if _compares_alike(node.left.type, node.right.type):
+                left, right = self._by_spark(node.left), self._by_spark(node.right)
+                if left is None or right is None:
+                    return None
+                # A predicate is two-valued: a comparison with null is false.
+                return F.coalesce(_COMPARE[node.operator](left, right), F.lit(False))
+        return None
+
+    def _by_worker(self, expression: ex.Expression) -> Column:
+        leaves = tuple(
+            dict.fromkeys(part for part in ex.walk(expression) if isinstance(part, _LEAVES))
+        )
+        type = arrow_type(expression.type)
+        if not leaves:
+            value = evaluate(
+                expression, _no_row, self.constants.parameters, self.constants.now
+            ).cast(type)
+            return literal(value.as_py(), expression.type)
+        used = {part.name for part in ex.walk(expression) if isinstance(part, ex.ParameterValue)}
+        parameters = {name: self.constants.parameters[name] for name in used}
+        work = Evaluation(expression, leaves, Constants(parameters, self.constants.now))
+        function = _arrow_udf(work.function(), spark_type(type))
+        if can_fail(expression):
+            # Spark must not evaluate it for rows that a later step would not meet.
+            function = function.asNondeterministic()
+        column: Column = function(*map(self.leaf, leaves))
+        return column
+
+
+def _no_row(leaf: ColumnExpression) -> Any:
+    raise InternalError(f"there is no row to read {leaf} from")
+
+
+def _compares_alike(left: ValueType, right: ValueType) -> bool:
+    """Whether Spark compares values of two types as the language does."""
+    if not (left.is_plain_scalar and right.is_plain_scalar):
+        return False
+    if left.scalar in INTEGERS and right.scalar in INTEGERS:
+        return True
+    exact = (Scalar.STRING, Scalar.BOOL, Scalar.DATE, Scalar.DATETIME)
+    return left.scalar == right.scalar and left.scalar in exact
+
+
+def match_values(
+    bindings: Bindings, constants: Constants, calls: Mapping[str, ex.Expression]
+) -> Values:
+    """Expressions over the solutions of a pattern; ``calls`` are read by their names."""
+
+    def leaf(node: ColumnExpression) -> Column:
+        match node:
+            case ex.PropertyValue():
+                return bindings.column(node.variable, node.property)
+            case ex.EntityId():
+                return bindings.column(node.variable)
+            case ex.PathNodes():
+                return bindings.column(node.variable, NODES)
+            case ex.PathLength():
+                nodes = bindings.column(node.variable, NODES)
+                return F.when(nodes.isNotNull(), (F.size(nodes) - 1).cast("long"))
+            case ex.OutputValue():
+                call = calls[node.name]
+                return call_column(bindings, call, node.name)
+        raise InternalError(f"nothing binds {node}")
+
+    return Values(constants, leaf)
+
+
+def call_column(bindings: Bindings, call: ex.Expression, name: str) -> Column:
+    """The value of a search call; a node that an optional match did not find matches nothing."""
+    column = bindings.column(call.variable, name)  # type: ignore[union-attr]
+    if isinstance(call, ex.TextMatch):
+        return F.coalesce(column, F.lit(False))
+    return F.coalesce(column, F.lit(0.0)) if isinstance(call, ex.Bm25) else column

@@ -1,0 +1,124 @@
+"""The Spark engine: runs a plan as jobs of a Spark session, and gives the rows of the local engine.
+
+A plan becomes one lazy DataFrame. Its scans are tasks that read Lance fragments in Python workers,
+where conditions and scores are computed by the kernels of the local engine; hops are joins of ids;
+groups, order and limits are Spark's own, with keys that order as the language does. What Spark
+cannot do equally is listed in `tail.REFUSED`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from omnigraph.engines.base import Execution, StepReport
+from omnigraph.engines.local.prepare import prepare
+from omnigraph.engines.spark.bindings import Bindings
+from omnigraph.engines.spark.jobs import Jobs
+from omnigraph.engines.spark.match import PatternMatcher
+from omnigraph.engines.spark.tables import Tables
+from omnigraph.engines.spark.tail import Answer, answer
+from omnigraph.engines.spark.types import from_carried
+from omnigraph.model.arrow import arrow_type
+from omnigraph.model.governor import current
+from omnigraph.model.result_json import ResultColumns
+from omnigraph.model.types import Scalar, ValueType
+from omnigraph.query import expressions as ex
+
+
+class SparkEngine:
+    """Runs plans on a Spark session, which is found or started when the first plan runs."""
+
+    name = "spark"
+
+    def __init__(
+        self, session: Callable[[], SparkSession], storage_options: Mapping[str, str]
+    ) -> None:
+        self._session = session
+        self._storage_options = storage_options
+
+    def execute(self, run: Execution) -> SparkRows:
+        """The rows of a plan over its snapshot; Spark computes them when they are asked for.
+
+        Arguments are checked now. A search of many levels, and word statistics, run jobs now.
+        """
+        prepared = prepare(run.plan)
+        jobs = Jobs(self._session(), run.plan.name, current())
+        tables = Tables(run, prepared, jobs, self._storage_options)
+        tables.arguments.check(prepared.searches)
+        began = time.perf_counter()
+        bindings = PatternMatcher(tables, jobs).run(prepared.pattern, Bindings())
+        found = SparkRows(answer(tables, jobs, bindings), jobs)
+        if run.trace is not None:
+            rows = found.collect()
+            seconds = time.perf_counter() - began
+            run.trace.steps.append(
+                StepReport("ResultColumns", "one Spark job", rows.row_count, seconds)
+            )
+        return found
+
+
+@dataclass(slots=True)
+class SparkRows:
+    """The rows of a query as a DataFrame, and in this process once they are collected."""
+
+    answer: Answer
+    jobs: Jobs
+    _collected: ResultColumns | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.answer.columns]
+
+    def collect(self) -> ResultColumns:
+        """The rows in this process; computed once."""
+        if self._collected is None:
+            table = self.jobs.run(self.answer.frame.toArrow)
+            arrays = [
+                _decoded(column.combine_chunks(), wanted.expression)
+                for column, wanted in zip(table.columns, self.answer.columns, strict=True)
+            ]
+            self._collected = ResultColumns(self.names, arrays, table.num_rows)
+            self.jobs.release()
+        return self._collected
+
+    def frame(self) -> DataFrame:
+        """The rows as a DataFrame of their own names, a DateTime as a timestamp."""
+        frame = self.answer.frame
+        shown = [
+            _shown(f"r{at}", column.expression) for at, column in enumerate(self.answer.columns)
+        ]
+        return frame.select(*shown).toDF(*self.names)
+
+
+def _decoded(column: pa.Array | pa.ChunkedArray, expression: ex.OutputExpression) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):  # of no chunks
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if not isinstance(expression, ex.EntityObject):
+        return from_carried(column, arrow_type(expression.type))
+    fields = [pa.field(name, arrow_type(type)) for name, type in expression.columns]
+    children = [from_carried(column.field(at), field.type) for at, field in enumerate(fields)]
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _shown(name: str, expression: ex.OutputExpression) -> Column:
+    if not isinstance(expression, ex.EntityObject):
+        return _timestamp(F.col(name), expression.type)
+    fields = [
+        _timestamp(F.col(name).getField(field), type).alias(field)
+        for field, type in expression.columns
+    ]
+    return F.when(F.col(name).isNotNull(), F.struct(*fields))
+
+
+def _timestamp(column: Column, type: ValueType) -> Column:
+    if type.scalar != Scalar.DATETIME:
+        return column
+    return F.transform(column, F.timestamp_millis) if type.is_list else F.timestamp_millis(column)

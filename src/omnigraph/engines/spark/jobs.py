@@ -1,0 +1,118 @@
+"""Runs Spark jobs for a query: cancelled at its deadline and by Ctrl-C, failures with a type."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, SparkSession
+
+from omnigraph.engines.spark.workers import worker_error
+from omnigraph.errors import OmnigraphError, StorageError
+from omnigraph.model.governor import Governor
+from omnigraph.pipeline.spark.gateway import interrupts_first
+from omnigraph.pipeline.spark.java import reason_of
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 0.1
+"""How often a waiting query looks at its limits."""
+
+_CANCEL_SECONDS = 10.0
+
+
+class Jobs:
+    """The jobs of one query, as one group in the Spark UI."""
+
+    def __init__(self, spark: SparkSession, label: str, governor: Governor) -> None:
+        self.spark = spark
+        self._governor = governor
+        self._label = f"omnigraph query: {label}"
+        self._group = f"omnigraph-query-{uuid.uuid4().hex}"
+        self.kept: list[DataFrame] = []
+        """Frames that Spark keeps for this query."""
+
+    def run(self, action: Callable[[], T]) -> T:
+        """The result of ``action``, which may start jobs.
+
+        Raises what a worker of the product raised, `StorageError` for other failures of Spark, and
+        `QueryTimeout` or `QueryCancelled` as soon as the governor does.
+        """
+        done: list[T] = []
+        failed: list[BaseException] = []
+        context = self.spark.sparkContext
+
+        def work() -> None:
+            context.setJobGroup(self._group, self._label, interruptOnCancel=True)
+            try:
+                done.append(action())
+            except BaseException as error:
+                failed.append(error)
+
+        target = inheritable_thread_target(self.spark)(work)
+        thread = threading.Thread(target=target, name="omnigraph-query", daemon=True)
+        self._governor.check()
+        thread.start()
+        try:
+            with interrupts_first():
+                while thread.is_alive():
+                    thread.join(_LOOK_SECONDS)
+                    self._governor.check()
+        except BaseException:
+            with suppress(Exception):
+                context.cancelJobGroup(self._group)
+            thread.join(_CANCEL_SECONDS)
+            raise
+        if failed:
+            raise _translated(failed[0])
+        return done[0]
+
+    def kept_frame(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed once and kept by Spark."""
+        kept = frame.persist()
+        self.kept.append(kept)
+        return kept
+
+    def release(self) -> None:
+        """Let Spark forget what it kept for this query."""
+        for frame in self.kept:
+            with suppress(Exception):
+                frame.unpersist()
+        self.kept.clear()
+
+
+def _translated(error: BaseException) -> BaseException:
+    """A failure of Spark as an error of the product."""
+    if isinstance(error, OmnigraphError):
+        return error
+    if isinstance(error, ConnectionError):
+        return StorageError("Spark stopped while the query was running", hint="run it again")
+    text = _text(error)
+    known = worker_error(text)
+    if known is not None:
+        return known
+    failure = StorageError(
+        f"the query failed on Spark: {reason_of(text)[:500] or type(error).__name__}",
+        hint="see the cause, and the log of Spark",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _text(error: BaseException) -> str:
+    """The message of an error and of those behind it in Java."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    parts = [str(error)]
+    for _ in range(8):
+        if java is None:
+            break
+        with suppress(Exception):
+            parts.append(str(java.toString()))
+            java = java.getCause()
+            continue
+        break
+    return "\n".join(parts)

@@ -1,0 +1,306 @@
+"""Runs a pattern as joins: from the first scan to a frame of all solutions.
+
+A hop joins the rows with the pairs that an edge type links, and those with the nodes at their other
+end where the query reads more of them than their ids: every edge of a snapshot has both of its
+ends, which each commit checks. A block (`not`, `any`, `optional`) is solved once for each different
+binding of the variables it reads, and joined to the rows by those. Rows need no numbers for that,
+which Spark could not give them: it may compute a frame twice, in another order.
+"""
+
+from __future__ import annotations
+
+import operator as op
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from omnigraph.engines.base import StepReport
+from omnigraph.engines.local.match import Keys, join_keys
+from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
+from omnigraph.engines.spark.bindings import NODES, Bindings, Key, Values, can_fail, match_values
+from omnigraph.engines.spark.jobs import Jobs
+from omnigraph.engines.spark.reach import paths, reached
+from omnigraph.engines.spark.tables import Tables, tested_after
+from omnigraph.model.arrow import ID
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.explain import explain_step
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMatcher:
+    """Runs steps over bindings."""
+
+    tables: Tables
+    jobs: Jobs
+
+    def run(self, pattern: PreparedPattern, bindings: Bindings) -> Bindings:
+        """The solutions that extend some rows."""
+        steps = pattern.steps
+        at = 0
+        while at < len(steps):
+            one = steps[at]
+            following = steps[at + 1] if at + 1 < len(steps) else None
+            keys = join_keys(one, following) if bindings.frame is not None else None
+            began = time.perf_counter()
+            if keys is not None and following is not None:
+                bindings, strategy = self._joined(one, following, keys, bindings), "join by value"
+                at += 2
+            else:
+                bindings, strategy = self._step(one, bindings)
+                at += 1
+            self._report(one.step, strategy, bindings, began)
+        return bindings
+
+    def _report(self, step: plan.Step, strategy: str, bindings: Bindings, began: float) -> None:
+        trace = self.tables.run.trace
+        if trace is not None:
+            rows = self.jobs.run(bindings.rows.count)
+            seconds = time.perf_counter() - began
+            trace.steps.append(StepReport(explain_step(step), strategy, rows, seconds))
+
+    def _step(self, one: PreparedStep, bindings: Bindings) -> tuple[Bindings, str]:
+        if not isinstance(one.step, plan.Scan):
+            bindings = self._begun(bindings)
+        match one.step:
+            case plan.Scan() as step:
+                return self._scan(one, step, bindings)
+            case plan.Expand() as step:
+                return self._expand(step, bindings)
+            case plan.FilterRows() as step:
+                return self.where(step.predicates, bindings), "filter"
+            case plan.Exclude():
+                return self._tested(one.patterns, bindings, "left_anti"), "anti-join"
+            case plan.Exists():
+                return self._tested(one.patterns, bindings, "left_semi"), "semi-join"
+            case plan.Extend() as step:
+                return self._extend(one.patterns[0], step, bindings), "left join"
+
+    def _begun(self, bindings: Bindings) -> Bindings:
+        """Bindings with a frame: before the first scan, of the one empty solution."""
+        if bindings.frame is not None:
+            return bindings
+        return Bindings(self.jobs.spark.range(1).select(), {})
+
+    def values(self, bindings: Bindings) -> Values:
+        """Expressions over the rows found so far."""
+        return match_values(bindings, self.tables.constants, self.tables.prepared.calls)
+
+    def where(self, predicates: Iterable[ex.Expression], bindings: Bindings) -> Bindings:
+        """The rows for which every predicate holds."""
+        mask = self.values(bindings).all_hold(predicates)
+        return bindings if mask is None else bindings.joined(bindings.rows.where(mask), {})
+
+    # --- scans ------------------------------------------------------------------------------------
+
+    def _scan(self, one: PreparedStep, step: plan.Scan, bindings: Bindings) -> tuple[Bindings, str]:
+        frame, names, strategy = self._nodes(one, step)
+        if bindings.frame is None:
+            return Bindings(frame, names), strategy
+        return bindings.joined(bindings.rows.crossJoin(frame), names), f"{strategy}, cross product"
+
+    def _nodes(self, one: PreparedStep, step: plan.Scan) -> tuple[DataFrame, dict[Key, str], str]:
+        if step.entity_id is not None:
+            frame, names = self.tables.nodes(
+                step.variable, step.type_name, (one.residual,), step.entity_id
+            )
+            return frame, names, "id lookup"
+        safe = tuple(p for p in step.predicates if one.anchors and not can_fail(p))
+        rest = tuple(p for p in step.predicates if p not in safe)
+        frame, names = self.tables.nodes(step.variable, step.type_name, (safe, rest))
+        return frame, names, "scan by workers"
+
+    def _joined(
+        self, one: PreparedStep, following: PreparedStep, keys: Keys, bindings: Bindings
+    ) -> Bindings:
+        """A scan and the equalities after it, as a join."""
+        assert isinstance(one.step, plan.Scan)
+        assert isinstance(following.step, plan.FilterRows)
+        frame, names, _ = self._nodes(one, one.step)
+        left, right = self.values(bindings), self.values(Bindings(frame, names))
+        same = [left.column(bound) == right.column(fresh) for bound, fresh in keys]
+        together = bindings.joined(bindings.rows.join(frame, _all(same)), names)
+        equal = [
+            predicate
+            for predicate in following.step.predicates
+            if not (
+                isinstance(predicate, ex.Compare)
+                and predicate.operator == "="
+                and {(predicate.left, predicate.right), (predicate.right, predicate.left)}
+                & set(keys)
+            )
+        ]
+        return self.where(equal, together)
+
+    # --- hops -------------------------------------------------------------------------------------
+
+    def _expand(self, step: plan.Expand, bindings: Bindings) -> tuple[Bindings, str]:
+        if step.maximum < step.minimum:
+            return self._nothing(step, bindings), "nothing"
+        if step.edge_variable is not None:
+            return self._bound_edges(step, bindings), "join of edges"
+        if step.path_variable is not None:
+            return self._paths(step, bindings), "breadth-first joins with paths"
+        if step.target_is_bound:
+            return self._linked(step, bindings, "left_semi"), "semi-join of edges"
+        if step.maximum == 1:
+            frame, near, far = self.tables.pairs(step)
+            strategy = "join of edges"
+        else:
+            frame, near, far = self._reached(step, bindings)
+            strategy = "breadth-first joins"
+        joined = bindings.rows.join(frame, bindings.column(step.source) == F.col(near))
+        found = bindings.joined(joined.drop(near), {(step.target, ID): far})
+        return self._at_target(step, found), strategy
+
+    def _nothing(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+        """No rows, with the columns that later steps read."""
+        names: dict[Key, str] = {}
+        frame = bindings.rows.where(F.lit(False))
+        if not step.target_is_bound:
+            nodes, names = self.tables.nodes(step.target, step.target_type)
+            frame = frame.crossJoin(nodes)
+        if step.edge_variable is not None:
+            edges, _, _, known = self.tables.edges(step)
+            frame, names = frame.crossJoin(edges), {**names, **known}
+        if step.path_variable is not None:
+            names = {**names, (step.path_variable, NODES): (made := self.tables.names.new())}
+            frame = frame.withColumn(made, F.array().cast("array<string>"))
+        return bindings.joined(frame, names)
+
+    def _at_target(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+        """The rows whose target passes the conditions, with what the query reads of it."""
+        after = tested_after(step)
+        if not step.target_is_bound:
+            conditions = tuple(
+                predicate
+                for predicate in step.predicates
+                if predicate not in after and ex.variables_of(predicate) == {step.target}
+            )
+            if conditions or self.tables.is_needed(step.target):
+                nodes, names = self.tables.nodes(step.target, step.target_type, (conditions,))
+                found = bindings.column(step.target)
+                node_id = names.pop((step.target, ID))
+                together = bindings.rows.join(nodes, found == F.col(node_id)).drop(node_id)
+                bindings = bindings.joined(together, names)
+        return self.where(after, bindings)
+
+    def _linked(
+        self, step: plan.Expand, bindings: Bindings, how: Literal["left_semi", "left_anti"]
+    ) -> Bindings:
+        """The rows whose target is among the destinations of their source, or is not."""
+        if step.maximum == 1:
+            frame, near, far = self.tables.pairs(step)
+        else:
+            frame, near, far = self._reached(step, bindings)
+        same = (bindings.column(step.source) == F.col(near)) & (
+            bindings.column(step.target) == F.col(far)
+        )
+        found = bindings.joined(bindings.rows.join(frame, same, how), {})
+        return self.where(step.predicates, found)
+
+    def _bound_edges(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+        """One row per stored edge."""
+        frame, near, far, names = self.tables.edges(step)
+        same = bindings.column(step.source) == F.col(near)
+        if step.target_is_bound:
+            same = same & (bindings.column(step.target) == F.col(far))
+            joined = bindings.rows.join(frame, same).drop(near, far)
+            return self._at_target(step, bindings.joined(joined, names))
+        joined = bindings.rows.join(frame, same).drop(near)
+        return self._at_target(step, bindings.joined(joined, {**names, (step.target, ID): far}))
+
+    def _paths(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+        """One shortest path per pair."""
+        assert step.path_variable is not None
+        pairs = self.tables.pairs(step)
+        frame, near, far, nodes = paths(step, self._sources(step, bindings), pairs, self)
+        names = {(step.path_variable, NODES): nodes}
+        same = bindings.column(step.source) == F.col(near)
+        if step.target_is_bound:
+            same = same & (bindings.column(step.target) == F.col(far))
+            joined = bindings.rows.join(frame, same).drop(near, far)
+            return self._at_target(step, bindings.joined(joined, names))
+        joined = bindings.rows.join(frame, same).drop(near)
+        return self._at_target(step, bindings.joined(joined, {**names, (step.target, ID): far}))
+
+    def _reached(self, step: plan.Expand, bindings: Bindings) -> tuple[DataFrame, str, str]:
+        pairs = self.tables.pairs(step)
+        return reached(step, self._sources(step, bindings), pairs, self)
+
+    def _sources(self, step: plan.Expand, bindings: Bindings) -> DataFrame:
+        """The nodes a hop starts at, each once."""
+        source = bindings.column(step.source)
+        return bindings.rows.select(source).where(source.isNotNull()).distinct()
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def _tested(
+        self,
+        patterns: tuple[PreparedPattern, ...],
+        bindings: Bindings,
+        how: Literal["left_semi", "left_anti"],
+    ) -> Bindings:
+        """The rows that some solution of some pattern extends, or that none does."""
+        if len(patterns) == 1:
+            test = single_test(patterns[0])
+            if test is not None:
+                return self._linked(test, bindings, how)
+            found, same = self._solved(patterns[0], bindings)
+            return bindings.joined(bindings.rows.join(found, same, how), {})
+        read = sorted({name for pattern in patterns for name in pattern.reads})
+        every = self._distinct(bindings, read)
+        kept = []
+        for pattern in patterns:
+            found, same = self._solved(pattern, every)
+            kept.append(every.rows.join(found, same, "left_semi"))
+        names = [bindings.identity(variable) for variable in read]
+        some = reduce(DataFrame.union, [frame.select(*names) for frame in kept]).distinct()
+        fresh = {name: self.tables.names.new() for name in names}
+        some = some.select(*(F.col(name).alias(fresh[name]) for name in names))
+        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in names])
+        return bindings.joined(bindings.rows.join(some, same, how), {})
+
+    def _extend(self, pattern: PreparedPattern, step: plan.Extend, bindings: Bindings) -> Bindings:
+        """Every row with its solutions, or with nulls where there is none."""
+        outer = self._distinct(bindings, sorted(pattern.reads))
+        inner = self._begun(self.run(pattern, outer))
+        new = inner.of(step.introduces)
+        fresh = {
+            outer.identity(variable): self.tables.names.new() for variable in sorted(pattern.reads)
+        }
+        found = inner.rows.select(
+            *(F.col(name).alias(fresh[name]) for name in fresh), *new.values()
+        )
+        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
+        joined = bindings.rows.join(found, same, "left_outer").drop(*fresh.values())
+        return bindings.joined(joined, new)
+
+    def _solved(self, pattern: PreparedPattern, bindings: Bindings) -> tuple[DataFrame, Column]:
+        """The bindings of the variables a pattern reads for which it has a solution."""
+        read = sorted(pattern.reads)
+        outer = self._distinct(bindings, read)
+        inner = self._begun(self.run(pattern, outer))
+        fresh = {outer.identity(variable): self.tables.names.new() for variable in read}
+        found = inner.rows.select(*(F.col(name).alias(fresh[name]) for name in fresh))
+        if not fresh:
+            found = found.limit(1)
+        same = _all([F.col(name).eqNullSafe(F.col(fresh[name])) for name in fresh])
+        return found, same
+
+    def _distinct(self, bindings: Bindings, variables: Sequence[str]) -> Bindings:
+        """What some variables are bound to, each combination once."""
+        names = bindings.of(variables)
+        if not names:
+            return Bindings()
+        identities = [bindings.identity(variable) for variable in variables]
+        return Bindings(bindings.rows.select(*names.values()).dropDuplicates(identities), names)
+
+
+def _all(conditions: list[Column]) -> Column:
+    return reduce(op.and_, conditions) if conditions else F.lit(True)

@@ -1,0 +1,386 @@
+"""The tables of a snapshot as frames: workers scan fragments and give only what a query needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.types import StructField, StructType
+
+from omnigraph.engines.base import Execution
+from omnigraph.engines.local.prepare import PreparedRead, PreparedStep, SearchCall
+from omnigraph.engines.local.search import SearchArguments
+from omnigraph.engines.local.text_index import WordStatistics
+from omnigraph.engines.spark.bindings import Key, Names, can_fail
+from omnigraph.engines.spark.jobs import Jobs
+from omnigraph.engines.spark.types import spark_type
+from omnigraph.engines.spark.workers import (
+    FAR,
+    NEAR,
+    Bm25Column,
+    Constants,
+    DistanceColumn,
+    SearchColumn,
+    StoredTable,
+    TableScan,
+    TextMatchColumn,
+    WordCount,
+)
+from omnigraph.errors import InternalError
+from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.model.ids import TableKey
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import scalar_operand
+from omnigraph.storage.written import fragment_groups
+
+PART_ROWS_MAX = 500_000
+"""Rows that a task reads, as far as fragments allow."""
+PART_ROWS_MIN = 50_000
+
+_BROADCAST_BYTES = 10 << 20
+"""A table that is smaller is sent to every executor instead of being shuffled."""
+
+Columns = dict[str, pa.DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a query reads of each variable after the step that binds it."""
+
+    columns: dict[str, Columns] = field(default_factory=dict)
+    calls: dict[str, dict[str, SearchCall]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prepared: PreparedRead) -> Needs:
+        """What steps and the tail of a plan read."""
+        needs = cls()
+        for one in _all_steps(prepared.pattern.steps):
+            match one.step:
+                case plan.FilterRows():
+                    needs._add(one.step.predicates, prepared)
+                case plan.Expand():
+                    needs._add(tested_after(one.step), prepared)
+        by = prepared.group_by
+        if by is not None:
+            needs._add([item for _, item in by.items], prepared)
+            arguments = [entry.value.argument for entry in by.aggregates]
+            needs._add([each for each in arguments if each is not None], prepared)
+        for column in prepared.columns:
+            if isinstance(column.expression, ex.EntityObject):
+                needs._add_object(column.expression)
+            else:
+                needs._add([column.expression], prepared)
+        needs._add(prepared.having, prepared)
+        needs._add([key.expression for key in prepared.order], prepared)
+        for name, call in rank_calls(prepared).items():
+            needs.calls.setdefault(call.variable, {})[name] = call
+        return needs
+
+    def _add(self, expressions: object, prepared: PreparedRead) -> None:
+        for expression in expressions:  # type: ignore[attr-defined]
+            for part in ex.walk(expression):
+                match part:
+                    case ex.PropertyValue():
+                        self._column(part.variable, part.property, arrow_type(part.type))
+                    case ex.OutputValue() if part.name in prepared.calls:
+                        call = prepared.calls[part.name]
+                        if not isinstance(call, ex.Rrf):
+                            self.calls.setdefault(call.variable, {})[part.name] = call
+
+    def _add_object(self, entity: ex.EntityObject) -> None:
+        for name, type in entity.columns:
+            self._column(entity.variable, name, arrow_type(type))
+
+    def _column(self, variable: str, name: str, type: pa.DataType) -> None:
+        if name != ID:
+            self.columns.setdefault(variable, {})[name] = type
+
+
+def rank_calls(prepared: PreparedRead) -> dict[str, SearchCall]:
+    """The calls that a rank orders by, under the names of their columns."""
+    rank = prepared.compiled.rank
+    if rank is None:
+        return {}
+    arms = (rank.score.first, rank.score.second) if isinstance(rank.score, ex.Rrf) else [rank.score]
+    return {f"#rank{at}": arm for at, arm in enumerate(arms)}
+
+
+def _all_steps(steps: tuple[PreparedStep, ...]) -> list[PreparedStep]:
+    found = []
+    for one in steps:
+        found.append(one)
+        for pattern in one.patterns:
+            found += _all_steps(pattern.steps)
+    return found
+
+
+def tested_after(step: plan.Expand) -> list[ex.Expression]:
+    """The conditions of a hop that are tested on the rows it has found.
+
+    The others are tested where the target or the edge is read. There, more rows are met than the
+    hop finds, so a condition that can fail has to wait.
+    """
+    ends = {None if step.target_is_bound else step.target, step.edge_variable} - {None}
+    return [
+        predicate
+        for predicate in step.predicates
+        if can_fail(predicate) or _variable_of(predicate) not in ends
+    ]
+
+
+def _variable_of(predicate: ex.Expression) -> str | None:
+    """The one variable that a condition of a hop reads; of a search call, its target."""
+    found = ex.variables_of(predicate)
+    return next(iter(found)) if len(found) == 1 else None
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+class Tables:
+    """The node and edge tables of one run, as frames with columns of their own names."""
+
+    def __init__(
+        self,
+        run: Execution,
+        prepared: PreparedRead,
+        jobs: Jobs,
+        storage_options: Mapping[str, str],
+    ) -> None:
+        self.run = run
+        self.prepared = prepared
+        self.needs = Needs.of(prepared)
+        self.names = Names()
+        self.constants = Constants(dict(run.parameters), run.now)
+        self.arguments = SearchArguments(run)
+        self._jobs = jobs
+        self._storage_options = storage_options or None
+        self._stored: dict[str, StoredTable] = {}
+        self._tasks: dict[int, DataFrame] = {}
+        self._statistics: dict[tuple[str, str, str], WordStatistics] = {}
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def nodes(
+        self,
+        variable: str,
+        type_name: str,
+        conditions: tuple[tuple[ex.Expression, ...], ...] = (),
+        entity_id: ex.Expression | None = None,
+    ) -> tuple[DataFrame, dict[Key, str]]:
+        """The nodes of a type that pass some conditions, with what the query reads of them."""
+        shown: Columns = {ID: pa.string(), **self.needs.columns.get(variable, {})}
+        calls = self.needs.calls.get(variable, {})
+        read = self._read_by(conditions, shown)
+        tested = {
+            part.name: self.prepared.calls[part.name]
+            for together in conditions
+            for predicate in together
+            for part in ex.walk(predicate)
+            if isinstance(part, ex.OutputValue)
+        }
+        search = {name: self._search_column(call) for name, call in {**calls, **tested}.items()}
+        for call in {**calls, **tested}.values():
+            read[call.property] = _searched_type(call)  # type: ignore[union-attr]
+        key = TableKey.node(type_name)
+        outputs = {name: self.names.new() for name in (*shown, *calls)}
+        scan = TableScan(
+            self._table(key),
+            read,
+            tuple(outputs.items()),
+            self.constants,
+            search,
+            tuple(together for together in conditions if together),
+        )
+        types = {**shown, **{name: arrow_type(call.type) for name, call in calls.items()}}
+        if entity_id is not None:
+            frame = self._looked_up(key, scan, types, entity_id)
+        else:
+            frame = self._scanned(key, scan, types)
+        return frame, {(variable, name): column for name, column in outputs.items()}
+
+    def _read_by(
+        self, conditions: tuple[tuple[ex.Expression, ...], ...], shown: Columns
+    ) -> Columns:
+        read = dict(shown)
+        for together in conditions:
+            for predicate in together:
+                for part in ex.walk(predicate):
+                    if isinstance(part, ex.PropertyValue):
+                        read[part.property] = arrow_type(part.type)
+                    elif isinstance(part, ex.EntityId):
+                        read[ID] = pa.string()
+        return read
+
+    def is_needed(self, variable: str) -> bool:
+        """Whether a query reads more of a node than its id."""
+        return bool(self.needs.columns.get(variable) or self.needs.calls.get(variable))
+
+    # --- edges ------------------------------------------------------------------------------------
+
+    def pairs(self, step: plan.Expand) -> tuple[DataFrame, str, str]:
+        """The distinct pairs of nodes that an edge type links, and the names of their ends."""
+        near, far = self.names.new(), self.names.new()
+        key = TableKey.edge(step.edge_type)
+        table = self._table(key)
+        alone = len(table.parts) == 1
+        scan = TableScan(
+            table,
+            {SRC: pa.string(), DST: pa.string()},
+            ((NEAR, near), (FAR, far)),
+            self.constants,
+            orientation=step.direction,
+            distinct=alone,
+        )
+        frame = self._scanned(key, scan, {NEAR: pa.string(), FAR: pa.string()}, hinted=alone)
+        if not alone:
+            # Partitioned by one end, pairs are distinct and ready to be joined in one shuffle.
+            frame = frame.repartition(near).dropDuplicates([near, far])
+        return frame, near, far
+
+    def edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, dict[Key, str]]:
+        """Every edge of a type, with what the query reads of it."""
+        assert step.edge_variable is not None
+        variable = step.edge_variable
+        shown: Columns = {ID: pa.string(), **self.needs.columns.get(variable, {})}
+        after = tested_after(step)
+        conditions = tuple(
+            predicate
+            for predicate in step.predicates
+            if predicate not in after and _variable_of(predicate) == variable
+        )
+        read = self._read_by((conditions,), {**shown, SRC: pa.string(), DST: pa.string()})
+        near, far = self.names.new(), self.names.new()
+        outputs = {name: self.names.new() for name in shown}
+        key = TableKey.edge(step.edge_type)
+        scan = TableScan(
+            self._table(key),
+            read,
+            ((NEAR, near), (FAR, far), *outputs.items()),
+            self.constants,
+            conditions=(conditions,) if conditions else (),
+            orientation=step.direction,
+            has_edges=True,
+        )
+        frame = self._scanned(key, scan, {NEAR: pa.string(), FAR: pa.string(), **shown})
+        return frame, near, far, {(variable, name): at for name, at in outputs.items()}
+
+    # --- search -----------------------------------------------------------------------------------
+
+    def _search_column(self, call: SearchCall) -> SearchColumn:
+        match call:
+            case ex.TextMatch():
+                edits = self.arguments.edits(call) if call.function == "fuzzy" else None
+                return TextMatchColumn(call.property, self.arguments.text(call.query), edits)
+            case ex.Nearest():
+                vector = self.arguments.query_vector(call)
+                return DistanceColumn(call.property, tuple(vector.tolist()))
+            case ex.Bm25():
+                query = self.arguments.text(call.query)
+                known = WordStatistics()
+                if query is not None:
+                    known = self._word_statistics(call.type_name, call.property, query)
+                return Bm25Column(call.property, query, known)
+            case ex.Rrf():
+                raise InternalError("a fused score exists only for rows it has ordered")
+
+    def _word_statistics(self, type_name: str, property: str, query: str) -> WordStatistics:
+        """The statistics of a property over all nodes of its type, counted by workers."""
+        key = (type_name, property, query)
+        if key not in self._statistics:
+            table = self._table(TableKey.node(type_name))
+            count = WordCount(table, property, query)
+            parts = len(table.parts)
+            context = self._jobs.spark.sparkContext
+            found = self._jobs.run(
+                lambda: context.parallelize(range(parts), parts).map(count).collect()
+            )
+            self._statistics[key] = reduce(WordStatistics.plus, found, WordStatistics())
+        return self._statistics[key]
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _table(self, key: str) -> StoredTable:
+        known = self._stored.get(key)
+        if known is None:
+            reader = self.run.reader
+            entry, handle = reader.snapshot.table(key), reader.handle(key)
+            slots = max(1, self._jobs.spark.sparkContext.defaultParallelism)
+            rows = max(PART_ROWS_MIN, min(PART_ROWS_MAX, entry.row_count // (2 * slots) + 1))
+            known = self._stored[key] = StoredTable(
+                reader.where(entry).address,
+                entry.version,
+                self._storage_options,
+                tuple(group for group, _ in fragment_groups(handle, rows)) or ((),),
+                tuple(handle.schema.names),
+                reader.columns(key),
+            )
+        return known
+
+    def _scanned(
+        self, key: str, scan: TableScan, types: Mapping[str, pa.DataType], *, hinted: bool = True
+    ) -> DataFrame:
+        """The frame of a scan; a small table is marked to be broadcast."""
+        frame = self._task_numbers(len(scan.table.parts)).mapInArrow(scan, _schema(scan, types))
+        rows = self.run.reader.snapshot.table(key).row_count
+        size = rows * sum(map(_width, types.values()))
+        return F.broadcast(frame) if hinted and size <= _BROADCAST_BYTES else frame
+
+    def _looked_up(
+        self,
+        key: str,
+        scan: TableScan,
+        types: Mapping[str, pa.DataType],
+        entity_id: ex.Expression,
+    ) -> DataFrame:
+        """The one node with an id, found by the index of this process."""
+        wanted = scalar_operand(entity_id, self.run.parameters, self.run.now).as_py()
+        ids = pa.array([] if wanted is None else [wanted], pa.string())
+        reader = self.run.reader
+        names = [name for name in scan.columns if name in reader.available(key, scan.columns)]
+        found = reader.rows_where_in(key, ID, ids, list(dict.fromkeys([ID, *names])))
+        columns = {
+            name: found[name].combine_chunks() if name in names else pa.nulls(len(found), type)
+            for name, type in scan.columns.items()
+        }
+        batch = scan.shown(scan.kept(columns))
+        schema = _schema(scan, types)
+        return F.broadcast(self._jobs.spark.createDataFrame(pa.Table.from_batches([batch]), schema))
+
+    def _task_numbers(self, count: int) -> DataFrame:
+        """A row for each task, in a partition of its own, of a size that Spark does not know.
+
+        Spark takes a range for a few bytes, whatever workers make of it, and would broadcast the
+        largest table.
+        """
+        known = self._tasks.get(count)
+        if known is None:
+            spark = self._jobs.spark
+            numbers = spark.range(0, count, 1, count)._jdf.toDF()
+            made = spark._jsparkSession.createDataFrame(numbers.javaRDD(), numbers.schema())
+            known = self._tasks[count] = DataFrame(made, spark)
+        return known
+
+
+def _schema(scan: TableScan, types: Mapping[str, pa.DataType]) -> StructType:
+    return StructType([StructField(shown, spark_type(types[name])) for name, shown in scan.outputs])
+
+
+def _searched_type(call: SearchCall) -> pa.DataType:
+    if isinstance(call, ex.Nearest):
+        return pa.list_(pa.field("item", pa.float32()), call.dimension)
+    return pa.string()
+
+
+def _width(type: pa.DataType) -> int:
+    """Approximate bytes of a value."""
+    if pa.types.is_fixed_size_list(type):
+        return 4 * int(type.list_size)
+    if pa.types.is_list(type):
+        return 64
+    return 40 if pa.types.is_string(type) else 8

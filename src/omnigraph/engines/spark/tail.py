@@ -1,0 +1,387 @@
+"""Turns solutions into the result: rank, group, `having`, `distinct`, order, limit, project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from omnigraph.engines.base import Execution
+from omnigraph.engines.local.prepare import PreparedRead
+from omnigraph.engines.spark.bindings import Bindings, Leaf, Values, match_values
+from omnigraph.engines.spark.jobs import Jobs
+from omnigraph.engines.spark.tables import Tables, rank_calls
+from omnigraph.engines.spark.types import FLOATS, one_zero, sort_keys
+from omnigraph.errors import InputError
+from omnigraph.query import expressions as ex
+from omnigraph.query import plan
+from omnigraph.query.evaluate import ColumnExpression
+
+ROWS_MAX = 2**31 - 1
+
+REFUSED = {
+    "rows_beyond_an_int": "Spark counts the rows of a limit and an offset in 32 bits",
+}
+"""What Spark cannot do as the language wants it: name and reason. It is refused."""
+
+
+def refused(name: str) -> InputError:
+    """The error for a query that the table above lists."""
+    return InputError(
+        f"the Spark engine refuses this query ({name}): {REFUSED[name]}",
+        hint="run it without `engine`, or ask for fewer rows",
+        details={"refused": name, "reason": REFUSED[name]},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query as a frame: a column for each item, by position, values carried."""
+
+    frame: DataFrame
+    columns: tuple[plan.Column, ...]
+
+
+def answer(tables: Tables, jobs: Jobs, bindings: Bindings) -> Answer:
+    """The rows a query returns."""
+    tail = _Tail(tables, jobs, tables.prepared, tables.run)
+    if tables.prepared.group_by is not None:
+        return tail.grouped(bindings, tables.prepared.group_by)
+    return tail.by_row(bindings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    tables: Tables
+    jobs: Jobs
+    prepared: PreparedRead
+    run: Execution
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def by_row(self, bindings: Bindings) -> Answer:
+        """The answer of a query that does not group."""
+        compiled = self.prepared.compiled
+        start, stop = self._cut()
+        order: list[Column] = []
+        scores: dict[ex.Expression, Column] = {}
+        if compiled.rank is not None:
+            bindings, order, scores = self._ranked(bindings, compiled.rank)
+        values = self._row_values(bindings, scores)
+        frame = bindings.rows
+        mask = values.all_hold(self.prepared.having)
+        if mask is not None:
+            frame = frame.where(mask)
+            bindings = replace(bindings, frame=frame)
+        if compiled.distinct:
+            return self._distinct(bindings, values, order, start, stop)
+        keys = [key.asc() for key in order]
+        for key in self.prepared.order:
+            frame, column = self._named(frame, values.column(key.expression))
+            keys += sort_keys(column, key.expression.type, descending=key.descending)
+        if keys:
+            keys += [
+                bindings.column(entity.name).asc_nulls_first() for entity in self.prepared.ties
+            ]
+        frame = self._limited(frame, keys, start, stop)
+        bindings = replace(bindings, frame=frame)
+        return self._projected(
+            frame, [self._output(bindings, values, column) for column in self.prepared.columns]
+        )
+
+    def _row_values(self, bindings: Bindings, scores: Mapping[ex.Expression, Column]) -> Values:
+        calls = self.prepared.calls
+        match_leaf = match_values(bindings, self.tables.constants, calls).leaf
+        named = {column.name: column.expression for column in self.prepared.columns}
+
+        def leaf(node: ColumnExpression) -> Column:
+            if isinstance(node, ex.OutputValue):
+                expression = named.get(node.name)
+                if isinstance(expression, ex.EntityObject):
+                    return bindings.column(expression.variable)
+                if expression is not None and expression != node:
+                    return values.column(expression)
+                if calls[node.name] in scores:
+                    return scores[calls[node.name]]
+            return match_leaf(node)
+
+        values = Values(self.tables.constants, leaf)
+        return values
+
+    def _output(self, bindings: Bindings, values: Values, column: plan.Column) -> Column:
+        expression = column.expression
+        if not isinstance(expression, ex.EntityObject):
+            return values.column(expression)
+        variable = expression.variable
+        whole = F.struct(
+            *(bindings.column(variable, name).alias(name) for name, _ in expression.columns)
+        )
+        return F.when(bindings.column(variable).isNotNull(), whole)
+
+    def _distinct(
+        self,
+        bindings: Bindings,
+        values: Values,
+        order: list[Column],
+        start: int,
+        stop: int | None,
+    ) -> Answer:
+        """Each row once; of rows that a rank has ordered, the best one."""
+        columns = self.prepared.columns
+        names = {column.name: self.tables.names.new() for column in columns}
+        outputs = [
+            self._output(bindings, values, column).alias(names[column.name]) for column in columns
+        ]
+        ranks = [self.tables.names.new() for _ in order]
+        frame = bindings.rows.select(
+            *outputs,
+            *(
+                values.leaf(ex.OutputValue(column.name, ex.STRING)).alias(
+                    f"{names[column.name]}_id"
+                )
+                for column in columns
+                if isinstance(column.expression, ex.EntityObject)
+            ),
+            *(key.alias(name) for key, name in zip(order, ranks, strict=True)),
+        )
+        entities = {
+            column.name for column in columns if isinstance(column.expression, ex.EntityObject)
+        }
+        keys = [f"{at}_id" if name in entities else at for name, at in names.items()]
+        rest = [F.first(names[name]).alias(names[name]) for name in names if name in entities]
+        if order:
+            rest.append(F.min(F.struct(*ranks)).alias("best"))
+        frame = frame.groupBy(*keys).agg(*rest) if rest else frame.dropDuplicates(keys)
+        by_name = dict(zip(names, keys, strict=True))
+        sorting: list[Column] = [F.col("best").asc()] if order else []
+        values = Values(self.tables.constants, _leaf_by_name(by_name))
+        for key in self.prepared.order:
+            frame, column = self._named(frame, values.column(key.expression))
+            sorting += sort_keys(column, key.expression.type, descending=key.descending)
+        if sorting:
+            sorting += self._tie_keys(by_name)
+        frame = self._limited(frame, sorting, start, stop)
+        return self._projected(frame, [F.col(names[column.name]) for column in columns])
+
+    def _tie_keys(self, by_name: Mapping[str, str]) -> list[Column]:
+        return [
+            key
+            for tie in self.prepared.compiled.tie_breakers
+            for key in sort_keys(F.col(by_name[tie.name]), tie.type)
+        ]
+
+    # --- rank -------------------------------------------------------------------------------------
+
+    def _ranked(
+        self, bindings: Bindings, rank: plan.Rank
+    ) -> tuple[Bindings, list[Column], dict[ex.Expression, Column]]:
+        """The rows whose candidate has a rank, keys that ascend in its order, and the score.
+
+        Candidates are ordered by score and then by id, so the rows are as well: no candidate has
+        to be given its number. Fusion is by numbers, which it gives the candidates of each arm.
+        """
+        score = rank.score
+        node = bindings.column(score.variable)
+        if isinstance(score, ex.Rrf):
+            return self._fused(bindings, score, best_first=rank.best_first)
+        column = bindings.column(score.variable, "#rank0")
+        frame = bindings.rows.where(_takes_part(score, column))
+        descending = isinstance(score, ex.Bm25) == rank.best_first
+        keys = [*_score_keys(column, descending=descending), node]
+        return replace(bindings, frame=frame), keys, {score: column}
+
+    def _fused(
+        self, bindings: Bindings, score: ex.Rrf, *, best_first: bool
+    ) -> tuple[Bindings, list[Column], dict[ex.Expression, Column]]:
+        k = self.tables.arguments.fusion_constant(score)
+        depth = self.run.row_count(self.run.plan.limit)
+        node = bindings.name(score.variable)
+        arms = []
+        for name, call in rank_calls(self.prepared).items():
+            assert isinstance(call, ex.Nearest | ex.Bm25)
+            column = bindings.column(score.variable, name)
+            keys = [*_score_keys(column, descending=isinstance(call, ex.Bm25)), F.col(node)]
+            candidates = bindings.rows.where(F.col(node).isNotNull() & _takes_part(call, column))
+            candidates = candidates.select(node, column).distinct()
+            if isinstance(call, ex.Nearest) and depth is not None and depth <= ROWS_MAX:
+                candidates = candidates.orderBy(*keys).limit(depth)
+            at, place = self.tables.names.new(), self.tables.names.new()
+            # One task numbers the candidates of an arm: a rank is their place among all of them.
+            numbered = F.row_number().over(Window.orderBy(*keys)).alias(place)
+            arms.append((candidates.select(F.col(node).alias(at), numbered), at, place))
+        (first, first_id, first_place), (second, second_id, second_place) = arms
+        fused, total = self.tables.names.new(), self.tables.names.new()
+        together = first.join(second, F.col(first_id) == F.col(second_id), "full_outer").select(
+            F.coalesce(F.col(first_id), F.col(second_id)).alias(fused),
+            first_place,
+            second_place,
+            (_share(first_place, k) + _share(second_place, k)).alias(total),
+        )
+        frame = bindings.rows.join(together, F.col(node) == F.col(fused)).drop(fused)
+        by_score = -F.col(total) if best_first else F.col(total)
+        absent = F.lit(ROWS_MAX)
+        places = [F.coalesce(F.col(place), absent) for place in (first_place, second_place)]
+        return replace(bindings, frame=frame), [by_score, *places], {score: F.col(total)}
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def grouped(self, bindings: Bindings, by: plan.GroupBy) -> Answer:
+        """The answer of a query that groups."""
+        compiled = self.prepared.compiled
+        start, stop = self._cut()
+        values = match_values(bindings, self.tables.constants, self.prepared.calls)
+        names = {name: self.tables.names.new() for name, _ in by.items}
+        frame = bindings.rows
+        arguments: dict[str, Column] = {}
+        for entry in by.aggregates:
+            if entry.value.argument is not None:
+                frame, arguments[entry.name] = self._named(
+                    frame, values.column(entry.value.argument)
+                )
+        for name, item in by.items:
+            frame, column = self._named(frame, values.column(item))
+            frame = frame.withColumn(names[name], column)
+        made = {entry.name: self.tables.names.new() for entry in by.aggregates}
+        totals = [
+            _aggregate(entry.value, arguments.get(entry.name)).alias(made[entry.name])
+            for entry in by.aggregates
+        ]
+        if not by.items:
+            frame = frame.agg(*totals)
+        elif totals:
+            frame = frame.groupBy(*names.values()).agg(*totals)
+        else:
+            frame = frame.select(*names.values()).distinct()
+        known = {**names, **made}
+        values = Values(self.tables.constants, _leaf_by_name(known))
+        outputs: dict[str, str] = {}
+        for output in self.prepared.columns:
+            assert not isinstance(output.expression, ex.EntityObject)
+            outputs[output.name] = self.tables.names.new()
+            frame = frame.withColumn(outputs[output.name], values.column(output.expression))
+        by_name = {**known, **outputs}
+        values = Values(self.tables.constants, _leaf_by_name(by_name))
+        mask = values.all_hold(self.prepared.having)
+        if mask is not None:
+            frame = frame.where(mask)
+        if compiled.distinct:
+            frame = frame.dropDuplicates(list(outputs.values()))
+        keys: list[Column] = []
+        for key in self.prepared.order:
+            frame, column = self._named(frame, values.column(key.expression))
+            keys += sort_keys(column, key.expression.type, descending=key.descending)
+        if keys:
+            keys += self._tie_keys(by_name)
+        frame = self._limited(frame, keys, start, stop)
+        return self._projected(
+            frame, [F.col(outputs[output.name]) for output in self.prepared.columns]
+        )
+
+    # --- order, limit, columns --------------------------------------------------------------------
+
+    def _cut(self) -> tuple[int, int | None]:
+        """The first row that is wanted, and the one after the last."""
+        run = self.run
+        limit, start = run.row_count(run.plan.limit), run.row_count(run.plan.offset) or 0
+        ranked_by = None if run.plan.rank is None else run.plan.rank.score
+        if limit is None and isinstance(ranked_by, ex.Nearest | ex.Rrf):
+            raise InputError("nearest and rrf need a limit; the parameter given for it is null")
+        return start, None if limit is None else start + limit
+
+    def _limited(
+        self, frame: DataFrame, keys: Sequence[Column], start: int, stop: int | None
+    ) -> DataFrame:
+        """The rows in order, from ``start`` up to ``stop``."""
+        if max(start, stop or 0) > ROWS_MAX:
+            rows = self.jobs.run(frame.count)
+            if rows > ROWS_MAX:
+                raise refused("rows_beyond_an_int")
+            start, stop = min(start, rows), None if stop is None else min(stop, rows)
+        if keys:
+            frame = frame.orderBy(*keys)
+        if stop is not None:
+            frame = frame.limit(stop)
+        return frame.offset(start) if start else frame
+
+    def _named(self, frame: DataFrame, column: Column) -> tuple[DataFrame, Column]:
+        """The frame with a column of computed values, which Spark can then sort and group by."""
+        name = self.tables.names.new()
+        return frame.withColumn(name, column), F.col(name)
+
+    def _projected(self, frame: DataFrame, columns: Sequence[Column]) -> Answer:
+        named = [column.alias(f"r{at}") for at, column in enumerate(columns)]
+        return Answer(frame.select(*named), self.prepared.columns)
+
+
+def _leaf_by_name(names: Mapping[str, str]) -> Leaf:
+    def leaf(node: ColumnExpression) -> Column:
+        assert isinstance(node, ex.OutputValue)
+        return F.col(names[node.name])
+
+    return leaf
+
+
+def _takes_part(score: ex.Nearest | ex.Bm25, column: Column) -> Column:
+    """Whether a candidate has a score: a vector, or a word of the query."""
+    return column.isNotNull() if isinstance(score, ex.Nearest) else column > F.lit(0.0)
+
+
+def _score_keys(column: Column, *, descending: bool) -> list[Column]:
+    """Ascending keys of a score; one that is not a number comes last either way."""
+    return [F.isnan(column), F.lit(0.0) - column if descending else column]
+
+
+def _share(place: str, k: int) -> Column:
+    """What a rank adds to a fused score."""
+    return F.coalesce(F.lit(1.0) / (F.lit(float(k)) + F.col(place)), F.lit(0.0))
+
+
+# --- aggregates -----------------------------------------------------------------------------------
+
+
+def _aggregate(value: ex.AggregateValue, argument: Column | None) -> Column:
+    """An aggregate over the rows of a group."""
+    if argument is None:
+        return F.count(F.lit(1))
+    assert value.argument is not None
+    type = value.argument.type
+    is_float = type.scalar in FLOATS and not type.is_list
+    if value.distinct:
+        argument = one_zero(argument, type)
+    match value.function:
+        case "count":
+            return F.count_distinct(argument) if value.distinct else F.count(argument)
+        case "sum" | "avg":
+            return _sum(value, argument)
+        case "min" if is_float:
+            # A NaN is smaller than every number: the least of all, and the greatest when alone.
+            return F.when(F.max(F.isnan(argument)), F.lit(float("nan"))).otherwise(F.min(argument))
+        case "max" if is_float:
+            numbers = F.max(F.when(~F.isnan(argument), argument))
+            return F.coalesce(numbers, F.max(argument))
+        case "min":
+            return F.min(argument)
+        case "max":
+            return F.max(argument)
+        case "collect":
+            gathered = F.collect_set(argument) if value.distinct else F.collect_list(argument)
+            ordered = F.sort_array(gathered)
+            if not is_float:
+                return ordered
+            return F.concat(
+                F.filter(ordered, F.isnan), F.filter(ordered, lambda item: ~F.isnan(item))
+            )
+
+
+def _sum(value: ex.AggregateValue, argument: Column) -> Column:
+    """A sum or a mean of doubles, as the language defines both for all numbers."""
+    if not value.distinct:
+        numbers = argument.cast("double")
+        return F.sum(numbers) if value.function == "sum" else F.avg(numbers)
+    # Distinct before the conversion: two integers may be one double.
+    several = F.collect_set(argument)
+    total = F.aggregate(several, F.lit(0.0), lambda sofar, item: sofar + item.cast("double"))
+    count = F.size(several)
+    return F.when(count > 0, total if value.function == "sum" else total / count)

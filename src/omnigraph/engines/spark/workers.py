@@ -1,0 +1,332 @@
+"""What Spark's Python workers do: scan tables, evaluate expressions, count words.
+
+Workers run the kernels of the local engine on Arrow columns, so a value is the same on both
+engines. Everything here is sent to them pickled: storage is named by its address, and credentials
+come from the worker's own environment.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engines.local.text_index import TextIndex, WordStatistics
+from omnigraph.engines.local.vectors import VectorColumn
+from omnigraph.engines.spark.types import carried_type, from_carried, to_carried
+from omnigraph.errors import InternalError, OmnigraphError
+from omnigraph.model.arrow import DST, ID, SRC, arrow_type
+from omnigraph.query import expressions as ex
+from omnigraph.query.evaluate import ColumnExpression, evaluate, holds
+from omnigraph.storage.reader import StoredColumns
+from omnigraph.storage.written import committed_batches
+
+# --- failures -------------------------------------------------------------------------------------
+
+_MARK = "omnigraph-error:"
+_FOUND = re.compile(re.escape(_MARK) + r"([A-Za-z0-9+/=]+)")
+
+
+class _WorkerFailure(Exception):
+    """An error of the product on its way through Spark, which passes on text only."""
+
+    def __init__(self, error: OmnigraphError) -> None:
+        super().__init__(_MARK + base64.b64encode(pickle.dumps(error)).decode())
+
+
+def worker_error(text: str) -> OmnigraphError | None:
+    """The error that a worker of this product raised, if Spark's message has one."""
+    found = _FOUND.search(text)
+    if found is None:
+        return None
+    error = pickle.loads(base64.b64decode(found[1]))  # noqa: S301 - written by our own workers
+    return error if isinstance(error, OmnigraphError) else None
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The values that are the same for all rows of a query."""
+
+    parameters: Mapping[str, object]
+    now: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Evaluates one expression over the columns of its leaves."""
+
+    expression: ex.Expression
+    leaves: tuple[ColumnExpression, ...]
+    constants: Constants
+
+    def function(self) -> Callable[..., pa.Array]:
+        """The function that Spark calls."""
+
+        def evaluated(*columns: pa.Array) -> pa.Array:
+            return self(*columns)
+
+        return evaluated
+
+    def __call__(self, *columns: pa.Array) -> pa.Array:
+        """The values, carried."""
+        known = {
+            leaf: from_carried(column, arrow_type(leaf.type))
+            for leaf, column in zip(self.leaves, columns, strict=True)
+        }
+        try:
+            return evaluated_column(
+                self.expression, known.__getitem__, self.constants, len(columns[0])
+            )
+        except OmnigraphError as error:
+            raise _WorkerFailure(error) from None
+
+
+def evaluated_column(
+    expression: ex.Expression,
+    leaf: Callable[[ColumnExpression], pa.Array],
+    constants: Constants,
+    count: int,
+) -> pa.Array:
+    """An expression as one carried column of ``count`` rows."""
+    value = evaluate(expression, leaf, constants.parameters, constants.now)
+    if isinstance(value, pa.Scalar):
+        value = pa.repeat(value, count)
+    elif isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    type = arrow_type(expression.type)
+    return to_carried(value if value.type == type else value.cast(type))
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatchColumn:
+    """Whether texts match a query; without a query none does."""
+
+    property: str
+    query: str | None
+    edits: int | None
+    """Of a fuzzy search, the edits it allows."""
+
+    def values(self, texts: pa.Array) -> pa.Array:
+        """For each text."""
+        matches = np.zeros(len(texts), np.bool_)
+        if self.query is not None:
+            index = TextIndex.of(texts)
+            if self.edits is None:
+                matches[index.matching(self.query)] = True
+            else:
+                matches[index.fuzzy(self.query, self.edits)] = True
+        return pa.array(matches)
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Column:
+    """BM25 scores of texts, by the word statistics of all texts of the property."""
+
+    property: str
+    query: str | None
+    statistics: WordStatistics
+
+    def values(self, texts: pa.Array) -> pa.Array:
+        """For each text; zero where no word is shared."""
+        if self.query is None:
+            return pa.array(np.zeros(len(texts)))
+        return pa.array(TextIndex.of(texts).scores_in(self.query, self.statistics))
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceColumn:
+    """Squared distances of vectors from a query vector."""
+
+    property: str
+    query: tuple[float, ...]
+
+    def values(self, vectors: pa.Array) -> pa.Array:
+        """For each vector; null for a null one."""
+        column = VectorColumn.of(vectors)
+        everyone = np.arange(len(vectors), dtype=np.int32)
+        distances = column.distances(np.array(self.query, np.float64), everyone)
+        return pa.array(distances, mask=~column.valid)
+
+
+SearchColumn = TextMatchColumn | Bm25Column | DistanceColumn
+
+
+# --- scans ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """One version of a table, cut into the parts that tasks read."""
+
+    address: str
+    version: int
+    options: Mapping[str, str] | None = field(repr=False)
+    """How to reach the store; credentials of the driver are among them."""
+    parts: tuple[tuple[int, ...], ...]
+    """Fragments that one task reads."""
+    names: tuple[str, ...]
+    """The columns this version has."""
+    stored: StoredColumns
+
+    def batches(
+        self, part: int, columns: Mapping[str, pa.DataType]
+    ) -> Iterator[dict[str, pa.Array]]:
+        """Columns of today, a batch at a time; a column this version lacks is null."""
+        found = {name: self.stored.name(name) for name in columns}
+        known = {name: at for name, at in found.items() if at is not None and at in self.names}
+        for batch in committed_batches(
+            self.address,
+            self.version,
+            self.parts[part],
+            list(dict.fromkeys(known.values())) or [ID],
+            storage_options=None if self.options is None else dict(self.options),
+        ):
+            if batch.num_rows:
+                yield {
+                    name: self.stored.as_today(name, batch.column(known[name]))
+                    if name in known
+                    else pa.nulls(batch.num_rows, type)
+                    for name, type in columns.items()
+                }
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """Reads the columns that a query needs of the rows that pass the conditions of a step."""
+
+    table: StoredTable
+    columns: Mapping[str, pa.DataType]
+    """The stored columns to read."""
+    outputs: tuple[tuple[str, str], ...]
+    """A stored column or a search column, and the name it gets in the frame."""
+    constants: Constants
+    search: Mapping[str, SearchColumn] = field(default_factory=dict)
+    conditions: tuple[tuple[ex.Expression, ...], ...] = ()
+    """Tested one tuple after the other: rows that fail one are not evaluated by the next."""
+    orientation: Literal["out", "in", "both"] | None = None
+    """Of edges: which end is called `near`; `both` gives each edge twice."""
+    has_edges: bool = False
+    """Of edges: whether each edge counts, not only the pair of nodes it links."""
+    distinct: bool = False
+    """Of edges: give each pair once. Only sound for a table that one task reads."""
+
+    def __call__(self, tasks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the parts whose numbers come in."""
+        try:
+            for numbers in tasks:
+                for part in numbers.column(0).to_pylist():
+                    yield from self._rows(part)
+        except OmnigraphError as error:
+            raise _WorkerFailure(error) from None
+
+    def _rows(self, part: int) -> Iterator[pa.RecordBatch]:
+        batches = (
+            self.shown(oriented)
+            for columns in self.table.batches(part, self.columns)
+            for oriented in self._oriented(self.kept(columns))
+        )
+        if not self.distinct:
+            yield from batches
+            return
+        together = list(batches)
+        if together:
+            table = pa.Table.from_batches(together)
+            yield from (
+                table.group_by(table.column_names).aggregate([]).combine_chunks().to_batches()
+            )
+
+    def kept(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """The rows that pass every condition, with the values of search calls."""
+        found = self._searched(columns)
+        for together in self.conditions:
+            count = len(next(iter(found.values())))
+            masks = [
+                holds(
+                    predicate,
+                    lambda leaf, found=found: _leaf(leaf, found),  # type: ignore[misc]
+                    self.constants.parameters,
+                    self.constants.now,
+                    count,
+                )
+                for predicate in together
+            ]
+            mask = reduce(pc.and_, masks)
+            found = {name: column.filter(mask) for name, column in found.items()}
+        return found
+
+    def _searched(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        found = dict(columns)
+        for name, call in self.search.items():
+            found[name] = call.values(columns[call.property])
+        return found
+
+    def _oriented(self, columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
+        if self.orientation is None:
+            yield columns
+            return
+        ends = columns[SRC], columns[DST]
+        if self.orientation != "in":
+            yield {**columns, NEAR: ends[0], FAR: ends[1]}
+        if self.orientation != "out":
+            turned = {**columns, NEAR: ends[1], FAR: ends[0]}
+            if self.orientation == "both" and self.has_edges:
+                # A loop is one row, although both of its ends are here.
+                no_loop = pc.not_equal(*ends)
+                turned = {name: column.filter(no_loop) for name, column in turned.items()}
+            yield turned
+
+    def shown(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        """The output columns, carried."""
+        return pa.RecordBatch.from_arrays(
+            [to_carried(columns[name]) for name, _ in self.outputs],
+            schema=pa.schema(
+                [pa.field(shown, carried_type(columns[name].type)) for name, shown in self.outputs]
+            ),
+        )
+
+
+NEAR = "#near"
+FAR = "#far"
+"""The ends of an edge as a hop sees them."""
+
+
+def _leaf(leaf: ColumnExpression, columns: Mapping[str, pa.Array]) -> pa.Array:
+    match leaf:
+        case ex.PropertyValue():
+            return columns[leaf.property]
+        case ex.EntityId():
+            return columns[ID]
+        case ex.OutputValue():
+            return columns[leaf.name]
+    raise InternalError(f"a scan cannot read {leaf}")
+
+
+@dataclass(frozen=True, slots=True)
+class WordCount:
+    """Counts the words of a text property for the scores of one query."""
+
+    table: StoredTable
+    property: str
+    query: str
+
+    def __call__(self, part: int) -> WordStatistics:
+        """The statistics of one part."""
+        total = WordStatistics()
+        for columns in self.table.batches(part, {self.property: pa.string()}):
+            total = total.plus(TextIndex.of(columns[self.property]).statistics(self.query))
+        return total

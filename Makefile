@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load attack lint types audit dist format bench bench-queries bench-load bench-export bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-load bench-export bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -78,6 +78,13 @@ RUNS ?= 20
 
 crash-load: $(STAMP) ## kill drivers of bulk loads at random: make crash-load RUNS=20 SEED=7
 	@$(BIN)/python -m tests.pipeline.crash_load --seed $(SEED) --runs $(RUNS)
+
+# How many batches the stream of `make crash-stream` has, and how many of its drivers are killed.
+BATCHES ?= 100
+KILLS ?= 5
+
+crash-stream: $(STAMP) ## kill drivers of a stream at random: make crash-stream BATCHES=100 KILLS=5 SEED=7
+	@$(BIN)/python -m tests.pipeline.crash_stream --seed $(SEED) --batches $(BATCHES) --kills $(KILLS)
 
 attack: $(STAMP) ## attack a real server and say what held: make attack SECONDS=120
 	@LANCE_LOG=error $(BIN)/python -m tests.attack --seconds $(SECONDS) $(ARGS)

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "errors model syntax",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
-    "pipeline": "errors model effects schema storage commit loading pipeline.spark",
+    "pipeline": "errors model effects schema storage commit branching loading pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local engines.spark loading pipeline pipeline.spark",
     "inference": "errors model effects schema commit loading graph",

@@ -34,10 +34,11 @@ CATALOG = {
     " post_phase_b_pre_manifest_commit",
     "ensure_indices": "post_table_effect post_phase_b_pre_manifest_commit",
     "optimize": "before_compact post_phase_b_pre_manifest_commit",
-    "branch_create": "post_native",
+    "branch_create": "post_native post_register",
     "branch_delete": "post_native before_table_cleanup",
     "fork": "before_classify post_create_pre_open",
     "cleanup": "table_gc reconcile_fork resolve_branch_snapshot",
+    "stream": "post_commit_pre_checkpoint",
     "lease": "before_renew after_takeover",
     "init": "after_schema_contract_written post_manifest_create",
 }

@@ -1,4 +1,4 @@
-"""The page about bulk loading shows what really happens."""
+"""The pages about bulk loading and about streams show what really happens."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def test_the_page_about_loading_is_true(
     page = ROOT / "docs" / "guide" / "loading.md"
     script = run_page(page, tmp_path, monkeypatch, capsys)
     assert script.outputs == ["spark 1\n", "2\n", "4\n"]
+
+
+def test_the_page_about_streams_is_true(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    run_page(ROOT / "docs" / "guide" / "streams.md", tmp_path, monkeypatch, capsys)

@@ -8,7 +8,7 @@ gives a cursor. Nothing is kept here between two pages but what makes the second
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ from omnigraph.branching.change_pages import (
     PagePacker,
     Unfinished,
 )
-from omnigraph.branching.commit_changes import gaps_told, step_changes
+from omnigraph.branching.commit_changes import CommitChanges, gaps_told, step_changes
 from omnigraph.branching.diff import WantedTypes, ordered_types, public_type_id
 from omnigraph.branching.export import in_blocks
 from omnigraph.branching.moments import (
@@ -193,13 +193,8 @@ class ChangeFeed:
         commits_max: int,
         after: ChangeKey | None = None,
     ) -> _Way:
-        line: list[CommitRow] = []
-        for commit in first_parents(state, cut):
-            if commit.commit_id == position:
-                commits = tuple(reversed(line[-commits_max:]))
-                return _Way(commit, commits, cut, after)
-            line.append(commit)
-        raise _not_on_the_line(state, position)
+        commits = _commits_after(state, position, cut)[:commits_max]
+        return _Way(state.commits[position], tuple(commits), cut, after)
 
 
 def feed_scope(state: ManifestState, wanted: ChangeFilter) -> FeedScope:
@@ -224,6 +219,87 @@ def _not_on_the_line(state: ManifestState, commit_id: str) -> ChangeCursorReject
         f"commit {commit_id} is not in the history of branch `{state.branch}`",
         hint="`omnigraph commit list` shows the commits of a branch",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLine:
+    """The feed of one branch in whole commits, for readers that divide the commits between them.
+
+    Places between commits are cursors, as of a poll, and are found without reading an entity.
+    """
+
+    kernel: Kernel
+    schemas: SchemaHistory
+    branch: str
+    wanted: ChangeFilter
+
+    def starting_at(self, start: str) -> str:
+        """The cursor of `now`, `beginning` or `after:<commit>`, or of a cursor itself.
+
+        Raises `ChangeCursorRejected` for a commit or a cursor of another place, and `NotFound` for
+        a type of the filter.
+        """
+        state, scope = self._seen()
+        self._wanted_types(state)
+        if start in ("now", "beginning") or start.startswith(AFTER):
+            position = _start(start, state.head.commit_id, scope)
+        else:
+            position = Cursor.read(start, scope).commit_id
+        _commits_after(state, position, state.head.commit_id)
+        return Cursor(position).to_text(scope)
+
+    def advanced(self, cursor: str, commits_max: int | None, until: str | None = None) -> str:
+        """The cursor behind the next commits, at most ``commits_max`` and those before ``until``.
+
+        The cursor itself where nothing has been committed since.
+        """
+        state, scope = self._seen()
+        position = Cursor.read(cursor, scope).commit_id
+        cut = state.head.commit_id if until is None else Cursor.read(until, scope).commit_id
+        next_commits = _commits_after(state, position, cut)[:commits_max]
+        return Cursor(next_commits[-1].commit_id).to_text(scope) if next_commits else cursor
+
+    def between(self, start: str, end: str) -> list[str]:
+        """The commits between two cursors, oldest first."""
+        state, scope = self._seen()
+        positions = [Cursor.read(each, scope).commit_id for each in (start, end)]
+        return [commit.commit_id for commit in _commits_after(state, *positions)]
+
+    def changes(self, commit_ids: Sequence[str]) -> Iterator[tuple[CommitRow, CommitChanges]]:
+        """What some commits that follow one another changed, each to be read before the next.
+
+        Raises `ChangeFeedGap`, `ChangeDiffRefused` and `ChangeCursorRejected`, as a poll does.
+        """
+        state, _ = self._seen()
+        first = state.commits.get(commit_ids[0])
+        if first is None or first.parent_commit_id is None:
+            raise _not_on_the_line(state, commit_ids[0])
+        line = _commits_after(state, first.parent_commit_id, commit_ids[-1])
+        line.insert(0, state.commits[first.parent_commit_id])
+        wanted = self._wanted_types(state)
+        with self.kernel.gates.stream():
+            for before, moment in pairwise(moments(self.kernel, state, line)):
+                with gaps_told(before, moment):
+                    yield moment.commit, step_changes(self.schemas, before, moment, wanted)
+
+    def _seen(self) -> tuple[ManifestState, FeedScope]:
+        state = self.kernel.manifest.refreshed(self.branch).state
+        return state, feed_scope(state, self.wanted)
+
+    def _wanted_types(self, state: ManifestState) -> WantedTypes:
+        now = state.commits[state.head.commit_id]
+        return WantedTypes.of(self.wanted, self.schemas.back_from(now, state=state))
+
+
+def _commits_after(state: ManifestState, position: str, cut: str) -> list[CommitRow]:
+    """The commits behind a position up to ``cut``, oldest first."""
+    line: list[CommitRow] = []
+    for commit in first_parents(state, cut):
+        if commit.commit_id == position:
+            line.reverse()
+            return line
+        line.append(commit)
+    raise _not_on_the_line(state, position)
 
 
 class ChangeBaseline:

@@ -90,6 +90,8 @@ class Failpoint(StrEnum):
     CLEANUP_RECONCILE_FORK = "cleanup.reconcile_fork"
     CLEANUP_RESOLVE_BRANCH_SNAPSHOT = "cleanup.resolve_branch_snapshot"
 
+    STREAM_POST_COMMIT_PRE_CHECKPOINT = "stream.post_commit_pre_checkpoint"
+
     LEASE_BEFORE_RENEW = "lease.before_renew"
     LEASE_AFTER_TAKEOVER = "lease.after_takeover"
 

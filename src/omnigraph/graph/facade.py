@@ -129,6 +129,7 @@ from omnigraph.upkeep.stats import examine, graph_stats
 
 if TYPE_CHECKING:
     from omnigraph.loading.inputs import LoadEngine, Paths
+    from omnigraph.pipeline.streaming.into import GraphStream
 
 
 class Graph:
@@ -504,6 +505,76 @@ class Graph:
             spark=spark,
             observer=observer,
             progress=progress,
+        )
+
+    def stream_into(
+        self,
+        frames: Any,
+        type: str | None = None,
+        *,
+        checkpoint: str | os.PathLike[str],
+        mode: LoadMode = "merge",
+        absent: AbsentMeaning = "keep",
+        split: Callable[[Any], Mapping[str, Any]] | None = None,
+        branch: str | None = None,
+        from_: str | None = None,
+        merge_every: int | None = None,
+        merge_into: str | None = None,
+        on_conflict: ConflictPolicy = "fail",
+        every: str | None = None,
+        available_now: bool = False,
+        name: str | None = None,
+        actor: str | None = None,
+    ) -> GraphStream:
+        """Write streaming frames of Spark to the graph: each micro-batch is one commit, once.
+
+        ``frames`` is a streaming frame with rows of one ``type``, or several by type, whose rows
+        are committed together; or ``split`` makes frames by type of each batch. ``checkpoint`` is
+        the folder where Spark notes what it has read: a stream that is started again with it goes
+        on where it was, and no row is written twice, however the process ended. A batch that
+        changes nothing has no commit.
+
+        ``mode`` and ``absent`` are those of `load`. A missing ``branch`` is created from ``from_``;
+        with ``merge_every`` it is merged ``merge_into`` another, main by default, after so many
+        batches. ``every`` is the time between two batches, as `10 seconds`; ``available_now`` takes
+        what is there and ends.
+
+        Returns at once; `GraphStream.await_end` waits and raises what ended the stream, and
+        `GraphStream.stop` finishes the current batch. Raises `InputError` for columns that a type
+        does not have.
+        """
+        from omnigraph.pipeline.spark.session import require_pyspark
+
+        require_pyspark()
+        from omnigraph.pipeline.streaming.batches import StreamTarget
+        from omnigraph.pipeline.streaming.into import StreamSpec, stream_into
+
+        check_load_mode(mode)
+        actor, opened = self._actor_of(actor), self._opened
+        target = StreamTarget(
+            self._branch_of(branch),
+            mode,
+            absent,
+            actor,
+            from_,
+            merge_every,
+            merge_into or MAIN,
+            on_conflict,
+        )
+
+        def permit() -> None:
+            opened.gate.load(actor, target.branch, from_, self.list_branches)
+            if merge_every is not None:
+                opened.gate.branch_merge(actor, target.branch, target.merge_into)
+
+        permit()
+        return stream_into(
+            self._kernel,
+            opened.path,
+            StreamSpec(frames, type, split, checkpoint, every, available_now, name),
+            target,
+            permit=permit,
+            written=opened.notify_auto_optimizer,
         )
 
     def plan_schema(

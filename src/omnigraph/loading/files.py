@@ -120,10 +120,10 @@ class Files:
         files, inner = self._at(path)
         return files.open_input_file(inner)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, exist_ok: bool = False) -> None:
         """Make a folder for new files; on S3 there is nothing to make."""
         if not path.startswith(S3):
-            Path(path).mkdir(parents=True)
+            Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def create(self, path: str) -> Any:
         """A new file to write to, in an existing folder."""

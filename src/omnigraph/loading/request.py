@@ -56,6 +56,10 @@ class LoadBranch:
             raise
 
 
+EXISTING_BRANCH = LoadBranch(ensure=lambda: None, drop=lambda _: None)
+"""For writes whose branch has to exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
     """The options of one load."""

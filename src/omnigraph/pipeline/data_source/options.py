@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
@@ -44,24 +44,16 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
-        given = {name.lower(): value for name, value in options.items()}
-        known = [option.name for option in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise InputError(
-                    f"the data source omnigraph has no option '{name}'",
-                    hint=name_hint(name, known, "options"),
-                )
-        for name in ("path", "type"):
-            if not given.get(name):
-                raise InputError(
-                    f"the data source omnigraph needs the option '{name}'",
-                    hint='spark.read.format("omnigraph").option("type", "Person")'
-                    '.load("graph.omni")',
-                )
+        given = known_options(options, [each.name for each in fields(cls)])
+        if not given.get("type"):
+            raise InputError(
+                "the data source omnigraph needs the option 'type'",
+                hint='spark.read.format("omnigraph").option("type", "Person").load("graph.omni")',
+            )
         others = {name: value for name, value in given.items() if name != "columns"}
         others["branch"] = others.get("branch") or MAIN
-        return cls(**others, columns=_names(given["columns"]) if "columns" in given else None)
+        columns = names_in("columns", given["columns"]) if "columns" in given else None
+        return cls(**others, columns=columns)
 
     def table_key(self, catalog: Catalog) -> str:
         """The table key, from the name of a type or the key itself."""
@@ -116,13 +108,42 @@ class SourceOptions:
         return self.actor
 
 
-def _names(text: str) -> tuple[str, ...]:
+def known_options(
+    options: Mapping[str, str],
+    known: Sequence[str],
+    where: str = "the data source omnigraph",
+) -> dict[str, str]:
+    """Spark's options by names in small letters; raises `InputError` for an unknown one."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"{where} has no option '{name}'", hint=name_hint(name, known, "options")
+            )
+    if not given.get("path"):
+        raise InputError(
+            f"{where} needs the option 'path'", hint='name the graph, as in .load("graph.omni")'
+        )
+    return given
+
+
+def names_in(option: str, text: str) -> tuple[str, ...]:
+    """Names with commas between them; raises `InputError` if one is empty or there twice."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not name or names.count(name) > 1:
             raise InputError(
-                f"the option 'columns' is '{text}', where "
+                f"the option '{option}' is '{text}', where "
                 + (f"'{name}' is named twice" if name else "a name is missing"),
                 hint="write names with commas between them, as in 'id,name'",
             )
     return names
+
+
+def whole_number(option: str, text: str | None, default: int) -> int:
+    """A number from 1 on; raises `InputError` for another text."""
+    if text is None:
+        return default
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise InputError(f"the option '{option}' is '{text}'", hint="it is a number from 1 on")

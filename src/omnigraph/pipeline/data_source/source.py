@@ -13,12 +13,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
 from pyspark.sql.types import StructType
 
 from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.pipeline.data_source.reading import Pinned, PinnedReader, spark_schema
 from omnigraph.pipeline.data_source.writing import FrameWriter
+from omnigraph.pipeline.streaming.feed import FeedOptions, FeedReader, feed_schema
+from omnigraph.pipeline.streaming.sink import SinkOptions, StreamWriter
 
 SHORT_NAME = "omnigraph"
 
@@ -28,12 +36,12 @@ class OmnigraphSource(DataSource):
 
     Options: `path` (the graph), `type` (`Person`, or `node:Person`), `branch`; to read, `snapshot`
     (a commit), `columns` (names with commas between them) and `filter` (SQL, as Lance reads it); to
-    write, `mode` (append, merge or overwrite), `actor` and `idempotency_key`.
+    write, `mode` (append, merge or overwrite), `actor` and `idempotency_key`. Streams have the
+    options of `streaming.sink.SinkOptions` and `streaming.feed.FeedOptions`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._known = SourceOptions.of(options)
         self._pinned: Pinned | None = None
 
     @classmethod
@@ -42,17 +50,29 @@ class OmnigraphSource(DataSource):
         return SHORT_NAME
 
     def schema(self) -> StructType:
-        """The columns of the type, or the selected ones, in Spark's types."""
-        self._pinned = Pinned.of(self._known)
+        """The columns of the type, or the selected ones, in Spark's types; of a stream, its own."""
+        if "type" not in self.options or "start" in self.options:
+            return feed_schema(FeedOptions.of(self.options))
+        self._pinned = Pinned.of(SourceOptions.of(self.options))
         return spark_schema(self._pinned.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads the pinned snapshot."""
-        return PinnedReader(self._pinned or Pinned.of(self._known), schema)
+        return PinnedReader(self._pinned or Pinned.of(SourceOptions.of(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Writes rows of one type as one commit."""
-        return FrameWriter(self._known, schema, overwrite=overwrite)
+        return FrameWriter(SourceOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Reads the change feed."""
+        return FeedReader(FeedOptions.of(self.options))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Writes each micro-batch as one commit."""
+        return StreamWriter(SinkOptions.of(self.options), schema, overwrite=overwrite)
 
 
 def register(spark: Any) -> None:

@@ -8,7 +8,8 @@ the successful attempts on threads, with all checks and as one commit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ from omnigraph.loading.files import Files
 from omnigraph.loading.inputs import checked_errors_out
 from omnigraph.loading.load import load
 from omnigraph.loading.reading import check_columns
-from omnigraph.loading.request import LoadBranch, LoadSpec
+from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec
 from omnigraph.loading.sources import FileSource, FoundFile, type_of
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
@@ -35,102 +36,132 @@ from omnigraph.pipeline.data_source.options import SourceOptions
 from omnigraph.storage.layout import load_scratch_name
 
 _DIGEST_BITS = 64
-_EXISTING_BRANCH = LoadBranch(ensure=lambda: None, drop=lambda _: None)
-"""The branch of a write has to exist."""
 
 
 @dataclass
-class _ScratchFile(WriterCommitMessage):
+class _PutAside(WriterCommitMessage):
     """The file that a task wrote; an empty path if it had no rows."""
 
     path: str
     rows_digest: int
 
 
+class TypedRows:
+    """The rows of a frame as a load of one type takes them, checked by their columns."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
+        self.options = options
+        self.mode = options.load_mode(overwrite=overwrite)
+        self.absent = options.absent_meaning(self.mode)
+        self.actor = options.checked_actor()
+        self.errors = options.error_options()
+        self.errors_out = checked_errors_out(self.errors.errors_out, (), options.path)
+        self.scratch = load_scratch_name(MINT.ulid())
+        kernel = self.kernel()
+        catalog = kernel.accepted_schema().catalog
+        self.table_key = options.table_key(catalog)
+        self.folder = kernel.root.join(self.scratch)
+        type = type_of(self.table_key, catalog)
+        self.mapping = options.mapping(self.table_key, catalog).checked(type, "<frame>")
+        found = FoundFile("<frame>", "arrow", self.table_key, 0, (0, 0), mapping=self.mapping)
+        columns = to_arrow_schema(schema, timezone="UTC")
+        keeps_absent = self.mode == "merge" and self.absent == "keep"
+        check_columns(columns, found, catalog, ignore_unknown=False, keeps_absent=keeps_absent)
+
+    def kernel(self) -> Kernel:
+        """The graph, opened in this process."""
+        kernel = Kernel.of(Root.parse(self.options.path))
+        open_for_writing(kernel)
+        return kernel
+
+    def sources(self, paths: Sequence[str], name: str = "<frame>") -> list[FileSource]:
+        """Scratch files in the order of their tasks; a path is empty if there were no rows."""
+        return [
+            FileSource(path, self.table_key, "arrow", f"{name}[{number}]", self.mapping)
+            for number, path in enumerate(paths)
+            if path
+        ]
+
+
+class ScratchFile:
+    """The rows of one attempt of a task, in a file that is made with the first of them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._opened = ExitStack()
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self.path = ""
+        """Empty as long as there are no rows."""
+
+    def __enter__(self) -> ScratchFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows; all batches have the same columns."""
+        if self._writer is None:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            self.path = f"{self._folder}/{context.partitionId()}-{uuid4().hex}.arrow"
+            files = Files.of_environment([self.path])
+            sink = self._opened.enter_context(files.create(self.path))
+            self._writer = self._opened.enter_context(pa.ipc.new_file(sink, batch.schema))
+        self._writer.write_batch(batch)
+
+
 class FrameWriter(DataSourceArrowWriter):
     """Writes the rows of a frame as one commit."""
 
     def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
-        self._options = options
-        self._mode = options.load_mode(overwrite=overwrite)
-        self._absent = options.absent_meaning(self._mode)
-        self._actor = options.checked_actor()
         self._key = checked_key(options.idempotency_key, "idempotency_key")
-        errors = options.error_options()
-        self._on_error, self._error_share = errors.on_error, errors.max_error_share
-        self._errors_out = checked_errors_out(errors.errors_out, (), options.path)
-        self._scratch = load_scratch_name(MINT.ulid())
-        kernel = self._kernel()
-        catalog = kernel.accepted_schema().catalog
-        self._table_key = options.table_key(catalog)
-        self._folder = kernel.root.join(self._scratch)
-        type = type_of(self._table_key, catalog)
-        self._mapping = options.mapping(self._table_key, catalog).checked(type, "<frame>")
-        found = FoundFile("<frame>", "arrow", self._table_key, 0, (0, 0), mapping=self._mapping)
-        columns = to_arrow_schema(schema, timezone="UTC")
-        keeps_absent = self._mode == "merge" and self._absent == "keep"
-        check_columns(columns, found, catalog, ignore_unknown=False, keeps_absent=keeps_absent)
+        self._rows = TypedRows(options, schema, overwrite=overwrite)
         # Created here, not by tasks: a task that outlives an aborted write then fails.
-        Files.of_environment([self._folder]).make_folder(self._folder)
+        Files.of_environment([self._rows.folder]).make_folder(self._rows.folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task to a scratch file of this attempt."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        path = f"{self._folder}/{context.partitionId()}-{uuid4().hex}.arrow"
         digest = 0
-        writer: pa.RecordBatchFileWriter | None = None
-        with Files.of_environment([path]).create(path) as sink:
+        with ScratchFile(self._rows.folder) as file:
             for batch in iterator:
-                writer = writer or pa.ipc.new_file(sink, batch.schema)
-                writer.write_batch(batch)
+                file.add(batch)
                 if self._key is not None:
                     digest = _added(digest, rows_digest(batch))
-            if writer is None:
-                return _ScratchFile("", 0)
-            writer.close()
-        return _ScratchFile(path, digest)
+        return _PutAside(file.path, digest)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Load the files of the successful tasks."""
-        written = [each for each in messages if isinstance(each, _ScratchFile)]
-        kernel = self._kernel()
+        written = [each for each in messages if isinstance(each, _PutAside)]
+        rows = self._rows
+        kernel = rows.kernel()
         digest = 0
         for each in written:
             digest = _added(digest, each.rows_digest)
         request = LoadSpec(
-            self._options.branch,
-            self._mode,
+            rows.options.branch,
+            rows.mode,
             # As for Spark's own sources, overwriting with an empty frame empties the type.
-            replace_types=(self._table_key,) if self._mode == "overwrite" else (),
-            actor_id=self._actor,
+            replace_types=(rows.table_key,) if rows.mode == "overwrite" else (),
+            actor_id=rows.actor,
             operation_id=self._key,
-            input_digest=f"rows:{digest:x}" + (f":{self._mapping}" if self._options.map else ""),
-            absent=self._absent,
-            on_error=self._on_error,
-            max_error_share=self._error_share,
-            errors_out=self._errors_out,
+            input_digest=f"rows:{digest:x}" + (f":{rows.mapping}" if rows.options.map else ""),
+            absent=rows.absent,
+            on_error=rows.errors.on_error,
+            max_error_share=rows.errors.max_error_share,
+            errors_out=rows.errors_out,
         )
-        sources = [
-            FileSource(each.path, self._table_key, "arrow", f"<frame>[{number}]", self._mapping)
-            for number, each in enumerate(written)
-            if each.path
-        ]
+        sources = rows.sources([each.path for each in written])
         try:
-            load(WritePath(kernel), _EXISTING_BRANCH, TaskLoad(kernel, request, sources, None))
+            load(WritePath(kernel), EXISTING_BRANCH, TaskLoad(kernel, request, sources, None))
         finally:
-            kernel.store.delete_prefix(self._scratch)
+            kernel.store.delete_prefix(rows.scratch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the scratch files."""
-        self._kernel().store.delete_prefix(self._scratch)
-
-    def _kernel(self) -> Kernel:
-        kernel = Kernel.of(Root.parse(self._options.path))
-        open_for_writing(kernel)
-        return kernel
+        self._rows.kernel().store.delete_prefix(self._rows.scratch)
 
 
 def rows_digest(batch: pa.RecordBatch) -> int:

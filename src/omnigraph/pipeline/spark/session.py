@@ -143,7 +143,7 @@ def spark_session(
     """
     given = spark if spark is not None else _active()
     if given is not None:
-        _require_classic(given)
+        require_classic(given)
         if not (given.sparkContext.master or "").startswith("local["):
             require_same_versions(given)
         yield given
@@ -168,7 +168,7 @@ class SparkWhenNeeded:
         self._session: SparkSession | None = None
         self._used = ExitStack()
         if self._found is not None:
-            _require_classic(self._found)
+            require_classic(self._found)
 
     def __enter__(self) -> SparkWhenNeeded:
         return self
@@ -224,7 +224,8 @@ def _active() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def _require_classic(spark: Any) -> None:
+def require_classic(spark: Any) -> None:
+    """Raise `InputError` for a session of Spark Connect."""
     if not hasattr(spark, "_jsparkSession"):
         raise _no_connect("this session")
 

@@ -1,0 +1,164 @@
+"""One micro-batch of a stream as one commit, exactly once, and merges of the branch it lands on.
+
+Spark gives a batch to its sink again if the driver ended before the batch was in the checkpoint. So
+each commit carries the ids of the query and of the batch as its idempotency key: a batch whose
+commit is there is not loaded a second time. The merge of a branch that is due after a batch happens
+before the batch counts as done, and merging twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import get_args
+
+from omnigraph.branching.branches import create_branch, list_branches
+from omnigraph.branching.merge import MergeSpec, merge
+from omnigraph.branching.three_way import ConflictRules
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.write_path import WritePath
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import InputError, NotFound, ReadSetChanged
+from omnigraph.loading.load import LoadExecutor, load
+from omnigraph.loading.records.problems import name_hint
+from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec, load_receipt
+from omnigraph.model.merging import ConflictPolicy
+from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt
+from omnigraph.storage.layout import MAIN
+
+CONFLICT_POLICIES: tuple[ConflictPolicy, ...] = get_args(ConflictPolicy)
+
+MERGES_MAX = 10
+"""Attempts at a merge whose target others write to meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of a streaming query, as Spark names it."""
+
+    query_id: str
+    number: int
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of its commit."""
+        return f"stream:{self.query_id}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTarget:
+    """Where the batches of a stream go, and how."""
+
+    branch: str = MAIN
+    mode: LoadMode = "append"
+    absent: AbsentMeaning = "keep"
+    actor: str | None = None
+    from_: str | None = None
+    """The branch that a missing ``branch`` is created from, with the first batch of a query."""
+    merge_every: int | None = None
+    """After so many batches ``branch`` is merged; None: never."""
+    merge_into: str = MAIN
+    on_conflict: ConflictPolicy = "fail"
+
+    def __post_init__(self) -> None:
+        if self.merge_every is not None and self.merge_into == self.branch:
+            raise InputError(
+                f"a stream into branch `{self.branch}` cannot be merged into it",
+                hint="let the stream write to a branch of its own",
+            )
+        if self.merge_every is not None and self.merge_every < 1:
+            raise InputError(
+                f"`merge_every` is {self.merge_every}", hint="it is a number of batches from 1 on"
+            )
+        if self.on_conflict not in CONFLICT_POLICIES:
+            raise InputError(
+                f"a merge knows no `{self.on_conflict}`",
+                hint=name_hint(self.on_conflict, CONFLICT_POLICIES, "rules"),
+            )
+
+
+class BatchWriter:
+    """Writes the batches of streams to one graph."""
+
+    def __init__(self, kernel: Kernel, target: StreamTarget, path: WritePath | None = None) -> None:
+        self._kernel = kernel
+        self._path = path or WritePath(kernel)
+        self._target = target
+
+    def write(self, batch: Batch, executor: Callable[[LoadSpec], LoadExecutor]) -> LoadReceipt:
+        """Commit a batch, unless its commit is there, and merge the branch if that is due.
+
+        ``executor`` reads the rows of the batch. A batch that changes nothing has no commit. Raises
+        what a load raises, `NotFound` if the branch was deleted, and `MergeConflicts`; the batch
+        comes again when the query is started again.
+        """
+        receipt, every = self.written(batch), self._target.merge_every
+        if receipt is None:
+            self._ensure_branch(batch)
+            if every is not None and batch.number and batch.number % every == 0:
+                self._take_over()
+            receipt = load(self._path, EXISTING_BRANCH, executor(self._request(batch)))
+        hit(Failpoint.STREAM_POST_COMMIT_PRE_CHECKPOINT)
+        if every is not None and (batch.number + 1) % every == 0:
+            self._merge(self._target.branch, self._target.merge_into, self._target.on_conflict)
+        return receipt
+
+    def written(self, batch: Batch) -> LoadReceipt | None:
+        """The receipt of a batch that was committed before, by whatever actor."""
+        target = self._target
+        if target.branch != MAIN and target.branch not in list_branches(self._kernel):
+            return None
+        operations = self._kernel.manifest.refreshed(target.branch).state.operations
+        found = (row for (_, key), row in operations.items() if key == batch.key)
+        row = next(found, None)
+        return None if row is None else load_receipt(row)
+
+    def _request(self, batch: Batch) -> LoadSpec:
+        target = self._target
+        return LoadSpec(
+            target.branch,
+            target.mode,
+            actor_id=target.actor,
+            operation_id=batch.key,
+            # Of a batch that is computed again, some functions give other rows: its ids decide.
+            input_digest=batch.key,
+            absent=target.absent,
+        )
+
+    def _ensure_branch(self, batch: Batch) -> None:
+        target, kernel = self._target, self._kernel
+        if target.branch == MAIN or target.branch in list_branches(kernel):
+            return
+        if target.from_ is None:
+            raise NotFound(
+                f"there is no branch `{target.branch}`",
+                hint=f"create it with `omnigraph branch create {target.branch}`,"
+                " or say which branch it starts `from`",
+            )
+        if batch.number:
+            # Created anew, it would lack what the batches before wrote.
+            raise NotFound(
+                f"branch `{target.branch}` was deleted while the stream wrote to it: batch"
+                f" {batch.number} has no place",
+                hint=f"create it with `omnigraph branch create {target.branch}` to go on without"
+                " what was not merged, or start the stream with a new checkpoint",
+            )
+        create_branch(kernel, target.branch, target.from_, actor_id=target.actor)
+
+    def _take_over(self) -> None:
+        """Merge what others wrote since the last merge into the branch of the stream."""
+        wins: dict[ConflictPolicy, ConflictPolicy] = {"source": "target", "target": "source"}
+        target = self._target
+        rule = wins.get(target.on_conflict, target.on_conflict)
+        self._merge(target.merge_into, target.branch, rule)
+
+    def _merge(self, source: str, into: str, on_conflict: ConflictPolicy) -> None:
+        kernel = self._kernel
+        spec = MergeSpec(source, into, ConflictRules(on_conflict), self._target.actor)
+        for attempt in range(1, MERGES_MAX + 1):
+            try:
+                merge(kernel, kernel.accepted_schema(), spec)
+                return
+            except ReadSetChanged:
+                if attempt == MERGES_MAX:
+                    raise

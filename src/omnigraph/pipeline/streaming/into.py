@@ -1,0 +1,326 @@
+"""`graph.stream_into`: streaming frames into an open graph, several types in one commit.
+
+Each micro-batch is one Spark job, whose tasks put the rows aside as files, one for each type, and
+one load of these files by threads of this process. The batches of several streaming frames are one
+batch of their union, in which each frame is a column.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.write_path import WritePath
+from omnigraph.errors import InputError
+from omnigraph.loading.files import Files
+from omnigraph.loading.inputs import type_key
+from omnigraph.loading.load import LoadExecutor
+from omnigraph.loading.reading import check_columns
+from omnigraph.loading.request import LoadSpec
+from omnigraph.loading.sources import FileSource, Frame
+from omnigraph.loading.task_load import TaskLoad
+from omnigraph.model.receipts import LoadReceipt
+from omnigraph.pipeline.data_source.writing import ScratchFile
+from omnigraph.pipeline.spark.session import require_classic
+from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
+from omnigraph.pipeline.streaming.failures import failure_of
+from omnigraph.pipeline.streaming.sink import QUERY_ID
+from omnigraph.storage.layout import load_scratch_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Split = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
+
+_WAIT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What a caller asked `stream_into` for."""
+
+    frames: DataFrame | Mapping[str, DataFrame]
+    type: str | None
+    split: Split | None
+    checkpoint: str | os.PathLike[str]
+    every: str | None = None
+    available_now: bool = False
+    name: str | None = None
+
+    @property
+    def checkpoint_location(self) -> str:
+        """The folder as Spark finds it: a relative path starts where this process is."""
+        path = os.fspath(self.checkpoint)
+        return path if "://" in path else str(Path(path).resolve())
+
+    def by_type(self) -> Mapping[str, DataFrame]:
+        """The streaming frames by type; with a ``split``, one without."""
+        given, ways = self.frames, [self.type, self.split]
+        if isinstance(given, Mapping):
+            if ways != [None, None] or not given:
+                raise InputError(
+                    "frames by type have no other `type` or `split`",
+                    hint='write stream_into({"Person": people, "Knows": knows}, …)',
+                )
+            frames = dict(given)
+        elif ways.count(None) != 1:
+            raise InputError(
+                "a stream needs the `type` of its rows, or a function that splits its batches",
+                hint='write stream_into(people, "Person", …), or split=…',
+            )
+        else:
+            frames = {self.type or "": given}
+        for frame in frames.values():
+            if not getattr(frame, "isStreaming", False):
+                raise InputError(
+                    f"`stream_into` takes streaming frames, not {type_name(frame)}",
+                    hint="make it with spark.readStream, or load a frame with `load`",
+                )
+        return frames
+
+
+def type_name(frame: object) -> str:
+    """What an error calls something that is no streaming frame."""
+    return "a frame that is complete" if hasattr(frame, "isStreaming") else type(frame).__name__
+
+
+class TypedBatches:
+    """Makes loads of the micro-batches of a stream: rows by type, put aside by tasks."""
+
+    def __init__(self, kernel: Kernel, target: StreamTarget) -> None:
+        self._kernel = kernel
+        self._keeps_absent = target.mode == "merge" and target.absent == "keep"
+
+    def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """One frame with a column for each type; raises `InputError` for a column it has not."""
+        catalog = self._kernel.accepted_schema().catalog
+        parts: list[DataFrame] = []
+        for name, frame in frames.items():
+            key = type_key(name, catalog)
+            check_columns(
+                to_arrow_schema(frame.schema, timezone="UTC"),
+                Frame(key, None).found,
+                catalog,
+                ignore_unknown=False,
+                keeps_absent=self._keeps_absent,
+            )
+            columns = (F.col(f"`{column}`") for column in frame.columns)
+            parts.append(frame.select(F.struct(*columns).alias(key)))
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+
+    def executor(
+        self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
+    ) -> LoadExecutor:
+        """Loads files of tasks, given with the keys of their types."""
+        sources = [
+            FileSource(path, key, "arrow", f"<batch {batch.number} of {key}>[{at}]")
+            for at, (key, path) in enumerate(files)
+        ]
+        return TaskLoad(self._kernel, request, sources, None)
+
+
+def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A task that writes tagged rows to a file for each column, and gives names and paths."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files: dict[str, ScratchFile] = {}
+        with ExitStack() as opened:
+            for batch in batches:
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    rows = column.drop_null() if column.null_count else column
+                    if len(rows):
+                        if name not in files:
+                            files[name] = opened.enter_context(ScratchFile(folder))
+                        files[name].add(pa.RecordBatch.from_struct_array(rows))
+        paths = [file.path for file in files.values()]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([*files], pa.string()), pa.array(paths, pa.string())], ["name", "path"]
+        )
+
+    return write
+
+
+class GraphStream:
+    """A stream into a graph, while it runs and after. Safe to use from several threads.
+
+    The batch that is written when `stop` is called is finished.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        writer: BatchWriter,
+        batches: TypedBatches,
+        *,
+        split: Split | None,
+        permit: Callable[[], None],
+        written: Callable[[], None],
+    ) -> None:
+        self._kernel = kernel
+        self._writer = writer
+        self._batches = batches
+        self._split = split
+        self._permit = permit
+        self._written = written
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._last: int | None = None
+        self.receipt: LoadReceipt | None = None
+        """Of the last batch; its ``commit`` is None if the batch changed nothing."""
+        self.query: Any
+        """Spark's `StreamingQuery`."""
+
+    def __repr__(self) -> str:
+        state = "running" if self.query.isActive else "ended"
+        return f"GraphStream({self.query.id}, {state})"
+
+    def await_end(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the stream has ended, or for some time; whether it has.
+
+        Raises the error that ended it.
+        """
+        try:
+            if timeout_seconds is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout_seconds))
+        except StreamingQueryException as error:
+            if isinstance(self._failure, _Stopped):
+                return True
+            raise (self._failure or failure_of(error) or error) from None
+
+    def stop(self) -> None:
+        """Finish the batch that is being written, note it in the checkpoint, and end."""
+        self._stopping.set()
+        while self.query.isActive:
+            with self._busy:
+                last = self._last
+            progress = self.query.lastProgress
+            if last is None or (progress is not None and progress["batchId"] >= last):
+                self.query.stop()
+            elif self.query.awaitTermination(_WAIT_SECONDS):
+                return
+
+    def run(self) -> None:
+        """Wait until the stream has ended; SIGTERM and Ctrl-C finish the current batch.
+
+        To be called in the main thread. Raises the error that ended the stream.
+        """
+        with _signals(self._stopping):
+            while not self.await_end(_WAIT_SECONDS):
+                if self._stopping.is_set():
+                    self.stop()
+
+    # --- batches ---
+
+    def write_batch(self, rows: DataFrame, number: int) -> None:
+        """One micro-batch; Spark calls it, in a thread of its own."""
+        try:
+            with self._busy:
+                if self._stopping.is_set():
+                    raise _Stopped
+                self._write(rows, number)
+                self._last = number
+        except BaseException as error:
+            # Spark passes on no more than the text.
+            self._failure = error
+            raise
+
+    def _write(self, rows: DataFrame, number: int) -> None:
+        context = rows.sparkSession.sparkContext
+        query_id = context.getLocalProperty(QUERY_ID)
+        assert query_id is not None
+        batch = Batch(query_id, number)
+        self._permit()
+        if self._writer.written(batch) is not None:
+            self.receipt = self._writer.write(batch, partial(self._batches.executor, [], batch))
+            return
+        scratch = load_scratch_name(self._kernel.ids.ulid())
+        folder = self._kernel.root.join(scratch)
+        Files.of_environment([folder]).make_folder(folder)
+        try:
+            with self._tagged(rows) as tagged:
+                found = tagged.mapInArrow(put_aside(folder), "name string, path string").collect()
+            files = [(row["name"], row["path"]) for row in found]
+            executor = partial(self._batches.executor, files, batch)
+            self.receipt = self._writer.write(batch, executor)
+        finally:
+            self._kernel.store.delete_prefix(scratch)
+        self._written()
+
+    @contextmanager
+    def _tagged(self, rows: DataFrame) -> Iterator[DataFrame]:
+        if self._split is None:
+            yield rows
+            return
+        rows.persist()  # several frames may be made of it
+        try:
+            yield self._batches.tagged(self._split(rows))
+        finally:
+            rows.unpersist()
+
+
+class _Stopped(Exception):
+    """The stream was to end: the next batch is not begun."""
+
+
+@contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    """A block in which SIGTERM and Ctrl-C set an event."""
+
+    def stop(*_: Any) -> None:
+        stopping.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def stream_into(
+    kernel: Kernel,
+    path: WritePath,
+    spec: StreamSpec,
+    target: StreamTarget,
+    *,
+    permit: Callable[[], None],
+    written: Callable[[], None],
+) -> GraphStream:
+    """Start a stream into a graph.
+
+    ``permit`` raises if the actor may not write, and is asked before each batch; ``written`` is
+    called after each. Raises `InputError` before the query is started.
+    """
+    frames = spec.by_type()
+    batches = TypedBatches(kernel, target)
+    first = next(iter(frames.values()))
+    require_classic(first.sparkSession)
+    writer = BatchWriter(kernel, target, path)
+    stream = GraphStream(kernel, writer, batches, split=spec.split, permit=permit, written=written)
+    rows = first if spec.split is not None else batches.tagged(frames)
+    started = rows.writeStream.foreachBatch(stream.write_batch)
+    started = started.option("checkpointLocation", spec.checkpoint_location)
+    if spec.available_now:
+        started = started.trigger(availableNow=True)
+    elif spec.every is not None:
+        started = started.trigger(processingTime=spec.every)
+    if spec.name is not None:
+        started = started.queryName(spec.name)
+    stream.query = started.start()
+    return stream

@@ -1,0 +1,133 @@
+"""A sink for streams of one type: `frame.writeStream.format("omnigraph")`.
+
+As for frames that are written at once, tasks write scratch files, and `commit` loads the files of
+the successful attempts in a process of Spark's. Spark makes a writer in each of these processes, so
+a writer knows nothing of the others but what the messages of tasks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from omnigraph.errors import InputError
+from omnigraph.loading.files import Files
+from omnigraph.loading.task_load import TaskLoad
+from omnigraph.model.merging import ConflictPolicy
+from omnigraph.pipeline.data_source.options import SourceOptions, whole_number
+from omnigraph.pipeline.data_source.writing import ScratchFile, TypedRows
+from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
+from omnigraph.storage.layout import MAIN
+
+QUERY_ID = "sql.streaming.queryId"
+"""The property of Spark's jobs that says which streaming query they belong to."""
+
+_OF_SPARK = ("checkpointlocation", "queryname")
+_NOT_OF_STREAMS = ("snapshot", "columns", "filter", "idempotency_key")
+_OWN = ("from", "merge_every", "merge_into", "on_conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The checked options of a stream that is written."""
+
+    rows: SourceOptions
+    from_: str | None = None
+    merge_every: int | None = None
+    merge_into: str = MAIN
+    on_conflict: str = "fail"
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Parse Spark's options; raises `InputError` if one is unknown or missing."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name in _NOT_OF_STREAMS:
+            if name in given:
+                raise InputError(
+                    f"a stream into a graph has no option '{name}'",
+                    hint="its batches have keys of their own"
+                    if name == "idempotency_key"
+                    else "select rows and columns of the frame",
+                )
+        rows = {n: each for n, each in given.items() if n not in (*_OWN, *_OF_SPARK)}
+        every = given.get("merge_every")
+        return cls(
+            SourceOptions.of(rows),
+            given.get("from"),
+            None if every is None else whole_number("merge_every", every, 1),
+            given.get("merge_into", MAIN),
+            given.get("on_conflict", "fail"),
+        )
+
+    def target(self, rows: TypedRows) -> StreamTarget:
+        """Where batches go; raises `InputError` for options that exclude each other."""
+        return StreamTarget(
+            rows.options.branch,
+            rows.mode,
+            rows.absent,
+            rows.actor,
+            self.from_,
+            self.merge_every,
+            self.merge_into,
+            cast(ConflictPolicy, self.on_conflict),
+        )
+
+
+@dataclass
+class _PutAside(WriterCommitMessage):
+    """What a task wrote, and for which query."""
+
+    query_id: str
+    scratch: str
+    path: str
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of each micro-batch as one commit."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        self._rows = TypedRows(options.rows, schema, overwrite=overwrite)
+        self._target = options.target(self._rows)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task to a scratch file of this attempt."""
+        context = TaskContext.get()
+        assert context is not None
+        query_id = context.getLocalProperty(QUERY_ID)
+        assert query_id is not None
+        folder = self._rows.folder
+        Files.of_environment([folder]).make_folder(folder, exist_ok=True)
+        with ScratchFile(folder) as file:
+            for batch in iterator:
+                file.add(batch)
+        return _PutAside(query_id, self._rows.scratch, file.path)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Load the files of the successful tasks, unless the batch was committed before."""
+        written = [each for each in messages if isinstance(each, _PutAside)]
+        if not written:
+            return
+        kernel, rows = self._rows.kernel(), self._rows
+        sources = rows.sources([each.path for each in written], f"<batch {batchId}>")
+        try:
+            BatchWriter(kernel, self._target).write(
+                Batch(written[0].query_id, batchId),
+                lambda request: TaskLoad(kernel, request, sources, None),
+            )
+        finally:
+            self._delete(written)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Delete the scratch files."""
+        self._delete([each for each in messages if isinstance(each, _PutAside)])
+
+    def _delete(self, written: list[_PutAside]) -> None:
+        store = self._rows.kernel().store
+        for scratch in {each.scratch for each in written}:
+            store.delete_prefix(scratch)

@@ -1,0 +1,137 @@
+"""Kill drivers of a stream into a graph, and start it again: every row is there once.
+
+The rows have no key, so that a batch that is written twice shows. Run it with
+`make crash-stream BATCHES=100 KILLS=5`; the tests kill one driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import omnigraph
+
+ROWS = 50
+SCHEMA = "node Reading { number: I64  batch: I32 }"
+COLUMNS = "number long, batch int"
+
+
+def write_input(folder: Path, batches: int) -> None:
+    """One file for each batch."""
+    folder.mkdir()
+    for batch in range(batches):
+        numbers = range(batch * ROWS, (batch + 1) * ROWS)
+        rows = {"number": [*numbers], "batch": pa.array([batch] * ROWS, pa.int32())}
+        path = folder / f"{batch:05}.parquet"
+        pq.write_table(pa.table(rows), path)
+        os.utime(path, (batch, batch))  # Spark takes the oldest first
+
+
+def stream(spark: Any, uri: str, folder: Path, sink: str) -> None:
+    """Append all files, one a batch; ``sink`` is `into` or `format`."""
+    frame = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
+    frame = frame.parquet(str(folder / "input"))
+    checkpoint = str(folder / "checkpoint")
+    if sink == "into":
+        graph = omnigraph.open(uri)
+        graph.stream_into(
+            frame, "Reading", mode="append", checkpoint=checkpoint, available_now=True
+        ).await_end()
+        return
+    writing = frame.writeStream.format("omnigraph").option("type", "Reading")
+    writing = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writing.start(uri).awaitTermination()
+
+
+def judge(uri: str) -> int:
+    """How many batches are there; each as one commit with all its rows, once."""
+    graph = omnigraph.open(uri)
+    rows = graph.table("Reading").to_arrow()
+    assert len(set(rows["number"].to_pylist())) == rows.num_rows, "rows are there twice"
+    batches = Counter(rows["batch"].to_pylist())
+    assert set(batches.values()) <= {ROWS}, "a part of a batch is there"
+    commits = sum(commit.kind == "load" for commit in graph.list_commits())
+    assert commits == len(batches), f"{commits} commits for {len(batches)} batches"
+    return len(batches)
+
+
+def start(uri: str, folder: Path, sink: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A driver that streams to the end, unless it is killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.pipeline.crash_stream", "--child", uri, str(folder), sink],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """Wait until a driver has gone, and its JVM and workers after it."""
+    child.wait(300)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(child.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the JVM outlived its driver")
+
+
+def run(folder: Path, seed: int, batches: int, kills: int) -> int:
+    """One stream that is killed so often; how many drivers it took."""
+    chance = random.Random(seed)
+    uri = str(folder / "graph.omni")
+    omnigraph.init(uri, SCHEMA)
+    write_input(folder / "input", batches)
+    drivers, killed, before = 0, 0, 0
+    while True:
+        child = start(uri, folder, chance.choice(("into", "format")))
+        drivers += 1
+        if killed < kills:
+            # At a random moment, once it has written a part of what is left to write.
+            goal = before + chance.randint(1, max(1, (batches - before) // (kills - killed + 1)))
+            while child.poll() is None and judge(uri) < goal:
+                time.sleep(0.05)
+            time.sleep(chance.uniform(0, 0.4))
+            if child.poll() is None:
+                child.kill()
+                killed += 1
+        end(child)
+        before = judge(uri)
+        print(f"driver {drivers}: {before} of {batches} batches, each once", flush=True)
+        if child.returncode == 0 and before == batches:
+            assert killed == kills, f"only {killed} drivers were killed: give it more batches"
+            return drivers
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        from omnigraph.pipeline.spark.session import SessionSettings, build_session
+
+        uri, folder, sink = sys.argv[2:]
+        settings = SessionSettings("local[2,4]", {"spark.driver.memory": "512m"})
+        stream(build_session(settings.for_a_load()), uri, Path(folder), sink)
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=5)
+    arguments = parser.parse_args()
+    with TemporaryDirectory(prefix="omnigraph-crash-") as folder:
+        run(Path(folder), arguments.seed, arguments.batches, arguments.kills)
+
+
+if __name__ == "__main__":
+    main()

@@ -300,6 +300,22 @@ def test_what_a_stream_cannot_do_is_told_before_it_starts(graph, spark, inbox, o
     assert not inbox.checkpoint.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"idempotency_key": "k"}, "a stream into a graph has no option 'idempotency_key'"),
+        ({"type": "Persn"}, "unknown type 'Persn'"),
+        ({"merge_evry": "2"}, "has no option 'merge_evry'"),
+        ({"branch": "b", "merge_every": "two"}, "the option 'merge_every' is 'two'"),
+        ({"merge_every": "2"}, "cannot be merged into it"),
+    ],
+)
+def test_what_a_sink_cannot_do_is_told_by_its_options(graph, options, message):
+    columns = StructType().add("slug", "string")
+    with pytest.raises(InputError, match=message):
+        source(graph, **{"type": "Person", **options}).streamWriter(columns, overwrite=False)
+
+
 def test_a_stream_is_gated_before_it_starts_by_all_it_will_do(graph, spark, inbox):
     rules = "[{id: one, allow: {actors: {group: team}, actions: [change, read]}}]"
     policy = load_policy(f"version: 1\ngroups: {{team: [act-ana]}}\nrules: {rules}\n")

@@ -29,7 +29,16 @@ QUERY_ID = "sql.streaming.queryId"
 """The property of Spark's jobs that says which streaming query they belong to."""
 
 _OF_SPARK = ("checkpointlocation", "queryname")
-_NOT_OF_STREAMS = ("snapshot", "columns", "filter", "idempotency_key")
+_NOT_OF_STREAMS = {
+    "snapshot": "a stream writes to the head of a branch",
+    "columns": "select the columns of the frame",
+    "filter": "filter the frame",
+    "idempotency_key": "its batches have keys of their own",
+    "on_error": "a stream ends with the problems of a bad batch",
+    "errors_out": "a stream ends with the problems of a bad batch",
+    "max_error_share": "a stream ends with the problems of a bad batch",
+}
+"""Options of a frame that is written at once, and why a stream has none of them."""
 _OWN = ("from", "merge_every", "merge_into", "on_conflict")
 
 
@@ -47,14 +56,9 @@ class SinkOptions:
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
         """Parse Spark's options; raises `InputError` if one is unknown or missing."""
         given = {name.lower(): value for name, value in options.items()}
-        for name in _NOT_OF_STREAMS:
+        for name, hint in _NOT_OF_STREAMS.items():
             if name in given:
-                raise InputError(
-                    f"a stream into a graph has no option '{name}'",
-                    hint="its batches have keys of their own"
-                    if name == "idempotency_key"
-                    else "select rows and columns of the frame",
-                )
+                raise InputError(f"a stream into a graph has no option '{name}'", hint=hint)
         rows = {n: each for n, each in given.items() if n not in (*_OWN, *_OF_SPARK)}
         every = given.get("merge_every")
         return cls(

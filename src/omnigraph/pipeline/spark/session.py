@@ -209,7 +209,7 @@ def query_session(spark: SparkSession | None, settings: SessionSettings) -> Spar
     given = spark if spark is not None else _active()
     if given is None:
         return build_session(settings)
-    _require_classic(given)
+    require_classic(given)
     if not (given.sparkContext.master or "").startswith("local["):
         require_same_versions(given)
     return given

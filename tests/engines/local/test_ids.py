@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import ids
-from omnigraph.engines.local.ids import ABSENT, Hashes, IdSpace, StringHash
+from omnigraph.engines.local.ids import ABSENT, IdSpace
+from omnigraph.model.hashing import Hashes, StringHash
 from tests.engines.local.examples import EXAMPLES, FEW
 
 names = st.text(alphabet="ab€𝄞", max_size=4)

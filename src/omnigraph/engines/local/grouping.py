@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from omnigraph.engines.local.adjacency import BLOCK_ROWS, sorted_distinct
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.entities import CachedNodes
-from omnigraph.engines.local.ids import ABSENT, first_words
+from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.rows import taken
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
+from omnigraph.model.hashing import first_words
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 

@@ -21,12 +21,13 @@ from omnigraph.engines.base import Execution
 from omnigraph.engines.local.adjacency import sorted_distinct, spread_values
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.entities import CachedNodes, FetchedNodes, NodeTable
-from omnigraph.engines.local.ids import ABSENT, Slots, StringHash
+from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.prepare import Anchor, PreparedStep
 from omnigraph.engines.local.rows import Positions, RowView
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
+from omnigraph.model.hashing import StringHash
 from omnigraph.model.ids import TableKey
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engines.local.ids import StringHash
+from omnigraph.model.hashing import StringHash
 from tests.engines.local.examples import EXAMPLES
 
 # Lengths around one and two words of eight bytes, and characters of every width in UTF-8.

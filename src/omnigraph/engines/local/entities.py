@@ -359,7 +359,8 @@ class CachedEdges:
         space = self._sources if column == SRC else self._targets
         return self.view.derived((column, space.serial), slots_of_ends(space, column))
 
-    def _live_ends(self) -> tuple[Slots, Slots]:
+    def ends(self) -> tuple[Slots, Slots]:
+        """The sources and the targets of all edges, in the order of their positions."""
         sources, targets = self._ends(SRC), self._ends(DST)
         live = self.view.live
         return (sources, targets) if live is None else (sources[live], targets[live])
@@ -369,7 +370,7 @@ class CachedEdges:
             known = self._from_earlier(direction)
             if known is not None:
                 return known
-        sources, targets = self._live_ends()
+        sources, targets = self.ends()
         if direction == "out":
             made = Adjacency.build(sources, targets, len(self._sources))
         elif direction == "in":

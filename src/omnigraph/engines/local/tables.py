@@ -270,6 +270,11 @@ class SnapshotTables:
         self._nodes[type_name] = nodes
         return nodes
 
+    def cached_edges(self, type_name: str, source_type: str, target_type: str) -> CachedEdges:
+        """The edges of a type in memory, even beyond the budget."""
+        entry = self._entry("edge", type_name)
+        return CachedEdges(self._view(entry), self.space(source_type), self.space(target_type))
+
     def space(self, type_name: str) -> IdSpace:
         """The slots of a node type; the same space during the whole query."""
         known = self._spaces.get(type_name)

@@ -1,0 +1,494 @@
+"""The algorithms, each defined once over a `Block`, for every engine.
+
+An algorithm works in rounds. In each, the values of a block's nodes go to the blocks that have them
+as ghosts (`sent`), and every block computes its nodes anew from what it received (`step`). Blocks
+report a few numbers per round; their sums say whether to go on, and are known to the next round.
+Connected components take few rounds by another way, which each engine has of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places, owner_of, ranges
+
+State: TypeAlias = Any
+"""What a block keeps of its nodes between rounds; each algorithm has its own."""
+Payload: TypeAlias = Any
+Report: TypeAlias = Floats
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+EdgeUse = Literal["directed", "undirected", "simple"]
+"""Edges as the direction says; each both ways; or each pair of nodes linked once, without loops."""
+
+WEDGES_AT_ONCE = 1 << 22
+"""Candidates for triangles that are tested at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a block made of a round."""
+
+    state: State
+    report: Report
+    mail: Mapping[int, Payload] = field(default_factory=dict)
+    """For other blocks, besides the values of nodes; they get it in the next round."""
+
+
+class Algorithm(Protocol):
+    """One algorithm with its parameters."""
+
+    name: ClassVar[str]
+    edge_use: ClassVar[EdgeUse]
+    is_weighted: ClassVar[bool]
+    """Whether it can use weights of edges."""
+
+    @property
+    def iterations(self) -> int | None:
+        """Most rounds; None for as many as it takes."""
+        ...
+
+    def first(self, block: Block, nodes: int) -> tuple[State, Report]:
+        """The state before the first round of a graph with so many nodes."""
+        ...
+
+    def sent(self, block: Block, state: State, own: Places | slice) -> Payload:
+        """The values of some nodes, as another block gets them."""
+        ...
+
+    def step(
+        self,
+        block: Block,
+        state: State,
+        received: Sequence[Payload],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """One round: the values of the ghosts, by block, and the sums of the last reports."""
+        ...
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Whether the state is final after so many rounds."""
+        ...
+
+    def columns(self, block: Block, state: State) -> Columns:
+        """The values of the nodes."""
+        ...
+
+
+def _joined(received: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return received[0] if len(received) == 1 else np.concatenate(received)
+
+
+# --- ranks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PageRank:
+    """The share of a random walk's time that it spends at each node; all ranks add up to 1.
+
+    The walk follows edges by their weights, and with probability ``1 - damping``, or at a node
+    without edges, continues at any node.
+    """
+
+    name: ClassVar[str] = "pagerank"
+    edge_use: ClassVar[EdgeUse] = "directed"
+    is_weighted: ClassVar[bool] = True
+    damping: float = 0.85
+    iterations: int = 20
+    tolerance: float = 1e-6
+    """It has converged when the changes of a round add up to less."""
+
+    def first(self, block: Block, nodes: int) -> tuple[Floats, Report]:
+        """Equal ranks."""
+        ranks = np.full(block.nodes, 1.0 / max(nodes, 1))
+        return ranks, np.array([np.inf, self._stuck(block, ranks)])
+
+    def sent(self, block: Block, state: Floats, own: Places | slice) -> Floats:
+        """What flows along an edge of weight 1."""
+        out = block.out_weights[own]
+        return np.divide(state[own], out, out=np.zeros(len(out)), where=out > 0)
+
+    def step(
+        self,
+        block: Block,
+        state: Floats,
+        received: Sequence[Floats],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """The ranks after one more step of the walk."""
+        flowing = block.sums(_joined(received)[block.sources])
+        ranks = (1.0 - self.damping) / nodes + self.damping * (flowing + total[1] / nodes)
+        changed = float(np.abs(ranks - state).sum())
+        return Round(ranks, np.array([changed, self._stuck(block, ranks)]))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Whether ranks hardly changed."""
+        return bool(total[0] < self.tolerance)
+
+    def columns(self, block: Block, state: Floats) -> Columns:
+        """`rank`."""
+        return {"rank": state}
+
+    @staticmethod
+    def _stuck(block: Block, ranks: Floats) -> float:
+        """The rank of nodes without edges to follow."""
+        return float(ranks[block.out_weights <= 0].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """How many edges lead to each node, leave it, and both together."""
+
+    name: ClassVar[str] = "degrees"
+    edge_use: ClassVar[EdgeUse] = "directed"
+    is_weighted: ClassVar[bool] = False
+    iterations: int | None = None
+
+    def first(self, block: Block, nodes: int) -> tuple[None, Report]:
+        """Blocks know the degrees of their nodes."""
+        return None, np.zeros(1)
+
+    def sent(self, block: Block, state: None, own: Places | slice) -> None:
+        """Nothing."""
+        return
+
+    def step(
+        self,
+        block: Block,
+        state: None,
+        received: Sequence[Payload],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """Nothing to compute."""
+        return Round(None, np.zeros(1))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Before the first round."""
+        return True
+
+    def columns(self, block: Block, state: None) -> Columns:
+        """`in_degree`, `out_degree` and `degree`."""
+        into, out = block.in_degrees, block.out_weights.astype(np.int64)
+        return {"in_degree": into, "out_degree": out, "degree": into + out}
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedComponents:
+    """Groups of nodes that are linked by edges of any direction, named after one member."""
+
+    name: ClassVar[str] = "connected_components"
+    edge_use: ClassVar[EdgeUse] = "undirected"
+    is_weighted: ClassVar[bool] = False
+    iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPropagation:
+    """Communities: each node takes the label most of its neighbours have, all at the same time.
+
+    Every edge is a vote, by its weight. Of labels with as many votes the one with the smallest key
+    wins, so that the result depends on the graph alone. A community is named after the node whose
+    label it is.
+    """
+
+    name: ClassVar[str] = "label_propagation"
+    edge_use: ClassVar[EdgeUse] = "undirected"
+    is_weighted: ClassVar[bool] = True
+    iterations: int = 10
+
+    def first(self, block: Block, nodes: int) -> tuple[Keys, Report]:
+        """Every node has a label of its own."""
+        return block.keys, np.array([np.inf])
+
+    def sent(self, block: Block, state: Keys, own: Places | slice) -> Keys:
+        """The labels."""
+        return state[own]
+
+    def step(
+        self,
+        block: Block,
+        state: Keys,
+        received: Sequence[Keys],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """The label with most votes for each node."""
+        labels = _joined(received)[block.sources]
+        if not len(labels):
+            return Round(state, np.zeros(1))
+        owners = block.targets()
+        order = np.lexsort((labels, owners))
+        owners, labels = owners[order], labels[order]
+        first = np.append(True, (owners[1:] != owners[:-1]) | (labels[1:] != labels[:-1]))
+        starts = np.flatnonzero(first)
+        weights = np.ones(len(order)) if block.weights is None else block.weights[order]
+        votes = np.add.reduceat(weights, starts)
+        owners, labels = owners[starts], labels[starts]
+        begins = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+        most = np.maximum.reduceat(votes, begins)
+        best = np.flatnonzero(votes == np.repeat(most, np.diff(np.append(begins, len(votes)))))
+        # Labels of a node are ascending: the first of the best is the smallest.
+        best = best[np.append(True, owners[best][1:] != owners[best][:-1])]
+        after = state.copy()
+        after[owners[best]] = labels[best]
+        return Round(after, np.array([float((after != state).sum())]))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Whether no node changed its label."""
+        return bool(total[0] == 0)
+
+    def columns(self, block: Block, state: Keys) -> Columns:
+        """`community`, as the key of a node."""
+        return {"community": state}
+
+
+# --- distances ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestPaths:
+    """The distance of every node that can be reached from each landmark.
+
+    It is the number of edges, or the sum of their weights, which must not be negative.
+    """
+
+    name: ClassVar[str] = "shortest_paths"
+    edge_use: ClassVar[EdgeUse] = "directed"
+    is_weighted: ClassVar[bool] = True
+    landmarks: tuple[int, ...] = ()
+    """The keys of the nodes to begin at."""
+    iterations: int | None = None
+
+    def first(self, block: Block, nodes: int) -> tuple[Floats, Report]:
+        """Zero at the landmarks, infinity elsewhere."""
+        distances = np.full((block.nodes, len(self.landmarks)), np.inf)
+        for column, key in enumerate(self.landmarks):
+            distances[np.flatnonzero(block.keys == np.uint64(key)), column] = 0.0
+        return distances, np.array([np.inf])
+
+    def sent(self, block: Block, state: Floats, own: Places | slice) -> Floats:
+        """The distances."""
+        return state[own]
+
+    def step(
+        self,
+        block: Block,
+        state: Floats,
+        received: Sequence[Floats],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """Shorter ways over one more edge."""
+        reached = _joined(received)
+        further = 1.0 if block.weights is None else block.weights
+        after = np.empty_like(state)
+        for column in range(len(self.landmarks)):
+            over = reached[:, column][block.sources] + further
+            after[:, column] = np.minimum(state[:, column], block.reduced(np.minimum, over, np.inf))
+        return Round(after, np.array([float((after < state).sum())]))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Whether no way became shorter."""
+        return bool(total[0] == 0)
+
+    def columns(self, block: Block, state: Floats) -> Columns:
+        """A column of distances for each landmark, by its number."""
+        return {str(column): state[:, column] for column in range(len(self.landmarks))}
+
+
+# --- dense parts ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KCore:
+    """The largest k for each node such that it is in a part where every node has k neighbours.
+
+    The core number of a node is the largest k of which it has k neighbours with at least that
+    number. Beginning with degrees, every round brings the numbers of nodes down to what their
+    neighbours allow, until nothing changes.
+    """
+
+    name: ClassVar[str] = "k_core"
+    edge_use: ClassVar[EdgeUse] = "simple"
+    is_weighted: ClassVar[bool] = False
+    iterations: int | None = None
+
+    def first(self, block: Block, nodes: int) -> tuple[Counts, Report]:
+        """Degrees."""
+        return block.in_degrees, np.array([np.inf])
+
+    def sent(self, block: Block, state: Counts, own: Places | slice) -> Counts:
+        """The numbers so far."""
+        return state[own]
+
+    def step(
+        self,
+        block: Block,
+        state: Counts,
+        received: Sequence[Counts],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """Lower the numbers of nodes that have too few neighbours of at least that number."""
+        around = _joined(received)[block.sources]
+        enough = (around >= np.repeat(state, block.in_degrees)).astype(np.int64)
+        low = np.flatnonzero(block.reduced(np.add, enough, 0) < state)
+        after = state.copy()
+        if len(low):
+            counts = block.in_degrees[low]
+            values = around[ranges(block.pointers[low], counts)]
+            owners = np.repeat(np.arange(len(low)), counts)
+            order = np.lexsort((-values, owners))
+            rank = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts) + 1
+            allowed = (values[order] >= rank).astype(np.int64)
+            after[low] = np.bincount(owners, allowed, minlength=len(low)).astype(np.int64)
+        return Round(after, np.array([float(len(low))]))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """Whether no number went down."""
+        return bool(total[0] == 0)
+
+    def columns(self, block: Block, state: Counts) -> Columns:
+        """`core`."""
+        return {"core": state}
+
+
+@dataclass(frozen=True, slots=True)
+class TriangleCount:
+    """How many triangles each node is a corner of.
+
+    Every edge points to the end with more neighbours, so that a node has few edges that leave it
+    however many it has. A triangle is then found once: at its lowest corner, by an edge between two
+    of the nodes that this points to.
+    """
+
+    name: ClassVar[str] = "triangle_count"
+    edge_use: ClassVar[EdgeUse] = "simple"
+    is_weighted: ClassVar[bool] = False
+    iterations: int | None = None
+
+    def first(self, block: Block, nodes: int) -> tuple[State, Report]:
+        """Degrees go out in the first round."""
+        return block.in_degrees, np.array([1.0])
+
+    def sent(self, block: Block, state: State, own: Places | slice) -> Payload:
+        """Degrees in the first round, in the second the nodes that each node points to."""
+        if isinstance(state, np.ndarray):
+            return state[own]
+        if isinstance(state, _Upward):
+            return state.of(own)
+        return None
+
+    def step(
+        self,
+        block: Block,
+        state: State,
+        received: Sequence[Payload],
+        mail: Sequence[Payload],
+        total: Report,
+        nodes: int,
+    ) -> Round:
+        """First point every edge upwards, then close triangles, then add up what others found."""
+        if isinstance(state, np.ndarray):
+            return Round(_Upward.build(block, state, _joined(received)), np.array([1.0]))
+        if isinstance(state, _Upward):
+            found, credits = state.triangles(block, received)
+            return Round(_Found(found), np.array([1.0]), credits)
+        assert isinstance(state, _Found)
+        count = state.count.copy()
+        for keys, counts in mail:
+            np.add.at(count, block.places_of(keys), counts)
+        return Round(_Found(count), np.zeros(1))
+
+    def is_done(self, total: Report, rounds: int) -> bool:
+        """After the third round."""
+        return bool(total[0] == 0)
+
+    def columns(self, block: Block, state: State) -> Columns:
+        """`triangles`."""
+        assert isinstance(state, _Found)
+        return {"triangles": state.count}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    count: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Upward:
+    """For each node of a block, the neighbours with a larger degree, by key if it is the same."""
+
+    pointers: Counts
+    ghosts: Places
+    keys: Keys
+
+    @classmethod
+    def build(cls, block: Block, degrees: Counts, of_ghosts: Counts) -> _Upward:
+        """The edges that point upwards."""
+        owners = block.targets()
+        theirs, ours = of_ghosts[block.sources], degrees[owners]
+        keys = block.ghosts[block.sources]
+        upward = (theirs > ours) | ((theirs == ours) & (keys > block.keys[owners]))
+        counts = np.bincount(owners[upward], minlength=block.nodes)
+        pointers = np.append(0, np.cumsum(counts))
+        return cls(pointers, block.sources[upward], keys[upward])
+
+    def of(self, own: Places | slice) -> tuple[Counts, Keys]:
+        """How many neighbours some nodes point to, and which."""
+        begin = self.pointers[:-1][own]
+        counts = self.pointers[1:][own] - begin
+        return counts, self.keys[ranges(begin, counts)]
+
+    def triangles(
+        self, block: Block, received: Sequence[tuple[Counts, Keys]]
+    ) -> tuple[Counts, dict[int, tuple[Keys, Counts]]]:
+        """The triangles at each node as the lowest corner, and what other corners get, by block."""
+        counts = _joined([each for each, _ in received])
+        reached = _joined([each for _, each in received])
+        begins = np.cumsum(counts) - counts
+        owners = np.repeat(np.arange(block.nodes), np.diff(self.pointers))
+        places, known = block.ghost_places(reached)
+        ghosts = len(block.ghosts)
+        edges = np.sort(owners * ghosts + self.ghosts)
+        found = np.zeros(block.nodes, np.int64)
+        by_ghost = np.zeros(ghosts, np.int64)
+        candidates = counts[self.ghosts]
+        ends = np.cumsum(candidates)
+        cuts = np.searchsorted(ends, np.arange(0, int(candidates.sum()), WEDGES_AT_ONCE))
+        for start, stop in zip(cuts, [*cuts[1:], len(candidates)], strict=True):
+            sizes = candidates[start:stop]
+            at = ranges(begins[self.ghosts[start:stop]], sizes)
+            corner = np.repeat(owners[start:stop], sizes)
+            middle = np.repeat(self.ghosts[start:stop], sizes)
+            far, is_ghost = places[at], known[at]
+            wanted = corner * ghosts + far
+            where = np.minimum(np.searchsorted(edges, wanted), max(len(edges) - 1, 0))
+            closed = is_ghost & (edges[where] == wanted) if len(edges) else is_ghost & False
+            found += np.bincount(corner[closed], minlength=block.nodes)
+            by_ghost += np.bincount(middle[closed], minlength=ghosts)
+            by_ghost += np.bincount(far[closed], minlength=ghosts)
+        some = np.flatnonzero(by_ghost)
+        keys, credits = block.ghosts[some], by_ghost[some]
+        owner = owner_of(keys, block.blocks)
+        return found, {
+            int(number): (keys[owner == number], credits[owner == number])
+            for number in np.unique(owner)
+        }

@@ -1,0 +1,105 @@
+"""Nodes and the edges that lead to them, as arrays that the rounds of an algorithm work on.
+
+A graph is cut into blocks by node. A block owns its nodes and every edge that ends at one of them.
+The nodes at the other ends are its *ghosts*: before each round the blocks that own them send their
+values, and the round reads those by the place of the ghost. A graph in one process is one block
+whose ghosts are its own nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Keys: TypeAlias = npt.NDArray[np.uint64]
+Places: TypeAlias = npt.NDArray[np.int32]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Counts: TypeAlias = npt.NDArray[np.int64]
+
+Value = TypeVar("Value", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The nodes of one block, in a fixed order, and the edges that lead to them."""
+
+    number: int
+    blocks: int
+    keys: Keys
+    """A number for each node, distinct in the graph; ascending if there are several blocks."""
+    pointers: Counts
+    """Where the edges to each node begin in ``sources``; one entry more than nodes."""
+    sources: Places
+    """The ghost that each edge comes from."""
+    weights: Floats | None
+    """Of each edge; None if all weigh 1."""
+    out_weights: Floats
+    """The weights of the edges that leave each node, added up."""
+    ghosts: Keys
+    """The keys of the ghosts, by block and ascending within it."""
+    sends: tuple[Places, ...]
+    """For each block, the nodes of this one that are its ghosts, in the order it keeps them."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this block is the whole graph: a ghost then has the place of its node."""
+        return self.blocks == 1
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the block owns."""
+        return len(self.pointers) - 1
+
+    @property
+    def in_degrees(self) -> Counts:
+        """How many edges lead to each node."""
+        return np.diff(self.pointers)
+
+    def targets(self) -> Places:
+        """The node that each edge leads to."""
+        return np.repeat(np.arange(self.nodes, dtype=np.int32), self.in_degrees)
+
+    def reduced(
+        self, ufunc: np.ufunc, values: npt.NDArray[Value], empty: Any
+    ) -> npt.NDArray[Value]:
+        """A value for each node from those of the edges to it; ``empty`` where there are none."""
+        result = np.full(self.nodes, empty, values.dtype)
+        starts = self.pointers[:-1]
+        some = self.pointers[1:] > starts
+        if some.any():
+            result[some] = ufunc.reduceat(values, starts[some])
+        return result
+
+    def sums(self, values: Floats) -> Floats:
+        """The sum of the values of the edges to each node, by their weights."""
+        return self.reduced(
+            np.add, values if self.weights is None else values * self.weights, 0.0
+        )
+
+    def places_of(self, keys: Keys) -> Counts:
+        """The places of some nodes that this block owns."""
+        return keys.astype(np.int64) if self.is_whole else np.searchsorted(self.keys, keys)
+
+    def ghost_places(self, keys: Keys) -> tuple[Counts, npt.NDArray[np.bool_]]:
+        """The places of some ghosts, and which of the keys are ghosts of this block."""
+        if self.is_whole:
+            return keys.astype(np.int64), np.ones(len(keys), np.bool_)
+        order = np.argsort(self.ghosts)
+        ordered = self.ghosts[order]
+        at = np.minimum(np.searchsorted(ordered, keys), max(len(ordered) - 1, 0))
+        known = ordered[at] == keys if len(ordered) else np.zeros(len(keys), np.bool_)
+        return order[at] if len(ordered) else at, known
+
+
+def owner_of(keys: Keys, blocks: int) -> Counts:
+    """The block that owns each node."""
+    return (keys % np.uint64(blocks)).astype(np.int64)
+
+
+def ranges(begin: Counts, counts: Counts) -> Counts:
+    """The indexes of several ranges, one range after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(begin - before, counts) + np.arange(int(counts.sum()))

@@ -1,0 +1,216 @@
+"""Computations in this process, on the ids and adjacency that the embedded engine keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, LabelPropagation
+from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places
+from omnigraph.computing.selection import Selection, checked_weights, node_keys
+from omnigraph.engines.local.adjacency import Adjacency
+from omnigraph.engines.local.engine import LocalEngine
+from omnigraph.engines.local.entities import CachedNodes
+from omnigraph.engines.local.tables import SnapshotTables
+from omnigraph.model.arrow import arrow_type
+from omnigraph.model.governor import current
+from omnigraph.storage.reader import SnapshotReader
+
+OnRound = Callable[[int, float], None]
+"""Called after each round with its number and what blocks reported first: mostly what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The values of all nodes, by the place of the node."""
+
+    columns: dict[str, npt.NDArray[np.generic]]
+    rounds: int
+    converged: bool
+
+
+class Topology:
+    """The nodes and edges of a selection at one snapshot, as numbers in the engine's memory."""
+
+    def __init__(self, engine: LocalEngine, reader: SnapshotReader, selection: Selection) -> None:
+        self.selection = selection
+        self._tables = SnapshotTables(engine.memory, reader, engine.settings, {}, {})
+        self._nodes: dict[str, CachedNodes] = {}
+        self._first: dict[str, int] = {}
+        """The place of the first node of each type."""
+        count = 0
+        for name in selection.nodes:
+            nodes = self._tables.nodes(name, whole=True)
+            if not isinstance(nodes, CachedNodes):
+                nodes = self._tables.cached_nodes(name)
+            self._nodes[name] = nodes
+            self._first[name] = count
+            count += len(nodes.every())
+        self.nodes = count
+
+    @cached_property
+    def types(self) -> pa.Array:
+        """The type of each node."""
+        counts = [len(self._nodes[name].every()) for name in self.selection.nodes]
+        codes = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        names = pa.array(self.selection.nodes, pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(codes), names).cast(pa.string())
+
+    @cached_property
+    def ids(self) -> pa.Array:
+        """The id of each node."""
+        parts = [nodes.space.strings(nodes.every()) for nodes in self._nodes.values()]
+        return pa.concat_arrays([part.cast(pa.string()) for part in parts])
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The key of each node, distinct in the graph."""
+        attempt = 0
+        while True:
+            parts = [
+                node_keys(name, nodes.space.strings(nodes.every()), attempt)
+                for name, nodes in self._nodes.items()
+            ]
+            keys = np.concatenate(parts)
+            if len(np.unique(keys)) == len(keys):
+                return keys
+            attempt += 1
+
+    def place_of(self, type_name: str, node_id: str) -> int | None:
+        """The place of one node; None if there is none."""
+        nodes = self._nodes[type_name]
+        slot = nodes.space.find_one(node_id)
+        every = nodes.every()
+        at = int(np.searchsorted(every, slot))
+        found = slot >= 0 and at < len(every) and int(every[at]) == slot
+        return self._first[type_name] + at if found else None
+
+    def ends(self) -> tuple[Places, Places, Floats | None]:
+        """The source, the target and the weight of every edge, in the direction asked for."""
+        sources, targets, weights = [], [], []
+        for edge in self.selection.edges:
+            table = self._tables.cached_edges(edge.type_name, edge.source, edge.target)
+            from_slots, to_slots = table.ends()
+            sources.append(self._places(edge.source)[from_slots])
+            targets.append(self._places(edge.target)[to_slots])
+            if edge.weight_type is not None and self.selection.weight is not None:
+                type, positions = arrow_type(edge.weight_type), table.view.positions()
+                values = table.values(self.selection.weight, type, positions)
+                weights.append(checked_weights(edge.type_name, self.selection.weight, values))
+        begin, end = _joined(sources), _joined(targets)
+        of_edges = np.concatenate(weights) if weights else None
+        if self.selection.weight is not None and of_edges is None:
+            of_edges = np.zeros(0)
+        return (end, begin, of_edges) if self.selection.direction == "in" else (begin, end, of_edges)
+
+    def block(self, *, with_keys: bool) -> Block:
+        """The whole graph as one block; without keys, nodes are known by their places."""
+        begin, end, weights = self.ends()
+        use = self.selection.use
+        if use == "directed" and self.selection.direction != "both":
+            return self._block(begin, end, weights, with_keys)
+        apart = begin != end
+        if use == "simple":
+            whole = Adjacency.undirected(begin[apart], end[apart], self.nodes)
+            return self._made(whole.pointers, whole.neighbours, None, with_keys)
+        # A loop is one edge from either side, and no neighbour of its node.
+        first = slice(None) if use == "directed" else apart
+        both = np.concatenate([begin[first], end[apart]]), np.concatenate([end[first], begin[apart]])
+        twice = None if weights is None else np.concatenate([weights[first], weights[apart]])
+        return self._block(*both, twice, with_keys)
+
+    def _block(
+        self, begin: Places, end: Places, weights: Floats | None, with_keys: bool
+    ) -> Block:
+        if weights is None:
+            into = Adjacency.build(end, begin, self.nodes)
+            return self._made(into.pointers, into.neighbours, None, with_keys)
+        order = np.argsort(end, kind="stable")
+        pointers = np.append(0, np.cumsum(np.bincount(end, minlength=self.nodes)))
+        return self._made(pointers, begin[order], weights[order], with_keys)
+
+    def _made(
+        self, pointers: Counts, sources: Places, weights: Floats | None, with_keys: bool
+    ) -> Block:
+        out = np.bincount(sources, weights, minlength=self.nodes).astype(np.float64)
+        keys = self.keys if with_keys else np.arange(self.nodes, dtype=np.uint64)
+        everything = np.arange(self.nodes, dtype=np.int32)
+        return Block(0, 1, keys, pointers, sources, weights, out, keys, (everything,))
+
+    def _places(self, type_name: str) -> Places:
+        """The place of the node of each slot."""
+        nodes = self._nodes[type_name]
+        every = nodes.every()
+        places = np.full(len(nodes.space) + 1, -1, np.int32)
+        places[every] = self._first[type_name] + np.arange(len(every), dtype=np.int32)
+        return places
+
+
+def _joined(parts: Sequence[Places]) -> Places:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+def compute(
+    algorithm: Algorithm | ConnectedComponents, topology: Topology, on_round: OnRound | None = None
+) -> Computed:
+    """Run an algorithm over a topology."""
+    if isinstance(algorithm, ConnectedComponents):
+        begin, end, _ = topology.ends()
+        roots, rounds = component_roots(begin, end, topology.nodes)
+        return Computed({"component": _named_after(roots, topology.keys)}, rounds, True)
+    is_labelled = isinstance(algorithm, LabelPropagation)
+    block = topology.block(with_keys=is_labelled)
+    state, total = algorithm.first(block, topology.nodes)
+    rounds, limit = 0, algorithm.iterations
+    mail: Sequence[object] = ()
+    while not algorithm.is_done(total, rounds) and (limit is None or rounds < limit):
+        current().check()
+        received = [algorithm.sent(block, state, slice(None))]
+        made = algorithm.step(block, state, received, mail, total, topology.nodes)
+        state, total, mail = made.state, made.report, [*made.mail.values()]
+        rounds += 1
+        if on_round is not None:
+            on_round(rounds, float(total[0]))
+    columns = dict(algorithm.columns(block, state))
+    if is_labelled:
+        order = np.argsort(topology.keys)
+        at = np.searchsorted(topology.keys[order], columns["community"])
+        columns["community"] = order[at]
+    return Computed(columns, rounds, algorithm.is_done(total, rounds))
+
+
+def component_roots(begin: Places, end: Places, nodes: int) -> tuple[Places, int]:
+    """One node of its component for each node, and in how many rounds.
+
+    Trees of nodes are hooked onto trees with a smaller root along edges, then flattened. Edges
+    inside a tree are dropped, so every round has fewer.
+    """
+    parents = np.arange(nodes, dtype=np.int32)
+    rounds = 0
+    while len(begin):
+        current().check()
+        ours, theirs = parents[begin], parents[end]
+        apart = ours != theirs
+        begin, end, ours, theirs = begin[apart], end[apart], ours[apart], theirs[apart]
+        np.minimum.at(parents, np.maximum(ours, theirs), np.minimum(ours, theirs))
+        while True:
+            above = parents[parents]
+            if (above == parents).all():
+                break
+            parents = above
+        rounds += 1
+    return parents, rounds
+
+
+def _named_after(roots: Places, keys: Keys) -> npt.NDArray[np.int64]:
+    """For each node the member of its component with the smallest key."""
+    order = np.argsort(keys)
+    _, firsts = np.unique(roots[order], return_index=True)
+    chosen = np.zeros(len(roots), np.int64)
+    chosen[roots[order[firsts]]] = order[firsts]
+    return chosen[roots]

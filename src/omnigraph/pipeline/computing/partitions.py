@@ -1,0 +1,400 @@
+"""A graph as an RDD of blocks: read in workers from Lance, and exchanged as arrays.
+
+Spark sees a few byte strings for each block, whatever the number of nodes and edges. Nodes belong to
+blocks by their keys, which are hashes of type and id: no id has to be looked up to find the block of
+an edge's end. Every RDD here has one partition more than blocks. In it lies what blocks report to
+the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.computing.blocks import Block, Floats, Keys, owner_of
+from omnigraph.computing.selection import Selection, checked_weights, node_keys
+from omnigraph.effects.uri import Root
+from omnigraph.model.arrow import DST, ID, SRC
+from omnigraph.model.ids import TableKey
+from omnigraph.storage.reader import SnapshotReader
+from omnigraph.storage.written import committed_batches, fragment_groups
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+TASK_ROWS = 1_000_000
+"""Rows that a task reads at least, unless a table has fewer."""
+
+BLOCK_EDGES = 4_000_000
+"""Edges of a block, about: some 50 MB."""
+
+Message: TypeAlias = tuple[int, Any]
+"""The block it goes to, and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Some fragments of one table, for a task to read."""
+
+    root: str
+    address: str
+    version: int
+    fragments: tuple[int, ...]
+    nodes: str = ""
+    """The type, if these are nodes."""
+    edges: tuple[str, str, str] = ("", "", "")
+    """The type and those of its ends, if these are edges."""
+    weight: str | None = None
+
+    def columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+        """The columns of each batch."""
+        options = Root.parse(self.root).storage_options()
+        for batch in committed_batches(
+            self.address,
+            self.version,
+            self.fragments,
+            names,
+            storage_options=options or None,
+        ):
+            yield [batch.column(name) for name in names]
+
+
+def scans(root: Root, reader: SnapshotReader, selection: Selection) -> list[Scan]:
+    """The tasks that read the tables of a selection."""
+    found = []
+    for name in selection.nodes:
+        found += _scans_of(root, reader, TableKey.node(name), nodes=name)
+    for edge in selection.edges:
+        ends = (edge.type_name, edge.source, edge.target)
+        key = TableKey.edge(edge.type_name)
+        found += _scans_of(root, reader, key, edges=ends, weight=selection.weight)
+    return found
+
+
+def _scans_of(root: Root, reader: SnapshotReader, key: TableKey, **about: Any) -> list[Scan]:
+    if reader.is_empty(key):
+        return []
+    entry = reader.snapshot.table(key)
+    address = reader.where(entry).address
+    return [
+        Scan(root.uri, address, entry.version, group, **about)
+        for group, _ in fragment_groups(reader.handle(key), TASK_ROWS)
+    ]
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    type_name: str
+    keys: Keys
+    ids: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Some edges that go to one block."""
+
+    begin: Keys
+    end: Keys
+    weights: Floats | None
+
+
+def read_nodes(scan: Scan, blocks: int, attempt: int) -> Iterator[Message]:
+    """The nodes of a scan, for the blocks that own them."""
+    for (ids,) in scan.columns([ID]):
+        keys = node_keys(scan.nodes, ids, attempt)
+        for block, chosen in _by_owner(owner_of(keys, blocks)):
+            yield block, _Nodes(scan.nodes, keys[chosen], ids.take(pa.array(chosen)))
+
+
+def read_edges(scan: Scan, attempt: int) -> Iterator[Edges]:
+    """The edges of a scan as they are stored."""
+    type_name, source, target = scan.edges
+    weighed = [] if scan.weight is None else [scan.weight]
+    for begin, end, *values in scan.columns([SRC, DST, *weighed]):
+        weights = None
+        if scan.weight is not None:
+            weights = checked_weights(type_name, scan.weight, values[0])
+        yield Edges(
+            node_keys(source, begin, attempt), node_keys(target, end, attempt), weights
+        )
+
+
+def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
+    """The edges in the direction and the use that a selection asks for."""
+    begin, end, weights = edges.begin, edges.end, edges.weights
+    if selection.direction == "in":
+        begin, end = end, begin
+    if selection.use == "directed":
+        yield Edges(begin, end, weights)
+        if selection.direction != "both":
+            return
+    apart = begin != end
+    weights = None if weights is None else weights[apart]
+    if selection.use != "directed":
+        yield Edges(begin[apart], end[apart], weights)
+    yield Edges(end[apart], begin[apart], weights)
+
+
+def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """The places of each owner's entries."""
+    order = np.argsort(owners, kind="stable")
+    numbers, starts = np.unique(owners[order], return_index=True)
+    for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+        yield number, chosen
+
+
+def routed(edges: Edges, blocks: int) -> Iterator[Message]:
+    """Edges for the blocks that own the nodes they lead to."""
+    if len(edges.end):
+        for block, chosen in _by_owner(owner_of(edges.end, blocks)):
+            weights = None if edges.weights is None else edges.weights[chosen]
+            yield block, Edges(edges.begin[chosen], edges.end[chosen], weights)
+
+
+# --- exchange -------------------------------------------------------------------------------------
+
+
+def exchanged(messages: RDD[Message], blocks: int) -> RDD[list[Any]]:
+    """For each block, and last for the driver, the list of what it was sent."""
+    return single(messages.partitionBy(blocks + 1, _itself).map(_second).glom())
+
+
+def single(elements: RDD[Any]) -> RDD[Any]:
+    """The same, written one element at a time: Spark zips such RDDs without copying them."""
+    from pyspark.serializers import BatchedSerializer, CPickleSerializer
+
+    return elements._reserialize(BatchedSerializer(CPickleSerializer(), 1))  # type: ignore[operator]
+
+
+def _itself(block: int) -> int:
+    return block
+
+
+def _second(message: Message) -> Any:
+    return message[1]
+
+
+def reports(inbox: RDD[list[Any]], blocks: int) -> list[Any]:
+    """What blocks reported to the driver, in their order."""
+    (found,) = inbox.context.runJob(inbox, list, [blocks])
+    return [report for _, report in sorted(found, key=_number)]
+
+
+def _number(numbered: tuple[int, Any]) -> int:
+    return numbered[0]
+
+
+# --- building -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The nodes of a block: keys, types and ids, in the order of the block."""
+
+    keys: Keys
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Proto:
+    """A block whose ghosts have not been asked for."""
+
+    names: Names
+    block: Block
+    has_repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedGraph:
+    """A graph in blocks; ``release`` gives back the memory that Spark keeps them in."""
+
+    blocks: RDD[Block | None]
+    names: RDD[Names | None]
+    count: int
+    """How many blocks there are."""
+    nodes: int
+    edges: int
+
+    def release(self) -> None:
+        """Drop the blocks."""
+        self.blocks.unpersist()
+        self.names.unpersist()
+
+
+def blocks_for(edges: int, slots: int) -> int:
+    """How many blocks a graph is cut into."""
+    return max(1, slots, -(-edges // BLOCK_EDGES))
+
+
+def named_nodes(
+    context: SparkContext, tasks: Sequence[Scan], blocks: int, attempt: int
+) -> RDD[Names | None]:
+    """The nodes of each block."""
+    own = [task for task in tasks if task.nodes]
+    messages = context.parallelize(own, max(1, len(own))).flatMap(
+        lambda scan: read_nodes(scan, blocks, attempt)
+    )
+    return single(exchanged(messages, blocks).mapPartitionsWithIndex(_named(blocks)))
+
+
+def _named(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Names | None]]:
+    def build(number: int, parts: Iterable[list[Any]]) -> Iterator[Names | None]:
+        yield None if number == blocks else _names([*parts][0])
+
+    return build
+
+
+def _names(parts: Sequence[_Nodes]) -> Names:
+    keys = _concatenated([part.keys for part in parts], np.uint64)
+    order = np.argsort(keys)
+    types = [pa.repeat(pa.scalar(part.type_name), len(part.keys)) for part in parts]
+    rows = pa.table(
+        {
+            "type": pa.chunked_array(types, pa.string()),
+            "id": pa.chunked_array([part.ids for part in parts], pa.string()),
+        }
+    )
+    return Names(keys[order], rows.take(pa.array(order)).combine_chunks())
+
+
+def blocked(
+    context: SparkContext, tasks: Sequence[Scan], selection: Selection, blocks: int
+) -> BlockedGraph:
+    """The graph of a selection in blocks that Spark keeps in memory, or on disk beyond it."""
+    attempt = 0
+    while True:
+        graph = _attempted(context, tasks, selection, blocks, attempt)
+        if graph is not None:
+            return graph
+        attempt += 1
+
+
+def _attempted(
+    context: SparkContext,
+    tasks: Sequence[Scan],
+    selection: Selection,
+    blocks: int,
+    attempt: int,
+) -> BlockedGraph | None:
+    """The same with the keys of one attempt; None if two nodes have the same key."""
+    from pyspark import StorageLevel
+
+    def read(scan: Scan) -> Iterator[Message]:
+        if scan.nodes:
+            yield from read_nodes(scan, blocks, attempt)
+            return
+        for edges in read_edges(scan, attempt):
+            for turned in _turned(edges, selection):
+                yield from routed(turned, blocks)
+
+    is_simple = selection.use == "simple"
+
+    def build(number: int, inbox: Iterable[list[Any]]) -> Iterator[_Proto | None]:
+        yield None if number == blocks else _proto(number, blocks, [*inbox][0], is_simple)
+
+    messages = context.parallelize(list(tasks), max(1, len(tasks))).flatMap(read)
+    protos = single(exchanged(messages, blocks).mapPartitionsWithIndex(build))
+    protos.persist(StorageLevel.MEMORY_AND_DISK)
+    sizes = protos.map(_size).collect()
+    if any(has_repeats for _, _, has_repeats in sizes):
+        protos.unpersist()
+        return None
+    asked = exchanged(protos.flatMap(_requests), blocks)
+    whole = single(protos.zip(asked).map(_answered)).persist(StorageLevel.MEMORY_AND_DISK)
+    names = single(protos.map(_names_of)).persist(StorageLevel.MEMORY_AND_DISK)
+    whole.zip(names).foreach(_nothing)
+    protos.unpersist()
+    nodes, edges = (sum(size[place] for size in sizes) for place in (0, 1))
+    return BlockedGraph(whole, names, blocks, nodes, edges)
+
+
+def _nothing(_: object) -> None:
+    """Materialize an element."""
+
+
+def _size(proto: _Proto | None) -> tuple[int, int, bool]:
+    if proto is None:
+        return 0, 0, False
+    return proto.block.nodes, len(proto.block.sources), proto.has_repeats
+
+
+def _names_of(proto: _Proto | None) -> Names | None:
+    return None if proto is None else proto.names
+
+
+def _concatenated(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _Proto:
+    names = _names([each for each in inbox if isinstance(each, _Nodes)])
+    keys = names.keys
+    edges = [each for each in inbox if isinstance(each, Edges)]
+    begin = _concatenated([each.begin for each in edges], np.uint64)
+    ends = np.searchsorted(keys, _concatenated([each.end for each in edges], np.uint64))
+    given = [each.weights for each in edges if each.weights is not None]
+    weights = np.concatenate(given) if given else None
+    order = np.lexsort((begin, ends))
+    begin, ends = begin[order], ends[order]
+    weights = None if weights is None else weights[order]
+    if is_simple and len(ends):
+        kept = np.append(True, (ends[1:] != ends[:-1]) | (begin[1:] != begin[:-1]))
+        begin, ends = begin[kept], ends[kept]
+    found, places = np.unique(begin, return_inverse=True)
+    by_block = np.lexsort((found, owner_of(found, blocks)))
+    ranks = np.empty(len(found), np.int32)
+    ranks[by_block] = np.arange(len(found), dtype=np.int32)
+    pointers = np.append(0, np.cumsum(np.bincount(ends, minlength=len(keys))))
+    block = Block(
+        number,
+        blocks,
+        keys,
+        pointers,
+        ranks[places],
+        weights,
+        np.zeros(len(keys)),
+        found[by_block],
+        (),
+    )
+    return _Proto(names, block, bool((keys[1:] == keys[:-1]).any()))
+
+
+def _requests(proto: _Proto | None) -> Iterator[Message]:
+    """Ask other blocks for the values of the ghosts, and tell how much leaves each of them."""
+    if proto is None:
+        return
+    block = proto.block
+    leaving = np.bincount(block.sources, block.weights, minlength=len(block.ghosts))
+    for owner, chosen in _by_owner(owner_of(block.ghosts, block.blocks)):
+        yield owner, (block.number, block.ghosts[chosen], leaving[chosen])
+
+
+def _answered(pair: tuple[_Proto | None, list[Any]]) -> Block | None:
+    proto, asked = pair
+    if proto is None:
+        return None
+    block = proto.block
+    out = np.zeros(block.nodes)
+    sends = [np.zeros(0, np.int32)] * block.blocks
+    for number, keys, leaving in sorted(asked, key=_number):
+        places = np.searchsorted(block.keys, keys)
+        sends[number] = places.astype(np.int32)
+        out[places] += leaving
+    return Block(
+        block.number,
+        block.blocks,
+        block.keys,
+        block.pointers,
+        block.sources,
+        block.weights,
+        out,
+        block.ghosts,
+        tuple(sends),
+    )

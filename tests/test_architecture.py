@@ -40,13 +40,15 @@ MAY_IMPORT: dict[str, str] = {
     "engines.local": "errors model syntax schema query storage engines",
     # it runs the kernels of the local engine in workers, and cancels its jobs as loads do
     "engines.spark": "errors model syntax query storage engines engines.local pipeline.spark",
+    "computing": "errors model syntax schema storage engines engines.local",
     "embedding": "errors model",
     "policy": "errors model syntax",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
-    "pipeline": "errors model effects schema storage commit branching loading pipeline.spark",
+    "pipeline": "errors model effects schema storage commit branching computing loading"
+    " pipeline.spark",
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
-    " upkeep engines engines.local engines.spark loading pipeline pipeline.spark",
+    " upkeep engines engines.local engines.spark computing loading pipeline pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
     "spark": "errors model pipeline",
     # the faces

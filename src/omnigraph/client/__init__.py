@@ -27,6 +27,7 @@ NOT_SERVED: Mapping[str, str] = {
     "auto_optimize": "upkeep in the background belongs to the handle of the server",
     "blocked_branches": "`GET /readyz` of the server lists them",
     "cleanup": _UPKEEP,
+    "compute": _IN_PROCESS,
     "describe_queries": "a server describes its stored queries with `list_queries`",
     "ensure_indices": _UPKEEP,
     "entity_at": "values would lose their types in JSON; `query` returns them in Arrow",

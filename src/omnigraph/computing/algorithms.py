@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -40,6 +41,19 @@ class Round:
     """For other blocks, besides the values of nodes; they get it in the next round."""
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a block knows of the others in a round."""
+
+    values: Sequence[Payload]
+    """Of its ghosts, by the block that owns them."""
+    mail: Sequence[Payload]
+    total: Report
+    """The sums of the last reports."""
+    nodes: int
+    """Of the whole graph."""
+
+
 class Algorithm(Protocol):
     """One algorithm with its parameters."""
 
@@ -61,16 +75,8 @@ class Algorithm(Protocol):
         """The values of some nodes, as another block gets them."""
         ...
 
-    def step(
-        self,
-        block: Block,
-        state: State,
-        received: Sequence[Payload],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
-        """One round: the values of the ghosts, by block, and the sums of the last reports."""
+    def step(self, block: Block, state: State, received: Received) -> Round:
+        """One round."""
         ...
 
     def is_done(self, total: Report, rounds: int) -> bool:
@@ -115,18 +121,11 @@ class PageRank:
         out = block.out_weights[own]
         return np.divide(state[own], out, out=np.zeros(len(out)), where=out > 0)
 
-    def step(
-        self,
-        block: Block,
-        state: Floats,
-        received: Sequence[Floats],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: Floats, received: Received) -> Round:
         """The ranks after one more step of the walk."""
-        flowing = block.sums(_joined(received)[block.sources])
-        ranks = (1.0 - self.damping) / nodes + self.damping * (flowing + total[1] / nodes)
+        nodes = received.nodes
+        flowing = block.sums(_joined(received.values)[block.sources])
+        ranks = (1.0 - self.damping) / nodes + self.damping * (flowing + received.total[1] / nodes)
         changed = float(np.abs(ranks - state).sum())
         return Round(ranks, np.array([changed, self._stuck(block, ranks)]))
 
@@ -161,15 +160,7 @@ class Degrees:
         """Nothing."""
         return
 
-    def step(
-        self,
-        block: Block,
-        state: None,
-        received: Sequence[Payload],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: None, received: Received) -> Round:
         """Nothing to compute."""
         return Round(None, np.zeros(1))
 
@@ -218,17 +209,9 @@ class LabelPropagation:
         """The labels."""
         return state[own]
 
-    def step(
-        self,
-        block: Block,
-        state: Keys,
-        received: Sequence[Keys],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: Keys, received: Received) -> Round:
         """The label with most votes for each node."""
-        labels = _joined(received)[block.sources]
+        labels = _joined(received.values)[block.sources]
         if not len(labels):
             return Round(state, np.zeros(1))
         owners = block.targets()
@@ -285,17 +268,9 @@ class ShortestPaths:
         """The distances."""
         return state[own]
 
-    def step(
-        self,
-        block: Block,
-        state: Floats,
-        received: Sequence[Floats],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: Floats, received: Received) -> Round:
         """Shorter ways over one more edge."""
-        reached = _joined(received)
+        reached = _joined(received.values)
         further = 1.0 if block.weights is None else block.weights
         after = np.empty_like(state)
         for column in range(len(self.landmarks)):
@@ -337,17 +312,9 @@ class KCore:
         """The numbers so far."""
         return state[own]
 
-    def step(
-        self,
-        block: Block,
-        state: Counts,
-        received: Sequence[Counts],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: Counts, received: Received) -> Round:
         """Lower the numbers of nodes that have too few neighbours of at least that number."""
-        around = _joined(received)[block.sources]
+        around = _joined(received.values)[block.sources]
         enough = (around >= np.repeat(state, block.in_degrees)).astype(np.int64)
         low = np.flatnonzero(block.reduced(np.add, enough, 0) < state)
         after = state.copy()
@@ -396,24 +363,16 @@ class TriangleCount:
             return state.of(own)
         return None
 
-    def step(
-        self,
-        block: Block,
-        state: State,
-        received: Sequence[Payload],
-        mail: Sequence[Payload],
-        total: Report,
-        nodes: int,
-    ) -> Round:
+    def step(self, block: Block, state: State, received: Received) -> Round:
         """First point every edge upwards, then close triangles, then add up what others found."""
         if isinstance(state, np.ndarray):
-            return Round(_Upward.build(block, state, _joined(received)), np.array([1.0]))
+            return Round(_Upward.build(block, state, _joined(received.values)), np.array([1.0]))
         if isinstance(state, _Upward):
-            found, credits = state.triangles(block, received)
+            found, credits = state.triangles(block, received.values)
             return Round(_Found(found), np.array([1.0]), credits)
         assert isinstance(state, _Found)
         count = state.count.copy()
-        for keys, counts in mail:
+        for keys, counts in received.mail:
             np.add.at(count, block.places_of(keys), counts)
         return Round(_Found(count), np.zeros(1))
 
@@ -472,8 +431,8 @@ class _Upward:
         by_ghost = np.zeros(ghosts, np.int64)
         candidates = counts[self.ghosts]
         ends = np.cumsum(candidates)
-        cuts = np.searchsorted(ends, np.arange(0, int(candidates.sum()), WEDGES_AT_ONCE))
-        for start, stop in zip(cuts, [*cuts[1:], len(candidates)], strict=True):
+        cuts = np.searchsorted(ends, np.arange(WEDGES_AT_ONCE, candidates.sum(), WEDGES_AT_ONCE))
+        for start, stop in pairwise(np.unique([0, *cuts, len(candidates)]).tolist()):
             sizes = candidates[start:stop]
             at = ranges(begins[self.ghosts[start:stop]], sizes)
             corner = np.repeat(owners[start:stop], sizes)

@@ -75,9 +75,7 @@ class Block:
 
     def sums(self, values: Floats) -> Floats:
         """The sum of the values of the edges to each node, by their weights."""
-        return self.reduced(
-            np.add, values if self.weights is None else values * self.weights, 0.0
-        )
+        return self.reduced(np.add, values if self.weights is None else values * self.weights, 0.0)
 
     def places_of(self, keys: Keys) -> Counts:
         """The places of some nodes that this block owns."""

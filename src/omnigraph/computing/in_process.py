@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, LabelPropagation
+from omnigraph.computing.algorithms import (
+    Algorithm,
+    ConnectedComponents,
+    LabelPropagation,
+    Received,
+)
 from omnigraph.computing.blocks import Block, Counts, Floats, Keys, Places
 from omnigraph.computing.selection import Selection, checked_weights, node_keys
 from omnigraph.engines.local.adjacency import Adjacency
@@ -30,6 +35,7 @@ class Computed:
     """The values of all nodes, by the place of the node."""
 
     columns: dict[str, npt.NDArray[np.generic]]
+    edges: int
     rounds: int
     converged: bool
 
@@ -103,10 +109,11 @@ class Topology:
                 values = table.values(self.selection.weight, type, positions)
                 weights.append(checked_weights(edge.type_name, self.selection.weight, values))
         begin, end = _joined(sources), _joined(targets)
-        of_edges = np.concatenate(weights) if weights else None
-        if self.selection.weight is not None and of_edges is None:
-            of_edges = np.zeros(0)
-        return (end, begin, of_edges) if self.selection.direction == "in" else (begin, end, of_edges)
+        is_weighed = self.selection.weight is not None
+        of_edges = np.concatenate([np.zeros(0), *weights]) if is_weighed else None
+        if self.selection.direction == "in":
+            begin, end = end, begin
+        return begin, end, of_edges
 
     def block(self, *, with_keys: bool) -> Block:
         """The whole graph as one block; without keys, nodes are known by their places."""
@@ -120,13 +127,14 @@ class Topology:
             return self._made(whole.pointers, whole.neighbours, None, with_keys)
         # A loop is one edge from either side, and no neighbour of its node.
         first = slice(None) if use == "directed" else apart
-        both = np.concatenate([begin[first], end[apart]]), np.concatenate([end[first], begin[apart]])
+        both = (
+            np.concatenate([begin[first], end[apart]]),
+            np.concatenate([end[first], begin[apart]]),
+        )
         twice = None if weights is None else np.concatenate([weights[first], weights[apart]])
         return self._block(*both, twice, with_keys)
 
-    def _block(
-        self, begin: Places, end: Places, weights: Floats | None, with_keys: bool
-    ) -> Block:
+    def _block(self, begin: Places, end: Places, weights: Floats | None, with_keys: bool) -> Block:
         if weights is None:
             into = Adjacency.build(end, begin, self.nodes)
             return self._made(into.pointers, into.neighbours, None, with_keys)
@@ -162,7 +170,8 @@ def compute(
     if isinstance(algorithm, ConnectedComponents):
         begin, end, _ = topology.ends()
         roots, rounds = component_roots(begin, end, topology.nodes)
-        return Computed({"component": _named_after(roots, topology.keys)}, rounds, True)
+        names = _named_after(roots, topology.keys)
+        return Computed({"component": names}, len(begin), rounds, True)
     is_labelled = isinstance(algorithm, LabelPropagation)
     block = topology.block(with_keys=is_labelled)
     state, total = algorithm.first(block, topology.nodes)
@@ -170,8 +179,8 @@ def compute(
     mail: Sequence[object] = ()
     while not algorithm.is_done(total, rounds) and (limit is None or rounds < limit):
         current().check()
-        received = [algorithm.sent(block, state, slice(None))]
-        made = algorithm.step(block, state, received, mail, total, topology.nodes)
+        values = [algorithm.sent(block, state, slice(None))]
+        made = algorithm.step(block, state, Received(values, mail, total, topology.nodes))
         state, total, mail = made.state, made.report, [*made.mail.values()]
         rounds += 1
         if on_round is not None:
@@ -181,7 +190,7 @@ def compute(
         order = np.argsort(topology.keys)
         at = np.searchsorted(topology.keys[order], columns["community"])
         columns["community"] = order[at]
-    return Computed(columns, rounds, algorithm.is_done(total, rounds))
+    return Computed(columns, len(block.sources), rounds, algorithm.is_done(total, rounds))
 
 
 def component_roots(begin: Places, end: Places, nodes: int) -> tuple[Places, int]:

@@ -21,6 +21,7 @@ from omnigraph.syntax.suggest import did_you_mean
 ComputeDirection = Literal["out", "in", "both"]
 """Edges as they are stored, turned round, or both ways."""
 
+
 @dataclass(frozen=True, slots=True)
 class SelectedEdges:
     """One edge type of a selection."""
@@ -59,9 +60,7 @@ class Selection:
         nodes, without both the whole graph. Raises `InputError` for names that do not fit.
         """
         if direction not in get_args(ComputeDirection):
-            raise InputError(
-                f"there is no direction '{direction}'", hint="it is out, in or both"
-            )
+            raise InputError(f"there is no direction '{direction}'", hint="it is out, in or both")
         if weight is not None and not algorithm.is_weighted:
             raise InputError(
                 f"{algorithm.name} counts edges and uses no weight", hint="leave `weight` out"
@@ -81,7 +80,7 @@ class Selection:
             for end in (edge.source, edge.target):
                 if end not in named:
                     raise InputError(
-                        f"edge {edge.type_name} ends at {end}, which the computation does not cover",
+                        f"edge {edge.type_name} ends at {end}, which is not among the `nodes`",
                         hint=f"add {end} to `nodes`, or leave `nodes` out",
                     )
         return cls(tuple(named), tuple(chosen), direction, weight, algorithm.edge_use)

@@ -128,6 +128,7 @@ from omnigraph.upkeep.repair import repair
 from omnigraph.upkeep.stats import examine, graph_stats
 
 if TYPE_CHECKING:
+    from omnigraph.graph.computing import Compute
     from omnigraph.loading.inputs import LoadEngine, Paths
     from omnigraph.pipeline.streaming.into import GraphStream
 
@@ -366,6 +367,13 @@ class Graph:
             snapshot=snapshot,
             spark=spark,
         )
+
+    @property
+    def compute(self) -> Compute:
+        """Graph algorithms: `graph.compute.pagerank()`, `.connected_components()` and others."""
+        from omnigraph.graph.computing import Compute
+
+        return Compute(self)
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -117,9 +117,16 @@ class TaskRunner:
     """The jobs of one operation: on Spark, or without a session by threads of this process."""
 
     def __init__(
-        self, session: SparkWhenNeeded | None, operation_id: str, watch: Watch | None = None
+        self,
+        session: SparkWhenNeeded | None,
+        operation_id: str,
+        watch: Watch | None = None,
+        *,
+        work: str = "load",
     ) -> None:
         self._session = session
+        self._work = work
+        """What errors call the operation."""
         self._operation_id = operation_id
         self._watch = watch
         self._tasks: dict[str, int] = {}
@@ -182,7 +189,7 @@ class TaskRunner:
             thread.join(10)
             raise
         if failed:
-            raise _translated(failed[0], stage)
+            raise _translated(failed[0], self._work, stage)
         return done[0]
 
     @contextmanager
@@ -252,7 +259,7 @@ class TaskRunner:
                 threads.shutdown(wait=False, cancel_futures=True)
                 if isinstance(error, OmnigraphError) or not isinstance(error, Exception):
                     raise
-                raise _translated(error, stage) from error
+                raise _translated(error, self._work, stage) from error
 
     def _follow(self, stage: str, futures: list[Future[T]]) -> None:
         """Report progress until all threads are done or one has failed."""
@@ -300,16 +307,18 @@ def _description(stage: str, label: str) -> str:
     return f"omnigraph {stage}: {label}"
 
 
-def _translated(error: BaseException, stage: str) -> BaseException:
+def _translated(error: BaseException, work: str, stage: str) -> BaseException:
     """A failure of Spark as `StorageError`, with the line that gives the reason."""
     if isinstance(error, OmnigraphError):
         return error
     if isinstance(error, ConnectionError):
-        return StorageError("Spark stopped while the load was running", hint="repeat the load")
+        return StorageError(
+            f"Spark stopped while the {work} was running", hint=f"repeat the {work}"
+        )
     reason = _reason(str(error)) or type(error).__name__
     failure = StorageError(
-        f"the load failed in stage {stage}: {reason[:500]}",
-        hint="nothing was written; see the cause, and repeat the load",
+        f"the {work} failed in stage {stage}: {reason[:500]}",
+        hint=f"nothing was written; see the cause, and repeat the {work}",
     )
     failure.__cause__ = error
     return failure

@@ -1,15 +1,16 @@
 """A graph as an RDD of blocks: read in workers from Lance, and exchanged as arrays.
 
-Spark sees a few byte strings for each block, whatever the number of nodes and edges. Nodes belong to
-blocks by their keys, which are hashes of type and id: no id has to be looked up to find the block of
-an edge's end. Every RDD here has one partition more than blocks. In it lies what blocks report to
-the driver.
+Spark sees a few byte strings for each block, whatever the number of nodes and edges. Nodes belong
+to blocks by their keys, which are hashes of type and id: no id has to be looked up to find the
+block of an edge's end. Every RDD here has one partition more than blocks. In it lies what blocks
+report to the driver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -121,9 +122,7 @@ def read_edges(scan: Scan, attempt: int) -> Iterator[Edges]:
         weights = None
         if scan.weight is not None:
             weights = checked_weights(type_name, scan.weight, values[0])
-        yield Edges(
-            node_keys(source, begin, attempt), node_keys(target, end, attempt), weights
-        )
+        yield Edges(node_keys(source, begin, attempt), node_keys(target, end, attempt), weights)
 
 
 def _turned(edges: Edges, selection: Selection) -> Iterator[Edges]:
@@ -146,8 +145,7 @@ def _by_owner(owners: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[An
     """The places of each owner's entries."""
     order = np.argsort(owners, kind="stable")
     numbers, starts = np.unique(owners[order], return_index=True)
-    for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, chosen
+    yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def routed(edges: Edges, blocks: int) -> Iterator[Message]:
@@ -170,7 +168,8 @@ def single(elements: RDD[Any]) -> RDD[Any]:
     """The same, written one element at a time: Spark zips such RDDs without copying them."""
     from pyspark.serializers import BatchedSerializer, CPickleSerializer
 
-    return elements._reserialize(BatchedSerializer(CPickleSerializer(), 1))  # type: ignore[operator]
+    one_by_one = BatchedSerializer(CPickleSerializer(), 1)  # type: ignore[no-untyped-call]
+    return elements._reserialize(one_by_one)
 
 
 def _itself(block: int) -> int:
@@ -221,6 +220,8 @@ class BlockedGraph:
     """How many blocks there are."""
     nodes: int
     edges: int
+    attempt: int
+    """The attempt that gave nodes their keys."""
 
     def release(self) -> None:
         """Drop the blocks."""
@@ -234,21 +235,39 @@ def blocks_for(edges: int, slots: int) -> int:
 
 
 def named_nodes(
-    context: SparkContext, tasks: Sequence[Scan], blocks: int, attempt: int
-) -> RDD[Names | None]:
-    """The nodes of each block."""
+    context: SparkContext, tasks: Sequence[Scan], blocks: int
+) -> tuple[RDD[Names | None], int, int]:
+    """The nodes of each block, how many there are, and the attempt that gave them their keys."""
+    from pyspark import StorageLevel
+
     own = [task for task in tasks if task.nodes]
-    messages = context.parallelize(own, max(1, len(own))).flatMap(
-        lambda scan: read_nodes(scan, blocks, attempt)
-    )
-    return single(exchanged(messages, blocks).mapPartitionsWithIndex(_named(blocks)))
+    attempt = 0
+    while True:
+        read = partial(read_nodes, blocks=blocks, attempt=attempt)
+        messages = context.parallelize(own, max(1, len(own))).flatMap(read)
+        names = single(exchanged(messages, blocks).mapPartitionsWithIndex(_named(blocks)))
+        names.persist(StorageLevel.MEMORY_AND_DISK)
+        sizes = names.map(_name_count).collect()
+        if not any(has_repeats for _, has_repeats in sizes):
+            return names, sum(count for count, _ in sizes), attempt
+        names.unpersist()
+        attempt += 1
 
 
 def _named(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Names | None]]:
     def build(number: int, parts: Iterable[list[Any]]) -> Iterator[Names | None]:
-        yield None if number == blocks else _names([*parts][0])
+        yield None if number == blocks else _names(next(iter(parts)))
 
     return build
+
+
+def _name_count(names: Names | None) -> tuple[int, bool]:
+    return (0, False) if names is None else (len(names.keys), _has_repeats(names.keys))
+
+
+def _has_repeats(keys: Keys) -> bool:
+    """Whether two of the keys, which are ascending, are the same."""
+    return bool((keys[1:] == keys[:-1]).any())
 
 
 def _names(parts: Sequence[_Nodes]) -> Names:
@@ -297,7 +316,7 @@ def _attempted(
     is_simple = selection.use == "simple"
 
     def build(number: int, inbox: Iterable[list[Any]]) -> Iterator[_Proto | None]:
-        yield None if number == blocks else _proto(number, blocks, [*inbox][0], is_simple)
+        yield None if number == blocks else _proto(number, blocks, next(iter(inbox)), is_simple)
 
     messages = context.parallelize(list(tasks), max(1, len(tasks))).flatMap(read)
     protos = single(exchanged(messages, blocks).mapPartitionsWithIndex(build))
@@ -312,7 +331,7 @@ def _attempted(
     whole.zip(names).foreach(_nothing)
     protos.unpersist()
     nodes, edges = (sum(size[place] for size in sizes) for place in (0, 1))
-    return BlockedGraph(whole, names, blocks, nodes, edges)
+    return BlockedGraph(whole, names, blocks, nodes, edges, attempt)
 
 
 def _nothing(_: object) -> None:
@@ -363,7 +382,7 @@ def _proto(number: int, blocks: int, inbox: Sequence[Any], is_simple: bool) -> _
         found[by_block],
         (),
     )
-    return _Proto(names, block, bool((keys[1:] == keys[:-1]).any()))
+    return _Proto(names, block, _has_repeats(keys))
 
 
 def _requests(proto: _Proto | None) -> Iterator[Message]:

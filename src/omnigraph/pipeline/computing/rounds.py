@@ -1,25 +1,26 @@
 """The rounds of an algorithm on Spark, one job each, and what comes of them as rows.
 
-A round reads the blocks and what was sent to them, and sends on: the state of a block to itself, the
-values of its nodes to the blocks that have them as ghosts, and a report to the driver. Spark keeps
-that as shuffle files, so that a lost worker or executor costs the repetition of its tasks. Every few
-rounds the RDD is checkpointed: the plan of a job does not grow with the number of rounds.
+A round reads the blocks and what was sent to them, and sends on: the state of a block to itself,
+the values of its nodes to the blocks that have them as ghosts, and a report to the driver. Spark
+keeps that as shuffle files, so that a lost worker or executor costs the repetition of its tasks.
+Every few rounds the RDD is checkpointed: the plan of a job does not grow with the rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.computing.algorithms import Algorithm, Report
-from omnigraph.computing.blocks import Block, Keys, owner_of
+from omnigraph.computing.algorithms import Algorithm, Received, Report
+from omnigraph.computing.blocks import Block, Counts, Keys, owner_of
+from omnigraph.computing.rows import group_names
 from omnigraph.pipeline.computing.partitions import (
     BlockedGraph,
-    Edges,
     Message,
     Names,
     Scan,
@@ -30,7 +31,7 @@ from omnigraph.pipeline.computing.partitions import (
 )
 
 if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
+    from pyspark import RDD
 
 ROUNDS_BETWEEN_CHECKPOINTS = 8
 
@@ -66,7 +67,7 @@ def compute(
         return _sent(algorithm, block, state, report, {})
 
     inbox = exchanged(graph.blocks.flatMap(begin), count)
-    total = run("begin", lambda: _total(inbox, count))
+    total = run("begin", partial(_total, inbox, count))
     rounds, limit = 0, algorithm.iterations
     while not algorithm.is_done(total, rounds) and (limit is None or rounds < limit):
         rounds += 1
@@ -74,7 +75,7 @@ def compute(
         inbox = exchanged(graph.blocks.zip(inbox).flatMap(step), count)
         if rounds % ROUNDS_BETWEEN_CHECKPOINTS == 0:
             checkpoint(inbox)
-        total = run(f"round {rounds}", lambda inbox=inbox: _total(inbox, count))
+        total = run(f"round {rounds}", partial(_total, inbox, count))
         if on_round is not None:
             on_round(rounds, float(total[0]))
 
@@ -147,14 +148,10 @@ def _step(
             return iter(())
         values = sorted((e for e in inbox if isinstance(e, _Values)), key=_sender)
         mail = sorted((e for e in inbox if isinstance(e, _Mail)), key=_sender)
-        made = algorithm.step(
-            block,
-            _state(inbox),
-            [each.payload for each in values],
-            [each.payload for each in mail],
-            total,
-            nodes,
+        received = Received(
+            [each.payload for each in values], [each.payload for each in mail], total, nodes
         )
+        made = algorithm.step(block, _state(inbox), received)
         return _sent(algorithm, block, made.state, made.report, made.mail)
 
     return step
@@ -173,10 +170,8 @@ def _state(inbox: Iterable[Any]) -> Any:
 
 
 def component_labels(
-    context: SparkContext,
     tasks: Sequence[Scan],
     names: RDD[Names | None],
-    blocks: int,
     attempt: int,
     run: RunJob,
     on_round: Callable[[int, float], None] | None = None,
@@ -187,6 +182,7 @@ def component_labels(
     neighbours to its smallest one, and its smaller ones and itself to the smallest of them: long
     chains shrink to half in each round.
     """
+    context, blocks = names.context, names.getNumPartitions() - 1
     scans = [task for task in tasks if not task.nodes]
 
     def read(scan: Scan) -> Iterator[Message]:
@@ -205,7 +201,7 @@ def component_labels(
         inbox = exchanged(small, blocks)
         if rounds % ROUNDS_BETWEEN_CHECKPOINTS == 0:
             checkpoint(inbox)
-        after = run(f"round {rounds}", lambda inbox=inbox: _fingerprint(inbox, blocks))
+        after = run(f"round {rounds}", partial(_fingerprint, inbox, blocks))
         if on_round is not None:
             on_round(rounds, float(after[0]))
         if after == before:
@@ -255,8 +251,8 @@ def _links_of(inbox: Sequence[tuple[Keys, Keys]]) -> tuple[Keys, Keys]:
     return _distinct(near, far)
 
 
-def _starred(near: Keys, far: Keys) -> tuple[Keys, Keys]:
-    """For each link the smallest key around its near end, and the nodes that are near ends."""
+def _starred(near: Keys, far: Keys) -> tuple[Keys, Counts]:
+    """For each link the smallest key around its near end, and where those of each end begin."""
     starts = np.flatnonzero(np.append(True, near[1:] != near[:-1]))
     least = np.minimum(np.minimum.reduceat(far, starts), near[starts])
     return np.repeat(least, np.diff(np.append(starts, len(near)))), starts
@@ -266,7 +262,7 @@ def _large_star(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Me
     def star(number: int, inbox: Iterable[list[Any]]) -> Iterator[Message]:
         if number == blocks:
             return
-        near, far = _links_of([*inbox][0])
+        near, far = _links_of(next(iter(inbox)))
         if not len(near):
             return
         least, _ = _starred(near, far)
@@ -280,14 +276,15 @@ def _small_star(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Me
     def star(number: int, inbox: Iterable[list[Any]]) -> Iterator[Message]:
         if number == blocks:
             return
-        near, far = _links_of([*inbox][0])
+        near, far = _links_of(next(iter(inbox)))
         if not len(near):
             yield blocks, (number, (0, 0))
             return
         least, starts = _starred(near, far)
         other = far != least
         high, low = _distinct(
-            np.concatenate([far[other], near[starts]]), np.concatenate([least[other], least[starts]])
+            np.concatenate([far[other], near[starts]]),
+            np.concatenate([least[other], least[starts]]),
         )
         mixed = (high * np.uint64(0x9E3779B97F4A7C15)) ^ (low * np.uint64(0xC2B2AE3D27D4EB4F))
         yield blocks, (number, (len(high), int(mixed.sum())))
@@ -302,8 +299,8 @@ def _small_star(blocks: int) -> Callable[[int, Iterable[list[Any]]], Iterator[Me
 def named(
     values: RDD[dict[str, Any] | None],
     names: RDD[Names | None],
-    blocks: int,
     label: str | None,
+    *,
     with_type: bool,
 ) -> RDD[pa.Table]:
     """The values of the nodes with their types and ids.
@@ -311,6 +308,8 @@ def named(
     The column ``label`` has keys of nodes, which become their ids, ``with_type`` behind their type:
     blocks ask the owners of the nodes for them.
     """
+
+    blocks = names.getNumPartitions() - 1
 
     def plain(pair: tuple[dict[str, Any] | None, Names | None]) -> Iterator[pa.Table]:
         columns, owned = pair
@@ -358,16 +357,6 @@ def named(
 
 def _turned_round(pair: tuple[Any, int]) -> tuple[int, Any]:
     return pair[1], pair[0]
-
-
-def group_names(rows: pa.Table, with_type: bool) -> pa.Array:
-    """Names of groups after nodes: their ids, ``with_type`` as `Type:id`."""
-    import pyarrow.compute as pc
-
-    ids = rows["id"].combine_chunks()
-    if not with_type:
-        return ids
-    return pc.binary_join_element_wise(rows["type"].combine_chunks(), ids, ":")
 
 
 def _table(owned: Names, columns: dict[str, Any]) -> pa.Table:

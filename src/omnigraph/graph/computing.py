@@ -1,0 +1,391 @@
+"""The computations of a graph: `graph.compute.pagerank()` and the others.
+
+Each reads one snapshot, gives a value to every node, and can write them into a property as one
+commit on a branch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+
+from omnigraph.computing.algorithms import (
+    Algorithm,
+    ConnectedComponents,
+    Degrees,
+    KCore,
+    LabelPropagation,
+    PageRank,
+    ShortestPaths,
+    TriangleCount,
+)
+from omnigraph.computing.rows import distance_rows, group_names
+from omnigraph.computing.selection import ComputeDirection, Selection
+from omnigraph.effects.clock import monotonic_seconds
+from omnigraph.errors import InputError
+from omnigraph.graph.opened import ENGINES
+from omnigraph.graph.reading import read_target
+from omnigraph.model.arrow import ID, arrow_type
+from omnigraph.model.computations import Computation, ComputationSummary, ComputeOptions
+from omnigraph.model.load_options import SparkOptions, checked_options
+from omnigraph.model.types import Scalar
+from omnigraph.schema.catalog import Catalog, NodeType
+from omnigraph.syntax.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from omnigraph.computing.in_process import Computed, Topology
+    from omnigraph.graph.facade import Graph
+    from omnigraph.storage.reader import SnapshotReader
+
+Landmarks = str | Sequence[str] | Mapping[str, str | Sequence[str]]
+"""Ids of nodes, or ids by node type if there are several."""
+
+_LABELS = {"connected_components": "component", "label_propagation": "community"}
+"""The algorithms whose values are names of groups."""
+
+
+class Compute:
+    """The algorithms, on a graph: each returns a `Computation`.
+
+    All take the options of `ComputeOptions`: ``nodes`` and ``edges`` choose types, ``branch`` or
+    ``snapshot`` what is read, ``engine="spark"`` runs on Spark what exceeds the memory of this
+    process, and ``into="Person.rank"`` with ``to_branch`` writes the values as one commit.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def pagerank(
+        self,
+        *,
+        damping: float = 0.85,
+        iterations: int = 20,
+        tolerance: float = 1e-6,
+        direction: ComputeDirection = "out",
+        weight: str | None = None,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`rank`: how often a random walk is at each node; all ranks add up to 1.
+
+        Ranks flow along edges by ``weight``, a property of theirs. It ends when the changes of a
+        round add up to less than ``tolerance``, or after so many ``iterations``.
+        """
+        if not 0 <= damping < 1:
+            raise InputError(f"damping is {damping}", hint="it is at least 0 and less than 1")
+        _require_rounds(iterations)
+        algorithm = PageRank(damping, iterations, tolerance)
+        return self._run(algorithm, "rank", options, direction=direction, weight=weight)
+
+    def degrees(self, **options: Unpack[ComputeOptions]) -> Computation:
+        """`in_degree`, `out_degree` and `degree`: the edges at each node."""
+        return self._run(Degrees(), "degree", options)
+
+    def connected_components(self, **options: Unpack[ComputeOptions]) -> Computation:
+        """`component`: the group of nodes that edges of any direction link, named after a member.
+
+        The name is the id of the member, as `Type:id` if there are several node types.
+        """
+        return self._run(ConnectedComponents(), "component", options)
+
+    def label_propagation(
+        self,
+        *,
+        iterations: int = 10,
+        weight: str | None = None,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`community`: the label that spread to each node, named after the node it came from.
+
+        In each round every node takes the label that most of its neighbours have, in either
+        direction, by ``weight``.
+        """
+        _require_rounds(iterations)
+        return self._run(LabelPropagation(iterations), "community", options, weight=weight)
+
+    def shortest_paths(
+        self,
+        landmarks: Landmarks,
+        *,
+        direction: ComputeDirection = "out",
+        weight: str | None = None,
+        **options: Unpack[ComputeOptions],
+    ) -> Computation:
+        """`distance` from each landmark: the number of edges, or the sum of their ``weight``.
+
+        ``landmarks`` are ids of nodes, or ids by type. The rows have the columns `landmark` and
+        `distance`, and only nodes that can be reached.
+        """
+        return self._run(
+            ShortestPaths(),
+            "distance",
+            options,
+            direction=direction,
+            weight=weight,
+            landmarks=landmarks,
+        )
+
+    def triangle_count(self, **options: Unpack[ComputeOptions]) -> Computation:
+        """`triangles`: how many triangles each node is a corner of, whatever their direction."""
+        return self._run(TriangleCount(), "triangles", options)
+
+    def k_core(self, **options: Unpack[ComputeOptions]) -> Computation:
+        """`core`: the largest k such that the node is in a part where all have k neighbours."""
+        return self._run(KCore(), "core", options)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        algorithm: Algorithm | ConnectedComponents,
+        value: str,
+        options: ComputeOptions,
+        *,
+        direction: ComputeDirection = "out",
+        weight: str | None = None,
+        landmarks: Landmarks | None = None,
+    ) -> Computation:
+        graph, opened = self._graph, self._graph._opened
+        unknown = set(options) - set(ComputeOptions.__annotations__)
+        if unknown:
+            raise TypeError(f"{algorithm.name}() has no option {min(unknown)!r}")
+        target = read_target(options.get("branch"), options.get("snapshot"), graph._default_branch)
+        reader = opened.pinned(target)
+        catalog = opened.catalog_of(reader.snapshot)
+        selection = Selection.of(
+            catalog,
+            algorithm,
+            nodes=options.get("nodes"),
+            edges=options.get("edges"),
+            direction=direction,
+            weight=weight,
+        )
+        engine = _engine(options.get("engine"))
+        writing = self._writing(catalog, selection, options)
+        found = None if landmarks is None else _landmarks(landmarks, selection)
+        started = monotonic_seconds()
+        if engine == "spark":
+            run = self._on_spark(algorithm, selection, reader, found, options)
+        else:
+            run = self._in_process(algorithm, selection, reader, found, options)
+        nodes, edges, rounds, converged, rows, frame = run
+        summary = ComputationSummary(
+            algorithm.name,
+            engine,
+            target,
+            reader.snapshot.commit_id,
+            nodes,
+            edges,
+            rounds,
+            converged,
+            monotonic_seconds() - started,
+        )
+        made = Computation(summary, value, rows, frame)
+        if writing is not None:
+            made.receipt = self._written(made, *writing, options)
+        return made
+
+    def _in_process(
+        self,
+        algorithm: Algorithm | ConnectedComponents,
+        selection: Selection,
+        reader: SnapshotReader,
+        landmarks: Sequence[tuple[str, str]] | None,
+        options: ComputeOptions,
+    ) -> _Run:
+        from omnigraph.computing.in_process import Topology, compute
+        from omnigraph.engines.local.engine import LocalEngine
+
+        engine = self._graph._opened.engine("local")
+        assert isinstance(engine, LocalEngine)
+        topology = Topology(engine, reader, selection)
+        if landmarks is not None:
+            places = [topology.place_of(*landmark) for landmark in landmarks]
+            _require_found(landmarks, places)
+            algorithm = ShortestPaths(tuple(int(place) for place in places if place is not None))
+        done = compute(algorithm, topology, options.get("on_round"))
+        rows = _local_rows(topology, done, algorithm.name)
+        if landmarks is not None:
+            rows = distance_rows(rows, landmarks, are_counts=selection.weight is None)
+        return topology.nodes, done.edges, done.rounds, done.converged, lambda: rows, None
+
+    def _on_spark(
+        self,
+        algorithm: Algorithm | ConnectedComponents,
+        selection: Selection,
+        reader: SnapshotReader,
+        landmarks: Sequence[tuple[str, str]] | None,
+        options: ComputeOptions,
+    ) -> _Run:
+        from omnigraph.pipeline.computing.job import run_on_spark
+
+        spark = checked_options(options.get("spark"), SparkOptions, "spark")
+        done = run_on_spark(
+            algorithm,
+            selection,
+            self._graph._kernel.root,
+            reader,
+            spark,
+            operation_id=self._graph._kernel.ids.ulid(),
+            label=_LABELS.get(algorithm.name),
+            landmarks=landmarks,
+            on_round=options.get("on_round"),
+        )
+        if landmarks is not None:
+            _require_found(landmarks, done.landmarks)
+        return done.nodes, done.edges, done.rounds, done.converged, done.rows, done.frame
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _writing(
+        self, catalog: Catalog, selection: Selection, options: ComputeOptions
+    ) -> tuple[NodeType, str, str] | None:
+        """The node type, property and branch to write to; raises before anything is computed."""
+        into, branch = options.get("into"), options.get("to_branch")
+        if into is None:
+            if branch is not None:
+                raise InputError("`to_branch` is given without `into`", hint="name the property")
+            return None
+        type_name, separator, name = into.partition(".")
+        node = catalog.nodes.get(type_name)
+        if not separator or node is None or node.name not in selection.nodes:
+            raise InputError(
+                f"'{into}' is no property of a node type that the computation covers",
+                hint=did_you_mean(type_name, selection.nodes)
+                or "write it as Type.property, for example Person.rank",
+            )
+        if name not in node.properties:
+            raise InputError(
+                f"{type_name} has no property '{name}'",
+                hint=did_you_mean(name, node.properties) or "add it with `schema apply`",
+            )
+        if branch is None:
+            raise InputError(
+                f"the values of {into} need a branch to be written to",
+                hint="name it in `to_branch`; a branch that does not exist is created",
+            )
+        return node, name, branch
+
+    def _written(
+        self, made: Computation, node: NodeType, name: str, branch: str, options: ComputeOptions
+    ) -> Any:
+        """Write the values of one type as a merge load."""
+        graph = self._graph
+        source = options.get("branch") or graph._default_branch
+        exists = branch in graph.list_branches()
+        if made.summary.engine == "spark":
+            rows = self._spark_rows(made, node, name)
+        else:
+            rows = self._arrow_rows(made, node, name)
+        return graph.load(
+            mode="merge",
+            frames={node.name: rows},
+            branch=branch,
+            from_=None if exists else source,
+            actor=options.get("actor"),
+            message=options.get("message") or f"{made.summary.algorithm} into {node.name}.{name}",
+        )
+
+    def _arrow_rows(self, made: Computation, node: NodeType, name: str) -> pa.Table:
+        rows = made.to_arrow()
+        mine = rows.filter(pa.compute.equal(rows["type"], node.name))
+        values = mine[made.value].cast(arrow_type(node.properties[name].type))
+        key = _text_key(node)
+        if not node.key or key is not None:
+            return pa.table({key or ID: mine[ID], name: values})
+        # Rows of a table are found by their key properties.
+        columns = [ID, *node.key]
+        keys = self._graph.table(node.name, columns=columns, snapshot=made.summary.graph_commit_id)
+        joined = pa.table({ID: mine[ID], name: values}).join(keys.to_arrow(), ID, join_type="inner")
+        return joined.select([*node.key, name])
+
+    def _spark_rows(self, made: Computation, node: NodeType, name: str) -> Any:
+        frame = made.to_spark()
+        mine = frame.where(frame["type"] == node.name)
+        key = _text_key(node)
+        if not node.key or key is not None:
+            found = mine.select(mine[ID].alias(key or ID), mine[made.value].alias(name))
+        else:
+            keys = self._graph.frame(
+                node.name,
+                columns=[ID, *node.key],
+                branch=made.summary.target.branch,
+                snapshot=made.summary.graph_commit_id,
+                spark=frame.sparkSession,
+            )
+            joined = mine.select(ID, mine[made.value].alias(name)).join(keys, ID)
+            found = joined.select(*node.key, name)
+        return found
+
+
+_Run = tuple[int, int, int, bool, Callable[[], pa.Table], Callable[[], Any] | None]
+"""Nodes, edges, rounds, whether it converged, and the rows as Arrow and as a Spark frame."""
+
+
+def _engine(given: str | None) -> str:
+    engine = given or os.environ.get("OMNIGRAPH_ENGINE") or "local"
+    if engine == "auto":
+        return "local"
+    if engine not in {*ENGINES, "spark"}:
+        raise InputError(
+            f"there is no engine `{engine}`",
+            hint=did_you_mean(engine, ["local", "spark"]) or "it is local or spark",
+        )
+    return engine
+
+
+def _require_rounds(iterations: int) -> None:
+    if iterations < 1:
+        raise InputError(f"iterations is {iterations}", hint="it is at least 1")
+
+
+def _text_key(node: NodeType) -> str | None:
+    """The key property of a type whose ids are its values."""
+    if len(node.key) != 1 or node.properties[node.key[0]].type.scalar is not Scalar.STRING:
+        return None
+    return node.key[0]
+
+
+def _landmarks(given: Landmarks, selection: Selection) -> list[tuple[str, str]]:
+    if isinstance(given, Mapping):
+        by_type = {name: [ids] if isinstance(ids, str) else [*ids] for name, ids in given.items()}
+        for name in by_type:
+            if name not in selection.nodes:
+                raise InputError(
+                    f"landmarks of '{name}' are no nodes that the computation covers",
+                    hint=did_you_mean(name, selection.nodes),
+                )
+    elif len(selection.nodes) != 1:
+        raise InputError(
+            f"landmarks may be nodes of {', '.join(selection.nodes)}",
+            hint='name their type: {"Person": ["ada"]}',
+        )
+    else:
+        by_type = {selection.nodes[0]: [given] if isinstance(given, str) else [*given]}
+    found = [(name, each) for name, ids in by_type.items() for each in ids]
+    if not found:
+        raise InputError("there are no landmarks", hint="name the nodes to begin at")
+    return list(dict.fromkeys(found))
+
+
+def _require_found(
+    landmarks: Sequence[tuple[str, str]], places: Sequence[int | bool | None]
+) -> None:
+    for (type_name, node_id), place in zip(landmarks, places, strict=True):
+        if place is None or place is False:
+            raise InputError(
+                f"there is no {type_name} '{node_id}' to begin at",
+                hint="landmarks are ids of nodes",
+            )
+
+
+def _local_rows(topology: Topology, done: Computed, algorithm: str) -> pa.Table:
+    rows = pa.table({"type": topology.types, "id": topology.ids})
+    columns: dict[str, Any] = dict(done.columns)
+    label = _LABELS.get(algorithm)
+    if label is not None:
+        names = group_names(rows, topology.selection.labels_have_types)
+        columns[label] = names.take(pa.array(columns[label]))
+    return pa.table({"type": rows["type"], "id": rows["id"], **columns})

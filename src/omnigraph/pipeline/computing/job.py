@@ -1,0 +1,150 @@
+"""One computation on Spark, from a snapshot to rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.computing.algorithms import Algorithm, ConnectedComponents, ShortestPaths
+from omnigraph.computing.rows import distance_rows
+from omnigraph.computing.selection import Selection, node_keys
+from omnigraph.effects.uri import Root
+from omnigraph.loading.executors import TaskRunner, mapped
+from omnigraph.model.ids import TableKey
+from omnigraph.model.load_options import SparkOptions
+from omnigraph.pipeline.computing import rounds
+from omnigraph.pipeline.computing.partitions import blocked, blocks_for, named_nodes, scans
+from omnigraph.pipeline.spark.session import SessionSettings, SparkWhenNeeded, lasting_session
+from omnigraph.storage.reader import SnapshotReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import RDD
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """What a computation on Spark gives."""
+
+    nodes: int
+    edges: int
+    rounds: int
+    converged: bool
+    landmarks: tuple[bool, ...]
+    """Which of the landmarks are nodes."""
+    rows: Callable[[], pa.Table]
+    frame: Callable[[], DataFrame]
+
+
+def run_on_spark(
+    algorithm: Algorithm | ConnectedComponents,
+    selection: Selection,
+    root: Root,
+    reader: SnapshotReader,
+    options: SparkOptions,
+    *,
+    operation_id: str,
+    label: str | None,
+    landmarks: Sequence[tuple[str, str]] | None,
+    on_round: Callable[[int, float], None] | None,
+) -> SparkRun:
+    """Run a computation; its rows stay with the session, which lasts until the process ends."""
+    settings = SessionSettings.of(os.environ, master=options.master, conf=options.conf)
+    session = lasting_session(options.session, settings)
+    context = session.sparkContext
+    runner = TaskRunner(SparkWhenNeeded(session, settings), operation_id, work="computation")
+
+    def run(name: str, job: Callable[[], Any]) -> Any:
+        return runner.run("compute", f"{algorithm.name}, {name}", job)
+
+    edges = sum(
+        reader.snapshot.table(TableKey.edge(edge.type_name)).row_count for edge in selection.edges
+    )
+    blocks = blocks_for(edges, context.defaultParallelism)
+    tasks = scans(root, reader, selection)
+    present: tuple[bool, ...] = ()
+    if isinstance(algorithm, ConnectedComponents):
+        names, nodes, attempt = run("read nodes", lambda: named_nodes(context, tasks, blocks))
+        done = rounds.component_labels(tasks, names, attempt, run, on_round)
+    else:
+        graph = run("read", lambda: blocked(context, tasks, selection, blocks))
+        names, nodes, edges = graph.names, graph.nodes, graph.edges
+        if landmarks is not None:
+            keys = [
+                int(node_keys(type_name, pa.array([node_id]), graph.attempt)[0])
+                for type_name, node_id in landmarks
+            ]
+            present = tuple(run("find landmarks", lambda: _present(names, keys)))
+            if not all(present):
+                graph.release()
+                return SparkRun(nodes, edges, 0, False, present, _none, _none)
+            algorithm = ShortestPaths(tuple(keys))
+        done = rounds.compute(algorithm, graph, run, on_round)
+    with_type = selection.labels_have_types
+    tables = rounds.named(done.values, names, label, with_type=with_type)
+    if landmarks is not None:
+        are_counts = selection.weight is None
+        tables = tables.map(lambda rows: distance_rows(rows, landmarks, are_counts=are_counts))
+    kept = tables.map(_to_bytes).cache()
+    schema = run("results", lambda: kept.map(_schema_of).first())
+    run("results", kept.count)
+
+    def rows() -> pa.Table:
+        parts = run("collect", kept.collect)
+        return pa.concat_tables([_from_bytes(part) for part in parts])
+
+    return SparkRun(
+        nodes,
+        edges,
+        done.rounds,
+        done.converged,
+        present,
+        rows,
+        lambda: _frame(session, kept, schema),
+    )
+
+
+def _none() -> Any:
+    raise AssertionError("a computation without landmarks has no rows")
+
+
+def _present(names: RDD[Any], keys: Sequence[int]) -> list[bool]:
+    wanted = np.array(keys, np.uint64)
+    found = names.map(
+        lambda owned: [] if owned is None else np.isin(wanted, owned.keys).tolist()
+    ).collect()
+    return [any(part[place] for part in found if part) for place in range(len(keys))]
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _from_bytes(rows: bytes) -> pa.Table:
+    return pa.ipc.open_stream(rows).read_all()
+
+
+def _schema_of(rows: bytes) -> pa.Schema:
+    return pa.ipc.open_stream(rows).schema
+
+
+def _frame(session: SparkSession, kept: RDD[bytes], schema: pa.Schema) -> DataFrame:
+    """The rows as a DataFrame: workers unpack them, Spark sees one cell for each block."""
+
+    def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                yield from _from_bytes(part).to_batches()
+
+    packed = session.createDataFrame(kept.map(lambda part: (bytearray(part),)), "rows binary")
+    return mapped(packed, unpack, schema)

@@ -20,6 +20,8 @@ from typing import Any
 
 import omnigraph as og
 from docs.generators.text import cell
+from omnigraph.graph.computing import Compute
+from omnigraph.model.computations import ComputeOptions
 
 PYTHON_INTRODUCTION = """\
 # Python
@@ -47,7 +49,7 @@ What the verbs of [a graph](python.md) return. Receipts and plans are frozen val
 GROUPS = {
     "Reading": (
         *("query", "explain", "describe_queries", "snapshot", "export", "entity_at", "blob"),
-        *("export_to", "table", "frame", "schema_source", "accepted_ir", "uri"),
+        *("export_to", "table", "frame", "compute", "schema_source", "accepted_ir", "uri"),
     ),
     "Stored queries": ("list_queries", "invoke"),
     "Writing": ("mutate", "load", "plan_schema", "apply_schema"),
@@ -99,6 +101,10 @@ def python_page() -> str:
     parts.append(f"\n## AsyncRemoteGraph\n\n{docstring(og.AsyncRemoteGraph)}\n\n")
     verbs = ", ".join(f"`{name}`" for name in public_names(og.AsyncRemoteGraph))
     parts.append(f"The verbs are those of `RemoteGraph`, to be awaited: {verbs}.\n")
+    parts.append(f"\n## Graph.compute\n\n{docstring(Compute)}\n")
+    for name in public_names(Compute):
+        parts += _callable(f"Graph.compute.{name}", inspect.getattr_static(Compute, name), 3)
+    parts += _beside("omnigraph.model.computations.ComputeOptions", ComputeOptions)
     parts.append("\n## Limits of a query\n")
     parts += _beside("og.Governor", og.Governor)
     parts.append("\n## Options of a load\n")
@@ -140,7 +146,7 @@ def returned_values() -> list[type]:
     found: dict[str, type] = {}
     waiting = [
         kind
-        for graph in (og.Graph, og.RemoteGraph)
+        for graph in (og.Graph, og.RemoteGraph, Compute)
         for name in public_names(graph)
         for kind in classes_in(function_of(graph, name))
     ]

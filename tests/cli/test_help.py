@@ -129,7 +129,18 @@ def test_every_command_declares_its_capability():
     branches += ["branch diff", "branch merge", "branch cherry-pick"]
     history = ["commit list", "commit show", "commit revert", "commit changes"]
     history += ["changes poll", "changes baseline"]
-    direct = ["infer", "import", "init", "lint", "index", "optimize", "repair", "cleanup", "doctor"]
+    direct = [
+        "compute",
+        "infer",
+        "import",
+        "init",
+        "lint",
+        "index",
+        "optimize",
+        "repair",
+        "cleanup",
+        "doctor",
+    ]
     direct.append("recover")
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.computing.selection import node_keys
+from omnigraph.computing import in_process
+from omnigraph.computing.blocks import Keys
+from omnigraph.computing.selection import ComputeDirection, node_keys
 from omnigraph.errors import InputError
 from omnigraph.graph import Graph
 from omnigraph.model.computations import Computation
@@ -30,7 +33,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return linked(tmp_path_factory.mktemp("computing"), PEOPLE, EDGES, WEIGHTS)
 
 
-def values(found: Computation, column: str) -> dict[str, object]:
+def values(found: Computation, column: str) -> dict[str, Any]:
     rows = found.to_arrow().to_pydict()
     return dict(zip(rows["id"], rows[column], strict=True))
 
@@ -51,7 +54,7 @@ def solved_pagerank(graph: nx.DiGraph) -> dict[str, float]:
 @pytest.mark.parametrize("weight", [None, "weight"])
 @pytest.mark.parametrize("direction", ["out", "in"])
 def test_c_pip_025_pagerank_equals_the_reference(
-    graph: Graph, weight: str | None, direction: str
+    graph: Graph, weight: str | None, direction: ComputeDirection
 ) -> None:
     found = graph.compute.pagerank(
         nodes="Person", edges="Knows", weight=weight, direction=direction, iterations=200,
@@ -152,6 +155,19 @@ def test_c_pip_025_communities_and_components_of_random_graphs(
     assert values(graph.compute.k_core(edges="Knows"), "core") == nx.core_number(plain)
     components = values(graph.compute.connected_components(edges="Knows"), "component")
     assert len(set(components.values())) == nx.number_connected_components(plain)
+
+
+def test_nodes_with_equal_keys_get_others(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = values(graph.compute.connected_components(edges="Knows"), "component")
+
+    def colliding(type_name: str, ids: pa.Array, attempt: int) -> Keys:
+        keys = node_keys(type_name, ids, attempt)
+        return keys if attempt else keys % np.uint64(7)
+
+    monkeypatch.setattr(in_process, "node_keys", colliding)
+    after = values(graph.compute.connected_components(edges="Knows"), "component")
+    renamed = {(before[node], after[node]) for node in before}
+    assert len(renamed) == len(set(before.values())) == len(set(after.values()))
 
 
 # --- selection ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from omnigraph.cli import (
     branch,
     changes,
     commit,
+    compute,
     graphs,
     health,
     infer,
@@ -232,6 +233,7 @@ def version(ctx: typer.Context, json: JsonFlag = False) -> None:
 COMMANDS = (
     query.COMMANDS,
     load.COMMANDS,
+    compute.COMMANDS,
     infer.COMMANDS,
     graphs.COMMANDS,
     serve.COMMANDS,

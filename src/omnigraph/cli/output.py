@@ -47,7 +47,7 @@ class Styled(NamedTuple):
     style: str
 
 
-Unit = Literal["bytes", "entities"]
+Unit = Literal["bytes", "entities", "rounds"]
 """What a progress bar counts."""
 Part = str | Styled
 Line = Sequence[Part]

@@ -40,7 +40,7 @@ class AmountColumn(ProgressColumn):
         done = self._shown(task.completed)
         of = f"/{self._shown(task.total)}" if task.total is not None else ""
         speed = f" {self._shown(task.speed)}/s" if task.speed is not None else ""
-        return Text(f"{done}{of}{' entities' if self._unit == 'entities' else ''}{speed}")
+        return Text(f"{done}{of}{'' if self._unit == 'bytes' else f' {self._unit}'}{speed}")
 
     def _shown(self, amount: float) -> str:
         whole = int(amount)

@@ -152,7 +152,7 @@ class Computation:
         state = "" if about.converged else ", not converged"
         return (
             f"{about.algorithm} of {about.nodes:,} nodes and {about.edges:,} edges from"
-            f" {about.target} in {about.rounds} rounds{state}, {about.seconds:.2f} s"
+            f" {about.target}, rounds: {about.rounds}{state}"
         )
 
     def __repr__(self) -> str:

@@ -1,0 +1,254 @@
+"""`omnigraph compute`: graph algorithms over a branch or a commit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from omnigraph.cli.addressing import actor_of
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.files import replaced_file
+from omnigraph.cli.help import Commands, GraphCommand
+from omnigraph.cli.load import ConfOption, MasterOption, MessageOption, receipt_lines
+from omnigraph.cli.opening import open_to_read, open_to_write
+from omnigraph.cli.options import (
+    GlobalFlag,
+    JsonFlag,
+    ReadBranchOption,
+    SnapshotOption,
+    UriArgument,
+    argument,
+    branch_name,
+    one_of,
+    option,
+    read_place,
+)
+from omnigraph.cli.output import Line, Output, Styled, output_of, table
+from omnigraph.model.load_options import SparkOptions
+
+if TYPE_CHECKING:
+    from omnigraph.model.computations import Computation
+
+COMMANDS = Commands()
+ALGORITHMS = (
+    "pagerank",
+    "degrees",
+    "connected_components",
+    "label_propagation",
+    "shortest_paths",
+    "triangle_count",
+    "k_core",
+)
+"""The verbs of `Graph.compute`; a test compares them."""
+ROWS_SHOWN = 20
+FILES = (".parquet", ".csv")
+
+AlgorithmArgument = Annotated[
+    str, argument("ALGORITHM", ", ".join(ALGORITHMS), check=one_of(ALGORITHMS))
+]
+NodesOption = Annotated[
+    list[str] | None,
+    option("--node", "TYPE", "a node type to cover; repeatable, the ends of the edges by default"),
+]
+EdgesOption = Annotated[
+    list[str] | None,
+    option(
+        "--edge", "TYPE", "an edge type to follow; repeatable, all between the nodes by default"
+    ),
+]
+DirectionOption = Annotated[
+    str | None,
+    option(
+        "--direction",
+        "out|in|both",
+        "which way edges lead; out, as they are stored, by default",
+        check=one_of(("out", "in", "both")),
+    ),
+]
+WeightOption = Annotated[
+    str | None, option("--weight", "PROPERTY", "a number that edges weigh; 1 by default")
+]
+LandmarkOption = Annotated[
+    list[str] | None,
+    option("--landmark", "[TYPE:]ID", "a node that shortest_paths begins at; repeatable"),
+]
+DampingOption = Annotated[
+    float | None, option("--damping", "SHARE", "how often a walk goes on; 0.85 by default")
+]
+IterationsOption = Annotated[
+    int | None, option("--iterations", "N", "most rounds of pagerank or label_propagation", min=1)
+]
+ToleranceOption = Annotated[
+    float | None, option("--tolerance", "SUM", "the change at which pagerank ends; 1e-6 by default")
+]
+EngineOption = Annotated[
+    str | None,
+    option(
+        "--engine",
+        "local|spark",
+        "who computes: this process, which is the default, or Spark",
+        check=one_of(("local", "spark")),
+    ),
+]
+IntoOption = Annotated[
+    str | None,
+    option("--into", "TYPE.PROPERTY", "write the values into this property, as one commit"),
+]
+ToBranchOption = Annotated[
+    str | None,
+    option(
+        "--to-branch",
+        "NAME",
+        "the branch of that commit; created from the one that is read if it does not exist",
+        check=branch_name,
+    ),
+]
+LimitOption = Annotated[
+    int, option("--limit", "N", f"how many rows to print; {ROWS_SHOWN} by default", min=0)
+]
+OutOption = Annotated[
+    Path | None,
+    option("--out", "FILE", "write all rows here, as .parquet or .csv; replaced once complete"),
+]
+
+
+class ComputeCommand(GraphCommand):
+    """A command that reads a graph in storage, and may write to a branch of it."""
+
+    takes = GraphCommand.takes | {GlobalFlag.ACTOR}
+
+
+@COMMANDS.add(ComputeCommand)
+def compute(
+    ctx: typer.Context,
+    *,
+    algorithm: AlgorithmArgument,
+    uri: UriArgument = None,
+    node: NodesOption = None,
+    edge: EdgesOption = None,
+    direction: DirectionOption = None,
+    weight: WeightOption = None,
+    landmark: LandmarkOption = None,
+    damping: DampingOption = None,
+    iterations: IterationsOption = None,
+    tolerance: ToleranceOption = None,
+    branch: ReadBranchOption = None,
+    snapshot: SnapshotOption = None,
+    engine: EngineOption = None,
+    spark_master: MasterOption = None,
+    spark_conf: ConfOption = None,
+    into: IntoOption = None,
+    to_branch: ToBranchOption = None,
+    message: MessageOption = None,
+    limit: LimitOption = ROWS_SHOWN,
+    out: OutOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Compute a value for every node: ranks, groups, distances.
+
+    The rows with the largest values are printed; `--out` writes all of them to a file, and `--into`
+    to a property on a branch, as one commit. `--engine spark` computes what exceeds the memory of
+    this process, with the same results.
+
+    omnigraph compute pagerank team.omni --node Person --edge Knows
+    omnigraph compute pagerank team.omni --edge Knows --into Person.rank --to-branch ranks
+    omnigraph compute shortest_paths team.omni --edge Knows --landmark ada --out distances.parquet
+    omnigraph compute connected_components team.omni --engine spark --json
+    """
+    if out is not None and out.suffix not in FILES:
+        raise UsageError(f"`--out {out}` is no {' or '.join(FILES)} file", hint="name it so")
+    own: dict[str, object] = {
+        "direction": direction,
+        "weight": weight,
+        "landmarks": None if landmark is None else _landmarks(landmark),
+        "damping": damping,
+        "iterations": iterations,
+        "tolerance": tolerance,
+    }
+    output = output_of(ctx)
+    graph = open_to_read(ctx, uri) if into is None else open_to_write(ctx, "compute", uri)
+    verb: Callable[..., Computation] = getattr(graph.compute, algorithm)
+    options = {
+        **_own_options(algorithm, verb, own),
+        **read_place(branch, snapshot),
+        "nodes": node,
+        "edges": edge,
+        "engine": engine,
+        "into": into,
+        "to_branch": to_branch,
+        "actor": actor_of(ctx),
+        "message": message,
+    }
+    if engine == "spark" or spark_master is not None or spark_conf:
+        options |= {"engine": "spark", "spark": _spark(spark_master, spark_conf)}
+        if not (json or output.quiet):
+            output.note(Styled("starting Spark, which takes some seconds", "dim"))
+    with output.progress("computing", None, "rounds", unless=json) as advance:
+        found = verb(**options, on_round=lambda _round, _changed: advance(1))
+    if out is not None:
+        _write(out, found)
+    rows = found.top(limit)
+    output.show(found.to_dict(rows), _lines(output, found, limit), json=json)
+
+
+def _own_options(
+    algorithm: str, verb: Callable[..., Any], given: dict[str, object]
+) -> dict[str, object]:
+    """The options of one algorithm; raises `UsageError` for one that it does not have."""
+    known = inspect.signature(verb).parameters
+    for name, value in given.items():
+        if value is not None and name not in known:
+            shown = "--landmark" if name == "landmarks" else f"--{name}"
+            raise UsageError(f"{algorithm} has no `{shown}`", hint="leave it out")
+    if "landmarks" in known and given["landmarks"] is None:
+        raise UsageError(f"{algorithm} needs `--landmark`", hint="name a node to begin at")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _landmarks(texts: list[str]) -> list[str] | dict[str, list[str]]:
+    """Ids, or ids by type if they name one."""
+    if not any(":" in text for text in texts):
+        return texts
+    by_type: dict[str, list[str]] = {}
+    for text in texts:
+        type_name, separator, node_id = text.partition(":")
+        if not separator:
+            raise UsageError(
+                f"`--landmark {text}` names no type, and another one does",
+                hint="write all of them as TYPE:ID",
+            )
+        by_type.setdefault(type_name, []).append(node_id)
+    return by_type
+
+
+def _spark(master: str | None, conf: list[str] | None) -> SparkOptions:
+    from omnigraph.pipeline.spark.session import parse_conf
+
+    return SparkOptions(master=master, conf=parse_conf(conf or ()))
+
+
+def _write(path: Path, found: Computation) -> None:
+    with replaced_file(path) as file:
+        if path.suffix == ".csv":
+            import pyarrow.csv as pac
+
+            pac.write_csv(found.to_arrow(), file)
+        else:
+            import pyarrow.parquet as pq
+
+            pq.write_table(found.to_arrow(), file)
+
+
+def _lines(output: Output, found: Computation, limit: int) -> Iterator[Line]:
+    lines = repr(found).split("\n")
+    yield (Styled(lines[0], "bold"),)
+    rows = found.top(limit).to_pylist()
+    if rows:
+        yield from table([*rows[0]], [[*row.values()] for row in rows])
+    if found.receipt is not None:
+        yield ()
+        yield from receipt_lines(found.receipt)

@@ -13,13 +13,15 @@ from omnigraph.cli.addressing import actor_of
 from omnigraph.cli.failures import UsageError
 from omnigraph.cli.files import replaced_file
 from omnigraph.cli.help import Commands, GraphCommand
-from omnigraph.cli.load import ConfOption, MasterOption, MessageOption, receipt_lines
+from omnigraph.cli.load import MessageOption, receipt_lines
 from omnigraph.cli.opening import open_to_read, open_to_write
 from omnigraph.cli.options import (
     GlobalFlag,
     JsonFlag,
     ReadBranchOption,
     SnapshotOption,
+    SparkConfOption,
+    SparkMasterOption,
     UriArgument,
     argument,
     branch_name,
@@ -139,8 +141,8 @@ def compute(
     branch: ReadBranchOption = None,
     snapshot: SnapshotOption = None,
     engine: EngineOption = None,
-    spark_master: MasterOption = None,
-    spark_conf: ConfOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
     into: IntoOption = None,
     to_branch: ToBranchOption = None,
     message: MessageOption = None,

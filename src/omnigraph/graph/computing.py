@@ -328,10 +328,10 @@ def _engine(given: str | None) -> str:
     engine = given or os.environ.get("OMNIGRAPH_ENGINE") or "local"
     if engine == "auto":
         return "local"
-    if engine not in {*ENGINES, "spark"}:
+    if engine not in ENGINES:
         raise InputError(
             f"there is no engine `{engine}`",
-            hint=did_you_mean(engine, ["local", "spark"]) or "it is local or spark",
+            hint=did_you_mean(engine, ENGINES) or "it is local or spark",
         )
     return engine
 

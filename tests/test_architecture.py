@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, str] = {
     "engines.spark": "errors model syntax query storage engines engines.local pipeline.spark",
     "computing": "errors model syntax schema storage engines engines.local",
     "embedding": "errors model",
-    "policy": "errors model syntax",
+    "strict_yaml": "errors syntax",
+    "policy": "errors model syntax strict_yaml",
     "pipeline.spark": "errors model effects",
     "loading": "errors model effects schema query storage commit pipeline.spark",
     "pipeline": "errors model effects schema storage commit branching computing loading"
@@ -50,6 +51,8 @@ MAY_IMPORT: dict[str, str] = {
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local engines.spark computing loading pipeline pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
+    "pipeline.files": "errors model syntax effects schema strict_yaml loading pipeline"
+    " pipeline.spark graph",
     "spark": "errors model pipeline",
     # the faces
     "wire": "errors model",
@@ -57,18 +60,18 @@ MAY_IMPORT: dict[str, str] = {
     "mcp": "errors model graph client",
     "server": "errors model effects policy graph wire",
     "cli": "errors model syntax schema query policy graph loading pipeline pipeline.spark client"
-    " mcp server inference",
+    " mcp server inference pipeline.files",
     "__main__": "cli",
 }
 """Room → rooms it may import. A dotted room is a part of a room with rules of its own."""
 
-FACADE_MAY_IMPORT = "errors model schema query graph client inference"
+FACADE_MAY_IMPORT = "errors model schema query graph client inference pipeline.files"
 
 CONFINED: dict[str, str] = {
     "lance": "storage pipeline pipeline.spark loading",
     "obstore": "effects",
-    "pyspark": "pipeline pipeline.spark loading engines.spark",
-    "py4j": "pipeline pipeline.spark loading",
+    "pyspark": "pipeline pipeline.spark pipeline.files loading engines.spark",
+    "py4j": "pipeline pipeline.spark pipeline.files loading",
     "cedarpy": "policy",
     "starlette": "server",
     "uvicorn": "server",

@@ -89,7 +89,7 @@ NOT_FOLLOWED = (*NOT_SHOWN, "omnigraph.storage", "omnigraph.branching.table_rows
 def python_page() -> str:
     """The functions of the package and the verbs of its graphs."""
     parts = [PYTHON_INTRODUCTION, "\n## Functions\n"]
-    for name in ("init", "open", "connect", "connect_async", "infer_schema"):
+    for name in ("init", "open", "connect", "connect_async", "infer_schema", "read_pipeline"):
         parts += _callable(f"og.{name}", getattr(og, name), 3)
     for name in ("Graph", "RemoteGraph"):
         graph = getattr(og, name)
@@ -108,10 +108,12 @@ def python_page() -> str:
     parts.append("\n## Limits of a query\n")
     parts += _beside("og.Governor", og.Governor)
     parts.append("\n## Options of a load\n")
-    for name in ("CsvOptions", "ErrorOptions", "SparkOptions", "LoadObserver"):
+    for name in ("CsvOptions", "ErrorOptions", "SparkOptions", "LoadObserver", "LoadOrigin"):
         parts += _beside(f"og.{name}", getattr(og, name))
     parts.append("\n## Inferred schemas\n")
     parts += _beside("og.InferredSchema", og.InferredSchema)
+    parts.append("\n## Pipelines\n")
+    parts += _beside("og.Pipeline", og.Pipeline)
     parts.append("\n## Beside it\n\nWhat the guides import by a longer name.\n")
     for module, names in BESIDE.items():
         for name in names:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from omnigraph.graph import open_graph as open
     from omnigraph.inference import InferredSchema, infer_schema
     from omnigraph.model.governor import Governor
-    from omnigraph.model.load_options import CsvOptions, ErrorOptions, LoadObserver, SparkOptions
+    from omnigraph.model.load_options import (
+        CsvOptions,
+        ErrorOptions,
+        LoadObserver,
+        LoadOrigin,
+        SparkOptions,
+    )
+    from omnigraph.pipeline.files import Pipeline, read_pipeline
 
 __version__ = "0.1.0"
 
@@ -29,6 +36,8 @@ __all__ = [
     "Graph",
     "InferredSchema",
     "LoadObserver",
+    "LoadOrigin",
+    "Pipeline",
     "RemoteGraph",
     "SparkOptions",
     "__version__",
@@ -38,11 +47,13 @@ __all__ = [
     "infer_schema",
     "init",
     "open",
+    "read_pipeline",
 ]
 
 _IN_GRAPH = ("Graph", "init", "open")
 _IN_INFERENCE = ("InferredSchema", "infer_schema")
-_IN_OPTIONS = ("CsvOptions", "ErrorOptions", "LoadObserver", "SparkOptions")
+_IN_PIPELINES = ("Pipeline", "read_pipeline")
+_IN_OPTIONS = ("CsvOptions", "ErrorOptions", "LoadObserver", "LoadOrigin", "SparkOptions")
 _IN_CLIENT = ("AsyncRemoteGraph", "RemoteGraph", "connect", "connect_async")
 
 
@@ -60,6 +71,10 @@ def __getattr__(name: str) -> object:
         from omnigraph import inference
 
         return getattr(inference, name)
+    if name in _IN_PIPELINES:
+        from omnigraph.pipeline import files
+
+        return getattr(files, name)
     if name == "Governor":
         from omnigraph.model.governor import Governor
 

@@ -14,6 +14,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── ConstraintViolation         @unique, @range, @check, endpoints, @card
     │   ├── SourceChanged               a file changed while it was being loaded
     │   ├── PolicyInvalid               a policy bundle, or a file of its tests
+    │   ├── PipelineInvalid             a pipeline file, with the place of each problem
     │   ├── BlobRangeError              a byte range outside the value
     │   ├── ChangeCursorRejected        a cursor or page token of another place
     │   └── CompileError                a .pg or .gq text, with its position
@@ -27,6 +28,7 @@ sentence in ``message``, an optional ``hint`` naming the next step, and structur
     │   ├── QueryMemoryExceeded         a query needs more memory than its budget
     │   └── QueryTimeout                a query ran until its deadline
     ├── QueryCancelled                  the caller of a query stopped it
+    ├── ChecksFailed                    a pipeline loaded its branch, and did not merge it
     ├── Conflict                        nothing landed; refresh and try again
     │   ├── AlreadyExists               the name is taken
     │   │   └── AlreadyInitialized      the root holds a graph, or leftovers of one
@@ -199,6 +201,10 @@ class PolicyInvalid(InputError):
     """A policy bundle, or a file of tests for one, is invalid."""
 
 
+class PipelineInvalid(InputError):
+    """A pipeline file is wrong, or does not fit the graph or its sources; nothing was written."""
+
+
 class BlobRangeError(InputError):
     """A byte range lies outside the blob value."""
 
@@ -281,6 +287,13 @@ class QueryCancelled(OmnigraphError):
             hint="run it again if its rows are still wanted",
             details={"reason": reason},
         )
+
+
+class ChecksFailed(OmnigraphError):
+    """Checks of a pipeline failed: its branch is kept, and the target is as it was."""
+
+    wire_code = "conflict"
+    detail_key = "checks_failed"
 
 
 @dataclass(frozen=True, slots=True)

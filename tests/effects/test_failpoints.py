@@ -35,6 +35,7 @@ CATALOG = {
     "ensure_indices": "post_table_effect post_phase_b_pre_manifest_commit",
     "optimize": "before_compact post_phase_b_pre_manifest_commit",
     "branch_create": "post_native post_register",
+    "pipeline": "post_load_pre_checks post_checks_pre_merge post_merge_pre_delete",
     "branch_delete": "post_native before_table_cleanup",
     "fork": "before_classify post_create_pre_open",
     "cleanup": "table_gc reconcile_fork resolve_branch_snapshot",

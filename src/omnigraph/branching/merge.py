@@ -54,6 +54,8 @@ class MergeSpec:
     actor_id: str | None = None
     operation_id: str | None = None
     """The caller's key: a second merge with it returns the receipt of the first."""
+    metadata: Mapping[str, Any] | None = None
+    """A JSON object that is kept with the commit."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -115,12 +117,15 @@ def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> Merge
     if plan.outcome == "already_up_to_date":
         return receipt
     plan.require_no_conflicts()
+    stored: dict[str, Any] = {**request.identity, "outcome": plan.outcome}
+    if request.metadata is not None:
+        stored["metadata"] = dict(request.metadata)
     intent = Intent(
         "BranchMerge",
         "merge",
         request.actor_id,
         operation_id=request.operation_id,
-        receipt={**request.identity, "outcome": plan.outcome},
+        receipt=stored,
         merged_parent=plan.source_commit_id,
     )
     commit = carry_out(kernel, captured.sides.target, changes, intent)

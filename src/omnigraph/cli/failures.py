@@ -12,6 +12,7 @@ import typer
 
 from omnigraph.cli.output import Line, Output, Styled
 from omnigraph.errors import (
+    ChecksFailed,
     CompileError,
     InputError,
     InternalError,
@@ -36,6 +37,7 @@ class ExitCode(IntEnum):
     OK = 0, "success"
     FAILURE = 1, "the command ran, and something is wrong with its input, a graph or a store"
     USAGE = 2, "the command line is wrong; nothing was read or written"
+    CHECKS_FAILED = 3, "a pipeline loaded its branch and did not merge it: a check failed"
     LOST_RACE = 4, "a conditional write found another head than expected"
     # Shells report 128 and the number of the signal: SIGINT is 2, SIGPIPE is 13.
     INTERRUPTED = 130, "interrupted with Ctrl-C"
@@ -44,6 +46,8 @@ class ExitCode(IntEnum):
 
 def exit_code_of(error: OmnigraphError) -> ExitCode:
     """The exit code for an error of the library."""
+    if isinstance(error, ChecksFailed):
+        return ExitCode.CHECKS_FAILED
     return ExitCode.LOST_RACE if isinstance(error, PreconditionFailed) else ExitCode.FAILURE
 
 

@@ -45,6 +45,8 @@ NOT_SERVED: Mapping[str, str] = {
     "load.csv": "a server loads graph records; CSV files are loaded on the storage",
     "load.nodes": "a server loads graph records; files of tables are loaded on the storage",
     "load.observer": "a load over HTTP is one request; `progress` tells what was read for it",
+    "load.origin": "for programs on the storage, such as pipelines",
+    "merge_branch.metadata": "for programs on the storage, such as pipelines",
     "load.spark": "a server loads in its own process",
     "query.engine": "a server runs queries in its own process",
     "query.governor": "a server sets the limits of its queries; a client that leaves stops its own",

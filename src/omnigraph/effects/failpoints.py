@@ -92,6 +92,10 @@ class Failpoint(StrEnum):
 
     STREAM_POST_COMMIT_PRE_CHECKPOINT = "stream.post_commit_pre_checkpoint"
 
+    PIPELINE_POST_LOAD_PRE_CHECKS = "pipeline.post_load_pre_checks"
+    PIPELINE_POST_CHECKS_PRE_MERGE = "pipeline.post_checks_pre_merge"
+    PIPELINE_POST_MERGE_PRE_DELETE = "pipeline.post_merge_pre_delete"
+
     LEASE_BEFORE_RENEW = "lease.before_renew"
     LEASE_AFTER_TAKEOVER = "lease.after_takeover"
 

@@ -6,7 +6,13 @@ from omnigraph.graph.blobs import Blob
 from omnigraph.graph.facade import Graph
 from omnigraph.graph.opened import ENGINES, READERS_KEPT_MAX
 from omnigraph.graph.opening import OpenMode, doctor, init, open_graph
-from omnigraph.model.load_options import CsvOptions, ErrorOptions, LoadObserver, SparkOptions
+from omnigraph.model.load_options import (
+    CsvOptions,
+    ErrorOptions,
+    LoadObserver,
+    LoadOrigin,
+    SparkOptions,
+)
 from omnigraph.model.result import SnapshotSummary, TableSummary
 from omnigraph.upkeep.automatic import VARIABLE as AUTO_OPTIMIZE_VARIABLE
 
@@ -19,6 +25,7 @@ __all__ = [
     "ErrorOptions",
     "Graph",
     "LoadObserver",
+    "LoadOrigin",
     "OpenMode",
     "SnapshotSummary",
     "SparkOptions",

@@ -74,6 +74,7 @@ from omnigraph.model.load_options import (
     CsvOptions,
     ErrorOptions,
     LoadObserver,
+    LoadOrigin,
     MapArgument,
     MappingArguments,
     SparkOptions,
@@ -450,6 +451,7 @@ class Graph:
         errors: ErrorOptions | None = None,
         spark: SparkOptions | None = None,
         observer: LoadObserver | None = None,
+        origin: LoadOrigin | None = None,
     ) -> LoadReceipt:
         """Load graph records, and tables of one type each, as one commit.
 
@@ -475,8 +477,9 @@ class Graph:
         the commit. ``progress`` gets the bytes of each block of records that was read in process.
 
         `CsvOptions` says how cells are separated,
-        `ErrorOptions` how a bad input is reported, `SparkOptions` where Spark runs, and a
-        `LoadObserver` has functions to call with the engine and the progress of stages. Raises
+        `ErrorOptions` how a bad input is reported, `SparkOptions` where Spark runs, a
+        `LoadObserver` has functions to call with the engine and the progress of stages, and a
+        `LoadOrigin` what to keep with the commit about the input. Raises
         `InputError` with the problems of a bad input; nothing is written then.
         """
         check_load_mode(mode)
@@ -484,6 +487,7 @@ class Graph:
         errors = checked_options(errors, ErrorOptions, "errors")
         spark = checked_options(spark, SparkOptions, "spark")
         observer = checked_options(observer, LoadObserver, "observer")
+        origin = checked_options(origin, LoadOrigin, "origin")
         target, actor = self._branch_of(branch), self._actor_of(actor)
         self._opened.gate.load(actor, target, from_, self.list_branches)
         return run_load(
@@ -504,7 +508,9 @@ class Graph:
                 base_branch=from_,
                 actor_id=actor,
                 operation_id=checked_key(operation_id),
+                input_digest=origin.input_digest,
                 message=checked_message(message),
+                metadata=origin.metadata,
                 dry_run=dry_run,
                 absent=absent,
             ),
@@ -730,6 +736,7 @@ class Graph:
         delete_branch: bool = False,
         actor: str | None = None,
         operation_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> MergeReceipt:
         """Merge a branch into main, or ``into`` another, as one commit with two parents.
 
@@ -740,13 +747,14 @@ class Graph:
         of one entity go together. ``delete_branch`` deletes the source afterwards; the receipt says
         if that was refused. Raises `ReadSetChanged` when others wrote to the target meanwhile.
         ``operation_id`` names the merge: if the same actor repeats it, the first receipt returns,
-        and only a deletion that the first did not get to is done.
+        and only a deletion that the first did not get to is done. ``metadata`` is a JSON object
+        that is kept with the commit.
         """
         target, actor = self._branch_of(into), self._actor_of(actor)
         self._opened.gate.branch_merge(actor, source, target)
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         key = checked_key(operation_id)
-        request = MergeSpec(source, target, rules, actor, key)
+        request = MergeSpec(source, target, rules, actor, key, metadata)
         receipt = merge(self._kernel, self._opened.accepted(), request)
         self._opened.notify_auto_optimizer()
         if not delete_branch:

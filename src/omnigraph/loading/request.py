@@ -80,6 +80,8 @@ class LoadSpec:
     """Tells two inputs under one key apart; None for a stream, which can be read only once."""
     message: str | None = None
     """Kept with the commit."""
+    metadata: Mapping[str, Any] | None = None
+    """Kept with the commit; says where the input comes from."""
     dry_run: bool = False
     max_errors: int = MAX_ERRORS
     """Problems that are shown; all are counted."""
@@ -189,6 +191,8 @@ class LoadSpec:
             **({"skipped": skipped} if skipped else {}),
             **self._identity(),
         }
+        if self.metadata is not None:
+            receipt["metadata"] = dict(self.metadata)
         return Intent(
             "Load",
             "load",

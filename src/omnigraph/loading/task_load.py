@@ -105,10 +105,11 @@ class TaskLoad(LoadExecutor):
         )
         check_headers(self._plan, self._reading)
         if request.operation_id is not None:
-            if self._plan.frames:
+            if self._plan.frames and request.input_digest is None:
                 raise InputError(
                     "an idempotency key needs an input that can be read twice, and frames cannot",
-                    hint="write the frame to files, or leave out the key",
+                    hint="write the frame to files, give LoadOrigin(input_digest=…),"
+                    " or leave out the key",
                 )
             digest = request.input_digest or input_digest(self._plan.files, request.record_mappings)
             self.request = replace(request, input_digest=digest)

@@ -79,6 +79,17 @@ class ErrorOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadOrigin:
+    """Where an input comes from, as far as the caller knows it."""
+
+    metadata: Mapping[str, Any] | None = None
+    """A JSON object that is kept with the commit, and told by `CommitInfo.metadata`."""
+    input_digest: str | None = None
+    """Equal for equal inputs. With it, frames may have an ``operation_id`` too: they cannot be read
+    twice to tell two inputs under one key apart."""
+
+
+@dataclass(frozen=True, slots=True)
 class CsvOptions:
     """How CSV files are written; each option for all files, or by type or file."""
 

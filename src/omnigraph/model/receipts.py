@@ -7,7 +7,7 @@ stays true when another commit follows at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from omnigraph.errors import InputError
@@ -100,6 +100,8 @@ class CommitInfo(JsonObject):
     """Not in the JSON form; None for a commit that a server told of."""
     message: Annotated[str | None, OPTIONAL] = None
     """Why it was written, as its author gave it; left out if none was given."""
+    metadata: Annotated[Mapping[str, Any] | None, OPTIONAL] = field(default=None, hash=False)
+    """What the program that wrote it kept with it, as pipelines do; left out if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

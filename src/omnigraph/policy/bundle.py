@@ -8,7 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from omnigraph.policy.strict_yaml import Node, Plain, read_document
+from omnigraph.errors import PolicyInvalid
+from omnigraph.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.suggest import did_you_mean
 
 # --- actions --------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ def parse_bundle(source: str | Path, *, kind: PolicyKind | None = None) -> Bundl
     decide, and a bundle without either is for a graph. Raises `PolicyInvalid` with the place, and
     `OSError` for an unreadable file.
     """
-    document = read_document(source)
+    document = read_document(source, PolicyInvalid)
     fields = document.fields(
         required=("version",), optional=("kind", "groups", "protected_branches", "rules")
     )
@@ -238,7 +239,7 @@ def _kind(
     for rule in rules:
         for action in rule.actions:
             if action.kind != kind:
-                Node("", rule.place, "").fail(
+                Node("", rule.place, "", PolicyInvalid).fail(
                     f"rule `{rule.id}`: `{action}` belongs in the bundle of a {action.kind}, and "
                     f"this one is for a {kind}",
                     hint="move the rule to the other bundle",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed
+from omnigraph.errors import InputError, PolicyDenied, PolicyEvaluationFailed, PolicyInvalid
 from omnigraph.policy.bundle import (
     Action,
     Bundle,
@@ -17,7 +17,7 @@ from omnigraph.policy.bundle import (
     read_action,
 )
 from omnigraph.policy.cedar import CedarPolicies
-from omnigraph.policy.strict_yaml import Node, read_document
+from omnigraph.strict_yaml import Node, read_document
 from omnigraph.syntax.suggest import did_you_mean
 
 DEFAULT_GRAPH = "default"
@@ -205,7 +205,7 @@ def parse_cases(source: str | Path) -> tuple[PolicyCase, ...]:
 
     Raises `PolicyInvalid` with the place, and `OSError` for an unreadable file.
     """
-    fields = read_document(source).fields(required=("version", "cases"))
+    fields = read_document(source, PolicyInvalid).fields(required=("version", "cases"))
     check_version(fields["version"])
     cases: dict[str, PolicyCase] = {}
     for node in fields["cases"].items():

@@ -107,12 +107,17 @@ class CommitRow:
     operation_id: str | None = None
     """The caller's name for the write, so that a repeated request finds its first answer."""
     receipt: Mapping[str, Any] | None = None
-    """Counts of the write, kept with it for the same reason, and its message."""
+    """Counts of the write, kept with it for the same reason, its message and its metadata."""
 
     @property
     def message(self) -> str | None:
         """The message of its author."""
         return (self.receipt or {}).get("message")
+
+    @property
+    def metadata(self) -> Mapping[str, Any] | None:
+        """What the program that wrote it kept with it."""
+        return (self.receipt or {}).get("metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +368,7 @@ def commit_info(row: CommitRow) -> CommitInfo:
         row.created_at,
         row.kind,
         row.message,
+        row.metadata,
     )
 
 

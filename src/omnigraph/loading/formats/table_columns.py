@@ -5,7 +5,7 @@ Values are converted by `loading.records`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
@@ -43,43 +43,34 @@ def mapped_columns(
     cells of text, or lists of them, which may hold any value. Raises `InputError` naming the first
     column that is unknown, missing or of an unsuitable type.
     """
-    is_edge = isinstance(type, EdgeType)
     mapped: dict[str, int] = {}
     for index, column in enumerate(schema):
-        name = ENDS.get(column.name, column.name) if is_edge else column.name
-        if name not in type.properties and name != ID and not (is_edge and name in (SRC, DST)):
+        name = target_of(column.name, type)
+        if name is None:
             if ignore_unknown:
                 continue
-            known = [*type.properties, ID, *(("from", "to") if is_edge else ())]
-            raise refused_column(
-                source,
-                type,
-                column.name,
-                f"unknown column '{column.name}'",
-                name_hint(column.name, known, f"columns of {type.name}") + f"; {UNKNOWN_LEFT_OUT}",
-            )
+            hint = f"{known_columns(column.name, type)}; {UNKNOWN_LEFT_OUT}"
+            message = f"unknown column '{column.name}'"
+            raise refused_column(source, type, column.name, message, hint)
         if name in mapped:
             raise refused_column(
                 source, type, column.name, f"column '{name}' is there twice", "keep one of them"
             )
         mapped[name] = index
         if column.name not in texts:
-            _check_type(column, name, type, catalog, source)
+            check_type(column, name, type, catalog, source)
         elif pa.types.is_list(column.type):
             _check_list(column, name, type, source)
-    for name, prop in type.properties.items():
-        is_given = name in mapped or name in folder_values
-        may_lack = keeps_absent and name in lackable(type)
-        if not is_given and not may_lack and is_needed(prop):
-            raise refused_column(
-                source,
-                type,
-                name,
-                f"there is no column '{name}', which is required",
-                f"its type is {prop.type}",
-            )
+    for name in missing_properties(type, [*mapped, *folder_values], keeps_absent=keeps_absent):
+        raise refused_column(
+            source,
+            type,
+            name,
+            f"there is no column '{name}', which is required",
+            f"its type is {type.properties[name].type}",
+        )
     for name, shown in ((SRC, "from"), (DST, "to")):
-        if is_edge and name not in mapped:
+        if isinstance(type, EdgeType) and name not in mapped:
             raise refused_column(
                 source,
                 type,
@@ -90,9 +81,31 @@ def mapped_columns(
     return mapped
 
 
-def _check_type(
-    column: pa.Field, name: str, type: TableType, catalog: Catalog, source: str
-) -> None:
+def target_of(column: str, type: TableType) -> str | None:
+    """The property, endpoint or id that a column of this name holds; None for none."""
+    if isinstance(type, EdgeType) and column in ENDS:
+        return ENDS[column]
+    return column if column in type.properties or column == ID else None
+
+
+def known_columns(column: str, type: TableType) -> str:
+    """A hint with the nearest name, or all names, that a column may have."""
+    ends = ("from", "to") if isinstance(type, EdgeType) else ()
+    return name_hint(column, [*type.properties, ID, *ends], f"columns of {type.name}")
+
+
+def missing_properties(
+    type: TableType, given: Collection[str], *, keeps_absent: bool
+) -> Iterator[str]:
+    """The properties that rows must have, and a table with the columns ``given`` lacks."""
+    for name, prop in type.properties.items():
+        may_lack = keeps_absent and name in lackable(type)
+        if name not in given and not may_lack and is_needed(prop):
+            yield name
+
+
+def check_type(column: pa.Field, name: str, type: TableType, catalog: Catalog, source: str) -> None:
+    """Raise `InputError` if a column cannot hold the values of what ``name`` is in a type."""
     given = declared_type(column)
     if name in type.properties:
         wanted: ValueType = type.properties[name].type

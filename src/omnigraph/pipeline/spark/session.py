@@ -141,11 +141,8 @@ def spark_session(
 
     Raises `InputError` without PySpark or Java, and for a Spark Connect session.
     """
-    given = spark if spark is not None else _active()
+    given = existing_session(spark)
     if given is not None:
-        require_classic(given)
-        if not (given.sparkContext.master or "").startswith("local["):
-            require_same_versions(given)
         yield given
         return
     built = build_session((settings or SessionSettings.of(os.environ)).for_a_load())
@@ -198,6 +195,19 @@ class SparkWhenNeeded:
         return self.get().sparkContext.defaultParallelism
 
 
+def existing_session(spark: SparkSession | None) -> SparkSession | None:
+    """The session passed in or the active one, fit for jobs of ours; None if there is neither.
+
+    Raises `InputError` for a Spark Connect session.
+    """
+    found = spark if spark is not None else _active()
+    if found is not None:
+        require_classic(found)
+        if not (found.sparkContext.master or "").startswith("local["):
+            require_same_versions(found)
+    return found
+
+
 def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
     """A session for a frame; one built here ends with the process, not with the call."""
     return spark or _active() or build_session(settings)
@@ -206,13 +216,7 @@ def lasting_session(spark: SparkSession | None, settings: SessionSettings) -> Sp
 def query_session(spark: SparkSession | None, settings: SessionSettings) -> SparkSession:
     """A session for a query, whose rows may be asked for later; one built here ends with the
     process. Raises as `spark_session` does."""
-    given = spark if spark is not None else _active()
-    if given is None:
-        return build_session(settings)
-    require_classic(given)
-    if not (given.sparkContext.master or "").startswith("local["):
-        require_same_versions(given)
-    return given
+    return existing_session(spark) or build_session(settings)
 
 
 def _active() -> SparkSession | None:

@@ -1,4 +1,4 @@
-"""Strict YAML: no duplicate or unknown keys, no implicit types beyond the obvious ones.
+"""Strict YAML of policies and pipeline files: no duplicate or unknown keys, few implicit types.
 
 A misspelt key must fail, because a rule that silently lost its scope would allow too much. A text
 is read event by event, and every value keeps its place and its path for messages. Only `true` and
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from omnigraph.errors import PolicyInvalid
+from omnigraph.errors import InputError
 from omnigraph.syntax.suggest import did_you_mean
 
 DEPTH_MAX = 32
@@ -47,10 +47,12 @@ class Node:
     value: str | Plain | list[Node] | dict[str, Node]
     place: str
     path: str
+    error: type[InputError]
+    """What a problem of the document is raised as."""
 
     def fail(self, problem: str, *, hint: str | None = None) -> NoReturn:
-        """Raise `PolicyInvalid` for this place."""
-        raise PolicyInvalid(f"{self.place}: {problem}", hint=hint)
+        """Raise the error of the document for this place."""
+        raise self.error(f"{self.place}: {problem}", hint=hint)
 
     def fields(
         self, *, required: Collection[str] = (), optional: Collection[str] = ()
@@ -95,21 +97,21 @@ class Node:
         self.fail(f"{self.label} must be {wanted}, not {_shown(self.value)}", hint=hint)
 
 
-def read_document(source: str | Path) -> Node:
+def read_document(source: str | Path, error: type[InputError]) -> Node:
     """The one document of a YAML text, or of the file at a path.
 
-    Raises `PolicyInvalid` for what is not strict YAML, and `OSError` for an unreadable file.
+    Raises ``error`` for what is not strict YAML, and `OSError` for an unreadable file.
     """
     name = str(source) if isinstance(source, Path) else "<text>"
-    text = _decoded(source.read_bytes(), name) if isinstance(source, Path) else source
-    return _Builder(_events(text, name)).document()
+    text = _decoded(source.read_bytes(), name, error) if isinstance(source, Path) else source
+    return _Builder(_events(text, name, error), error).document()
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _decoded(data: bytes, name: str, error: type[InputError]) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise PolicyInvalid(f"{name}: byte {problem.start} is not UTF-8") from problem
+        raise error(f"{name}: byte {problem.start} is not UTF-8") from problem
 
 
 def _shown(value: str | Plain | list[Node] | dict[str, Node]) -> str:
@@ -138,7 +140,7 @@ class _Event:
     is_quoted: bool
 
 
-def _events(text: str, name: str) -> Iterator[_Event]:
+def _events(text: str, name: str, error: type[InputError]) -> Iterator[_Event]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -156,31 +158,32 @@ def _events(text: str, name: str) -> Iterator[_Event]:
     except MarkedYAMLError as problem:
         mark = problem.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        raise PolicyInvalid(f"{name}{place}: {problem.problem}") from problem
+        raise error(f"{name}{place}: {problem.problem}") from problem
     except YAMLError as problem:
-        raise PolicyInvalid(f"{name}: not valid YAML: {problem}") from problem
+        raise error(f"{name}: not valid YAML: {problem}") from problem
 
 
 class _Builder:
     """Builds the tree of nodes from the events of one text."""
 
-    def __init__(self, events: Iterator[_Event]) -> None:
+    def __init__(self, events: Iterator[_Event], error: type[InputError]) -> None:
         self._events = events
+        self._error = error
 
     def document(self) -> Node:
         next(self._events)  # the stream
         start = next(self._events)
         if start.kind == "StreamEnd":
-            return Node(Plain("", "nothing"), start.place, "")
+            return Node(Plain("", "nothing"), start.place, "", self._error)
         root = self._node(next(self._events), "", 0)
         next(self._events)  # the end of the document
         another = next(self._events)
         if another.kind != "StreamEnd":
-            raise PolicyInvalid(f"{another.place}: a second document; only one is read")
+            raise self._error(f"{another.place}: a second document; only one is read")
         return root
 
     def _node(self, event: _Event, path: str, depth: int) -> Node:
-        place = Node("", event.place, path)
+        place = Node("", event.place, path, self._error)
         if depth > DEPTH_MAX:
             place.fail(f"nested more than {DEPTH_MAX} levels deep")
         if event.kind == "Alias":
@@ -189,12 +192,12 @@ class _Builder:
             place.fail(f"{place.label} has the tag `{event.tag}`", hint="leave the tag out")
         match event.kind:
             case "SequenceStart":
-                return Node(list(self._items(path, depth)), event.place, path)
+                return replace(place, value=list(self._items(path, depth)))
             case "MappingStart":
-                return Node(self._fields(path, depth), event.place, path)
+                return replace(place, value=self._fields(path, depth))
         if any("\ud800" <= character <= "\udfff" for character in event.text):
             place.fail(f"{place.label} has half of a surrogate pair, which is no character")
-        return Node(_scalar(event), event.place, path)
+        return replace(place, value=_scalar(event))
 
     def _items(self, path: str, depth: int) -> Iterator[Node]:
         at = 0
@@ -214,7 +217,7 @@ class _Builder:
                 key.fail(f"duplicate key `{inner}`", hint="keep one of the two")
             value = self._node(next(self._events), inner, depth + 1)
             # Problems of a value are reported at its key.
-            fields[key.value] = Node(value.value, key.place, inner)
+            fields[key.value] = replace(value, place=key.place)
         return fields
 
 

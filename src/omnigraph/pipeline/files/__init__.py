@@ -1,0 +1,33 @@
+"""Pipeline files: sources, transforms, mappings and checks as YAML, run on a branch and merged.
+
+`document` reads a file, `inputs` finds what its sources hold and what earlier runs loaded,
+`frames` builds Spark frames, `checking` tells what does not fit, `pipeline` runs it. Rows are
+loaded by `loading`, as those of any load.
+"""
+
+from __future__ import annotations
+
+from omnigraph.pipeline.files.document import PipelineProblem
+from omnigraph.pipeline.files.pipeline import Pipeline, read_pipeline
+from omnigraph.pipeline.files.receipts import (
+    CheckResult,
+    PipelinePlan,
+    PipelineReceipt,
+    PipelineReport,
+    PipelineSource,
+    PipelineStage,
+    PlannedRows,
+)
+
+__all__ = [
+    "CheckResult",
+    "Pipeline",
+    "PipelinePlan",
+    "PipelineProblem",
+    "PipelineReceipt",
+    "PipelineReport",
+    "PipelineSource",
+    "PipelineStage",
+    "PlannedRows",
+    "read_pipeline",
+]

@@ -1,0 +1,551 @@
+"""The grammar of a pipeline file: its keys as models, and the place of each in the text.
+
+Everything that can be said about a file without a graph and without Spark is said here: unknown and
+missing keys, wrong values, names that two steps share. `reference` writes the table of keys for the
+documentation from the same models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
+
+from omnigraph.errors import InputError, PipelineInvalid
+from omnigraph.model.ids import EntityKind, check_branch_name
+from omnigraph.model.json_object import JsonObject
+from omnigraph.model.receipts import AbsentMeaning, LoadMode
+from omnigraph.strict_yaml import Node, Plain, read_document
+from omnigraph.syntax.suggest import did_you_mean
+
+Incremental = Literal["files", "partitions"]
+
+_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_EXPECTED = re.compile(r"empty|nonempty|rows\((?P<rows>[0-9]+)\)|value\((?P<value>.+)\)")
+
+
+def _listed(value: Any) -> Any:
+    """A single value stands for a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError("an option is a text, a number, true or false")
+
+
+SqlText = Annotated[str, Field(min_length=1)]
+OneOrMore = BeforeValidator(_listed)
+Option = Annotated[Any, BeforeValidator(_option)]
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+class _Keys(BaseModel):
+    """A mapping with known keys only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+
+class Target(_Keys):
+    """Where the rows go, and by which way."""
+
+    branch: str | None = Field(
+        None, description="the branch that is loaded; `pipeline/NAME` by default"
+    )
+    from_: str = Field("main", alias="from", description="the branch it is created from")
+    merge_into: str | None = Field(
+        None, description="the branch that gets the rows once every check has passed"
+    )
+    delete_branch: bool = Field(True, description="delete the branch when it has been merged")
+
+    @field_validator("branch", "from_", "merge_into")
+    @classmethod
+    def _named_well(cls, name: str | None) -> str | None:
+        if name is not None:
+            check_branch_name(name)
+        return name
+
+
+class SourceKeys(_Keys):
+    """Rows that Spark reads."""
+
+    format: str = Field(
+        description="csv, json, parquet, orc, avro, text, xml, jdbc, table, omnigraph, or the name"
+        " of another data source of Spark",
+        min_length=1,
+    )
+    path: Annotated[list[str], OneOrMore] = Field(
+        default_factory=list,
+        description="a file, directory or pattern, or several; relative to this file",
+    )
+    table: str | None = Field(None, description="of `format: table`: a table of Spark's catalog")
+    options: dict[str, Option] = Field(
+        default_factory=dict, description="options of Spark's reader, such as `header` and `sep`"
+    )
+    columns: str | None = Field(
+        None,
+        alias="schema",
+        description="the columns and their types as in SQL, such as `id bigint, name string`",
+    )
+    incremental: Incremental | None = Field(
+        None, description="`files` or `partitions`: read only those that no earlier run has loaded"
+    )
+
+
+class TransformKeys(_Keys):
+    """Rows that a query makes from sources and other transforms."""
+
+    sql: SqlText | None = Field(None, description="a query over sources and other transforms")
+    file: str | None = Field(None, description="the file with the query, instead of `sql`")
+
+
+class NodeKeys(_Keys):
+    """Rows of a source or transform as nodes of a type."""
+
+    source: str = Field(alias="from", description="the source or transform that has the rows")
+    where: SqlText | None = Field(None, description="a condition that rows must meet")
+    map: dict[str, SqlText] | None = Field(
+        None,
+        description="the expression for each property, and for `id`; without it, columns have the"
+        " names of properties",
+    )
+
+
+class EdgeKeys(NodeKeys):
+    """Rows of a source or transform as edges of a type."""
+
+    src: SqlText | None = Field(None, description="the key or id of the node it leaves")
+    dst: SqlText | None = Field(None, description="the key or id of the node it leads to")
+
+
+class EmbedKeys(_Keys):
+    """A vector that is computed from a text of the same node."""
+
+    type: str = Field(description="a node type")
+    property: str = Field(description="its vector, with `@embed(source)` in the schema")
+
+
+class CheckKeys(_Keys):
+    """A query that is run on the branch before it is merged."""
+
+    name: str = Field(description="what the check is called", min_length=1)
+    file: str = Field(description="a `.gq` file")
+    query: str | None = Field(None, description="which query of the file, if it has several")
+    params: dict[str, Any] = Field(default_factory=dict, description="parameters of the query")
+    expect: str = Field(
+        "empty",
+        description="`empty`, `nonempty`, `rows(N)`, or `value(X)` for one row with one value",
+    )
+
+    @field_validator("expect")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        if _EXPECTED.fullmatch(text.strip()) is None:
+            raise ValueError(f"`{text}` is no expectation: empty, nonempty, rows(N) or value(X)")
+        return text.strip()
+
+    def meets(self, rows: list[dict[str, Any]]) -> bool:
+        """Whether an answer is as expected."""
+        found = _EXPECTED.fullmatch(self.expect)
+        assert found is not None
+        if found["rows"] is not None:
+            return len(rows) == int(found["rows"])
+        if found["value"] is not None:
+            values = [value for row in rows for value in row.values()]
+            return len(values) == 1 and values[0] == _literal(found["value"])
+        return bool(rows) == (self.expect == "nonempty")
+
+
+def _literal(text: str) -> Any:
+    """A value as JSON, or a text as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+class PipelineKeys(_Keys):
+    """A pipeline."""
+
+    version: Literal[1] = Field(description="of this format: 1")
+    name: str = Field(description="the name under which runs are remembered in the graph")
+    graph: str | None = Field(
+        None, description="where the graph lies, relative to this file; `--store` overrides it"
+    )
+    target: Target | None = Field(
+        None, description="the branches; by default a branch of its own that is merged into main"
+    )
+    mode: LoadMode = Field("merge", description="`merge`, `append` or `overwrite`, as of a load")
+    absent: AbsentMeaning = Field(
+        "keep", description="`keep` or `null`: what a merge makes of properties that are not mapped"
+    )
+    sources: dict[str, SourceKeys] = Field(description="rows that Spark reads, by name")
+    transforms: dict[str, TransformKeys] = Field(
+        default_factory=dict, description="rows made by SQL, by name, in any order"
+    )
+    nodes: dict[str, Annotated[list[NodeKeys], OneOrMore]] = Field(
+        default_factory=dict, description="the mapping of each node type, or several"
+    )
+    edges: dict[str, Annotated[list[EdgeKeys], OneOrMore]] = Field(
+        default_factory=dict, description="the mapping of each edge type, or several"
+    )
+    embed: list[EmbedKeys] = Field(
+        default_factory=list, description="vectors to compute where texts are new or changed"
+    )
+    checks: list[CheckKeys] = Field(
+        default_factory=list, description="queries that decide whether the branch is merged"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _short(cls, name: str) -> str:
+        if _PIPELINE_NAME.fullmatch(name) is None:
+            raise ValueError(
+                f"`{name}` is no name of a pipeline: up to 80 letters, digits, `-`, `_` and `.`"
+            )
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """One mapping: the type, and where it stands in the file."""
+
+    kind: EntityKind
+    type_name: str
+    keys: NodeKeys
+    path: tuple[str | int, ...]
+
+
+# --- problems -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProblem(JsonObject):
+    """Something in a pipeline file that has to be changed before it can run."""
+
+    place: str
+    """File, line and column, as `crm.yaml:12:5`."""
+    key: str
+    """The key in the file, as `nodes.Person.map.age`."""
+    message: str
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """On one line."""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.place}: {self.key}: {self.message}{hint}"
+
+
+def invalid(name: str, problems: list[PipelineProblem]) -> PipelineInvalid:
+    """The error with all problems of a file."""
+    first = problems[0]
+    if len(problems) == 1:
+        error = PipelineInvalid(f"{first.place}: {first.key}: {first.message}", hint=first.hint)
+    else:
+        head = f"{name} has {len(problems)} problems; nothing was read or written"
+        error = PipelineInvalid("\n".join([head, *(each.text for each in problems)]))
+    error.details["problems"] = [each.to_dict() for each in problems]
+    return error
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A pipeline file that was read, and follows the grammar."""
+
+    path: Path
+    keys: PipelineKeys
+    root: Node
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths are relative to."""
+        return self.path.absolute().parent
+
+    @property
+    def branch(self) -> str:
+        """The branch that is loaded."""
+        named = self.keys.target.branch if self.keys.target is not None else None
+        return named or f"pipeline/{self.keys.name}"
+
+    @property
+    def base(self) -> str:
+        """The branch it is created from."""
+        return "main" if self.keys.target is None else self.keys.target.from_
+
+    @property
+    def merge_into(self) -> str | None:
+        """The branch that gets the rows after the checks; None if nothing is merged."""
+        return "main" if self.keys.target is None else self.keys.target.merge_into
+
+    @property
+    def deletes_branch(self) -> bool:
+        """Whether the branch is deleted after the merge."""
+        return self.keys.target is None or self.keys.target.delete_branch
+
+    @property
+    def mappings(self) -> Iterator[Mapped]:
+        """Every mapping, nodes first."""
+        groups: tuple[tuple[EntityKind, Any], ...]
+        groups = (("node", self.keys.nodes), ("edge", self.keys.edges))
+        for kind, group in groups:
+            named: Mapping[str, Sequence[NodeKeys]] = group
+            for name, several in named.items():
+                for at, keys in enumerate(several):
+                    yield Mapped(kind, name, keys, (f"{kind}s", name, at))
+
+    def resolved(self, path: str) -> str:
+        """A path of the file, relative to its folder; URIs are left as they are."""
+        return path if "://" in path else str(self.folder / Path(path).expanduser())
+
+    def sql_of(self, name: str) -> str:
+        """The query of a transform; raises `OSError` for an unreadable file."""
+        keys = self.keys.transforms[name]
+        if keys.sql is not None:
+            return keys.sql
+        return Path(self.resolved(keys.file or "")).read_text(encoding="utf-8")
+
+    def problem(
+        self, path: tuple[str | int, ...], message: str, hint: str | None = None
+    ) -> PipelineProblem:
+        """A problem of a value in the file."""
+        path = _document_path(self.root, path)
+        node = node_at(self.root, path)
+        return PipelineProblem(node.place, _dotted(path) or "the file", message, hint)
+
+    def digest(self) -> str:
+        """A digest of all that decides what a run does, except its input.
+
+        Neither the place of the graph nor comments are part of it; queries in files are.
+        """
+        document = self.keys.model_dump(by_alias=True, exclude={"graph"})
+        texts = [self.sql_of(name) for name in self.keys.transforms]
+        texts += [
+            Path(self.resolved(check.file)).read_text(encoding="utf-8")
+            for check in self.keys.checks
+        ]
+        text = json.dumps([document, texts], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_file(path: Path) -> Document:
+    """Read a pipeline file; raises `PipelineInvalid` with all problems that need no graph."""
+    root = read_document(path, PipelineInvalid)
+    try:
+        keys = PipelineKeys.model_validate(_plain(root))
+    except ValidationError as error:
+        problems = [_problem(root, each) for each in error.errors()]
+        raise invalid(path.name, problems) from None
+    document = Document(path, keys, root)
+    found = list(_static_problems(document))
+    if found:
+        raise invalid(path.name, found)
+    return document
+
+
+def node_at(root: Node, path: tuple[str | int, ...]) -> Node:
+    """The value at a path, or the nearest one around it."""
+    node = root
+    for part in path:
+        inner: Node | None = None
+        if isinstance(node.value, dict):
+            inner = node.value.get(str(part))
+        elif isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
+            inner = node.value[part]
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _plain(node: Node) -> Any:
+    """The value as Python has it."""
+    match node.value:
+        case str() as text:
+            return text
+        case Plain(spelling, kind):
+            return _scalar(spelling, kind)
+        case list() as items:
+            return [_plain(item) for item in items]
+        case dict() as fields:
+            return {name: _plain(value) for name, value in fields.items()}
+
+
+def _scalar(spelling: str, kind: str) -> Any:
+    match kind:
+        case "nothing":
+            return None
+        case "a boolean":
+            return spelling == "true"
+        case "an integer":
+            return int(spelling, 0) if spelling.lower().startswith(("0x", "0o")) else int(spelling)
+    return float(spelling.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _problem(root: Node, error: Any) -> PipelineProblem:
+    """What the models found, in our words, at its place in the text."""
+    path = _document_path(root, error["loc"])
+    node = node_at(root, path)
+    hint: str | None = None
+    match error["type"]:
+        case "extra_forbidden":
+            known = _known_keys(path[:-1])
+            listed = f"the keys here are {', '.join(known)}"
+            hint = did_you_mean(str(path[-1]), known) or listed
+            return PipelineProblem(node.place, _dotted(path), "unknown key", hint)
+        case "missing":
+            around = node_at(root, path[:-1])
+            where = _dotted(path[:-1]) or "the file"
+            return PipelineProblem(around.place, where, f"needs the key `{path[-1]}`")
+        case "literal_error":
+            allowed = error["ctx"]["expected"].replace("'", "`")
+            message = f"`{error['input']}` is not possible; it is {allowed}"
+            return PipelineProblem(node.place, _dotted(path), message)
+        case "value_error":
+            cause = error["ctx"]["error"]
+            hint = cause.hint if isinstance(cause, InputError) else None
+            return PipelineProblem(node.place, _dotted(path), str(cause), hint)
+        case "string_type":
+            message = f"must be a text, not {_shown(node)}"
+            hint = "put it in quotes" if isinstance(node.value, Plain) else None
+            return PipelineProblem(node.place, _dotted(path), message, hint)
+        case "string_too_short":
+            return PipelineProblem(node.place, _dotted(path), "is empty")
+    words = {"dict_type": "a mapping", "model_type": "a mapping", "list_type": "a list"}
+    wanted = words.get(error["type"])
+    if wanted is not None:
+        return PipelineProblem(node.place, _dotted(path), f"must be {wanted}, not {_shown(node)}")
+    sentence = error["msg"][:1].lower() + error["msg"][1:]
+    return PipelineProblem(node.place, _dotted(path), sentence)
+
+
+def _shown(node: Node) -> str:
+    match node.value:
+        case Plain(spelling, kind):
+            return f"{kind} (`{spelling}`)" if spelling else kind
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+    return "a text"
+
+
+def _document_path(root: Node, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """A location in the models as a path in the document, where a list of one may be its item."""
+    path: list[str | int] = []
+    node: Node = root
+    for part in location:
+        if not isinstance(part, int) or isinstance(node.value, list):
+            path.append(part)
+            node = node_at(node, (part,))
+    return tuple(path)
+
+
+_MODELS: Mapping[str, type[_Keys]] = {
+    "target": Target,
+    "sources": SourceKeys,
+    "transforms": TransformKeys,
+    "nodes": NodeKeys,
+    "edges": EdgeKeys,
+    "embed": EmbedKeys,
+    "checks": CheckKeys,
+}
+"""The models below the top, by the key they stand under."""
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    model = _MODELS[str(path[0])] if path else PipelineKeys
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _static_problems(document: Document) -> Iterator[PipelineProblem]:
+    """What is wrong whatever the graph and the data are."""
+    keys = document.keys
+    steps = [*keys.sources, *keys.transforms]
+    for group in ("sources", "transforms"):
+        for name in getattr(keys, group):
+            if _STEP_NAME.fullmatch(name) is None:
+                hint = "queries name it as a table: use letters, digits and `_`"
+                yield document.problem((group, name), f"`{name}` is no name of a table", hint)
+    for name in keys.transforms:
+        if name in keys.sources:
+            yield document.problem(
+                ("transforms", name), f"there is a source called `{name}` too", "rename one"
+            )
+    for name, source in keys.sources.items():
+        yield from _source_problems(document, name, source)
+    for name, transform in keys.transforms.items():
+        if (transform.sql is None) == (transform.file is None):
+            yield document.problem(("transforms", name), "needs one of `sql` and `file`")
+    if not (keys.nodes or keys.edges):
+        yield document.problem((), "maps no type", "say under `nodes` or `edges` what rows become")
+    for mapped in document.mappings:
+        if mapped.keys.source not in steps:
+            hint = did_you_mean(mapped.keys.source, steps) or f"there are {', '.join(steps)}"
+            message = f"there is no source or transform `{mapped.keys.source}`"
+            yield document.problem((*mapped.path, "from"), message, hint)
+    target = keys.target
+    if document.merge_into == document.branch:
+        yield document.problem(
+            ("target", "merge_into"), f"branch `{document.branch}` cannot be merged into itself"
+        )
+    if target is not None and target.merge_into is None:
+        for group in ("checks", "embed"):
+            if getattr(keys, group):
+                yield document.problem(
+                    (group,),
+                    "needs `merge_into` in `target`: without it, rows are visible at once",
+                    "load a branch of its own, and merge it into the one that readers see",
+                )
+    names = [check.name for check in keys.checks]
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            yield document.problem(("checks", at, "name"), f"there are two checks called `{name}`")
+
+
+def _source_problems(document: Document, name: str, keys: SourceKeys) -> Iterator[PipelineProblem]:
+    path = ("sources", name)
+    if (keys.table is not None) != (keys.format == "table"):
+        yield document.problem(path, "`format: table` and `table` belong together")
+    if keys.format == "table" and keys.path:
+        yield document.problem((*path, "path"), "a table of the catalog has no path")
+    if keys.format == "omnigraph" and "type" not in keys.options:
+        yield document.problem(path, "needs `options: {type: …}`, the type whose rows are read")
+    if keys.incremental is None:
+        return
+    if not keys.path or any("://" in each for each in keys.path) or keys.format == "omnigraph":
+        yield document.problem(
+            (*path, "incremental"), "needs the `path` of files that this machine can list"
+        )
+    if document.keys.mode == "overwrite":
+        yield document.problem(
+            (*path, "incremental"),
+            "does not go with `mode: overwrite`, which would drop what earlier files brought",
+        )

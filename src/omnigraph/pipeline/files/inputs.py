@@ -1,0 +1,329 @@
+"""What the sources of a pipeline hold now, and which of it earlier runs have loaded.
+
+A source consists of units: the whole of it, or with `incremental` each file or partition folder.
+Every run keeps the stamp (names, sizes, times) and the digest (contents) of the units it loaded
+with its commit. A later run compares: equal stamps are equal units, and only other units are read
+to compare their contents. There is no state beside the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from omnigraph.errors import InputError, OmnigraphError, SourceChanged
+from omnigraph.graph import Graph, open_graph
+from omnigraph.loading.files import Files, Stamp, pattern_base
+from omnigraph.model.receipts import CommitInfo
+from omnigraph.pipeline.files.document import Document, PipelineProblem, SourceKeys
+
+WHOLE = "*"
+"""The unit of a source that is not incremental."""
+UNITS_MAX = 10_000
+"""New files or partitions that one run loads: their names are kept with its commit."""
+DIGEST_LETTERS = 24
+
+METADATA = "pipeline"
+"""The member of a commit's metadata that holds the receipt of a run."""
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier runs of a pipeline left in the commits of a branch."""
+
+    last: CommitInfo | None
+    """The newest commit of a run."""
+    loaded: Mapping[str, Mapping[str, Sequence[str]]]
+    """By source and unit: stamp and digest of what was loaded last."""
+
+    @property
+    def receipt(self) -> Mapping[str, Any]:
+        """What the newest run kept; empty if there was none."""
+        return receipt_of(self.last) if self.last is not None else {}
+
+
+def receipt_of(commit: CommitInfo) -> Mapping[str, Any]:
+    """What the run of a pipeline kept with its commit; empty for other commits."""
+    found: Mapping[str, Any] = (commit.metadata or {}).get(METADATA, {})
+    return found
+
+
+def history_of(name: str, commits: Iterable[CommitInfo]) -> History:
+    """The runs of a pipeline among the commits of a branch, which come newest first."""
+    last: CommitInfo | None = None
+    loaded: dict[str, dict[str, Sequence[str]]] = {}
+    for commit in commits:
+        receipt = receipt_of(commit)
+        if receipt.get("name") != name:
+            continue
+        last = last or commit
+        for source, found in receipt["sources"].items():
+            known = loaded.setdefault(source, {})
+            for unit, state in (found.get("units") or {}).items():
+                known.setdefault(unit, state)
+    return History(last, loaded)
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The files of one path of a source."""
+
+    base: str
+    """The folder that partition folders are looked for below."""
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInput:
+    """What one run reads of a source."""
+
+    name: str
+    keys: SourceKeys
+    groups: tuple[Group, ...] = ()
+    """The files to read; empty for a source without files, and if no unit is new."""
+    example: Group | None = None
+    """A file that shows the columns when there is nothing to read."""
+    snapshot: str | None = None
+    """The commit that a graph is read at."""
+    units: Mapping[str, Sequence[str]] | None = None
+    """Stamp and digest of each unit to read; None if nobody can tell whether the source changed."""
+    changed: tuple[str, ...] = ()
+    """Units that an earlier run loaded with another content."""
+    left: int = 0
+    """New units that wait for the next run."""
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    """By file, to notice a change during the run."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a change of the source is noticed."""
+        return self.units is not None
+
+    @property
+    def digests(self) -> dict[str, str] | None:
+        """The digest of each unit to read."""
+        return None if self.units is None else {name: unit[1] for name, unit in self.units.items()}
+
+    @property
+    def bytes(self) -> int:
+        """How much there is to read; 0 where only Spark knows."""
+        return sum(size for size, _ in self.stamps.values())
+
+    def to_receipt(self) -> dict[str, Any]:
+        """What is kept with the commit."""
+        kept: dict[str, Any] = {"format": self.keys.format}
+        if self.stamps:
+            kept |= {"files": len(self.stamps), "bytes": self.bytes}
+        if self.units is not None:
+            kept["units"] = {name: list(unit) for name, unit in self.units.items()}
+        return kept
+
+    def require_unchanged(self) -> None:
+        """Raise `SourceChanged` for a file that is not what it was when the run began."""
+        files = Files()
+        for path, stamp in self.stamps.items():
+            if files.stat(path) != stamp:
+                raise SourceChanged(
+                    f"{path} of source `{self.name}` changed while it was being loaded",
+                    hint="run the pipeline again when its files are complete",
+                    details={"file": path, "source": self.name},
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a run would read of each source, and what is wrong with the others."""
+
+    inputs: dict[str, SourceInput]
+    problems: list[PipelineProblem]
+
+
+def survey(document: Document, history: History, *, full: bool = False) -> Survey:
+    """Look at all sources; ``full`` reads everything, whatever was loaded before."""
+    found = Survey({}, [])
+    for name, keys in document.keys.sources.items():
+        known = {} if full else history.loaded.get(name, {})
+        try:
+            found.inputs[name] = _surveyed(document, name, keys, known)
+        except OmnigraphError as error:
+            path = ("sources", name, "path")
+            found.problems.append(document.problem(path, error.message, error.hint))
+    return found
+
+
+def _surveyed(
+    document: Document, name: str, keys: SourceKeys, known: Mapping[str, Sequence[str]]
+) -> SourceInput:
+    if keys.format == "omnigraph":
+        return _graph_input(document, name, keys)
+    if not keys.path or any("://" in path for path in keys.path):
+        return SourceInput(name, keys)
+    groups = [_group(document.resolved(path), name) for path in keys.path]
+    units = _units_of(document, keys, groups)
+    chosen: dict[str, Sequence[str]] = {}
+    changed: list[str] = []
+    new = 0
+    for unit, stamps in sorted(units.items()):
+        state = _state(stamps, known.get(unit))
+        if keys.incremental is not None and unit in known:
+            if known[unit][1] == state[1]:
+                continue
+            changed.append(unit)
+        new += 1
+        if new <= UNITS_MAX:
+            chosen[unit] = state
+    read = {path: stamp for unit in chosen for path, stamp in units[unit].items()}
+    remaining = [Group(each.base, tuple(f for f in each.files if f in read)) for each in groups]
+    return SourceInput(
+        name,
+        keys,
+        tuple(each for each in remaining if each.files),
+        Group(groups[0].base, groups[0].files[:1]),
+        units=chosen,
+        changed=tuple(changed),
+        left=max(0, new - UNITS_MAX),
+        stamps=read,
+    )
+
+
+def _graph_input(document: Document, name: str, keys: SourceKeys) -> SourceInput:
+    """A graph is read at the head that its branch has now."""
+    if not keys.path:
+        raise InputError("names no graph", hint="say where it lies")
+    commit = keys.options.get("snapshot")
+    if commit is None:
+        graph: Graph = open_graph(document.resolved(keys.path[0]), "read_only")
+        commit = graph.snapshot(str(keys.options.get("branch", "main"))).graph_commit_id
+    return SourceInput(name, keys, snapshot=commit, units={WHOLE: (commit, commit)})
+
+
+def _group(path: str, source: str) -> Group:
+    files = Files()
+    if files.is_pattern(path):
+        base = pattern_base(path)
+        found = [inner for each in files.matching(path) for inner in _below(files, each)]
+    else:
+        base = path if files.is_directory(path) else str(Path(path).parent)
+        found = list(_below(files, path))
+    shown = [each for each in found if not _is_hidden(each, base)]
+    if not shown:
+        raise InputError(
+            f"there is no file at {path}",
+            hint="paths are relative to the folder of the pipeline file",
+            details={"source": source, "file": path},
+        )
+    return Group(base, tuple(sorted(dict.fromkeys(shown))))
+
+
+def _below(files: Files, path: str) -> Iterator[str]:
+    if files.is_directory(path):
+        yield from (child for child, _ in files.below(path))
+    elif files.stat(path) is not None:
+        yield path
+
+
+def _is_hidden(path: str, base: str) -> bool:
+    """Names that begin with `_` or `.` are not data, as for Spark."""
+    below = os.path.relpath(path, base)
+    return any(part.startswith(("_", ".")) for part in PurePosixPath(below).parts)
+
+
+def _units_of(
+    document: Document, keys: SourceKeys, groups: Sequence[Group]
+) -> dict[str, dict[str, Stamp]]:
+    """By unit, the stamps of its files."""
+    files = Files()
+    units: dict[str, dict[str, Stamp]] = {}
+    for group in groups:
+        for path in group.files:
+            stamp = files.stat(path)
+            if stamp is None:
+                raise SourceChanged(f"{path} vanished while the sources were listed")
+            name = PurePosixPath(os.path.relpath(path, document.folder)).as_posix()
+            match keys.incremental:
+                case "files":
+                    unit = name
+                case "partitions":
+                    unit = str(PurePosixPath(name).parent)
+                case None:
+                    unit = WHOLE
+            units.setdefault(unit, {})[path] = stamp
+    return units
+
+
+def _state(stamps: Mapping[str, Stamp], known: Sequence[str] | None) -> tuple[str, str]:
+    """Stamp and digest of a unit; contents are read only if the stamp is another one."""
+    base = os.path.commonpath([str(Path(path).parent) for path in stamps])
+    names = {path: os.path.relpath(path, base) for path in stamps}
+    stamp = _short(f"{names[path]} {stamps[path]}" for path in sorted(stamps))
+    if known is not None and known[0] == stamp:
+        return stamp, known[1]
+    paths = sorted(stamps)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        digests = list(pool.map(_content_digest, paths))
+    return stamp, _short(
+        f"{names[path]} {digest}" for path, digest in zip(paths, digests, strict=True)
+    )
+
+
+def _content_digest(path: str) -> str:
+    try:
+        with Path(path).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}", details={"file": path}
+        ) from error
+
+
+def _short(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()[:DIGEST_LETTERS]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def is_unchanged(
+    definition: str, inputs: Mapping[str, SourceInput], receipt: Mapping[str, Any]
+) -> bool:
+    """Whether the newest run did the same with the same input."""
+    if receipt.get("definition") != definition:
+        return False
+    for name, found in inputs.items():
+        if found.digests is None:
+            return False
+        if found.keys.incremental is not None:
+            if found.digests:
+                return False
+            continue
+        before = receipt["sources"].get(name, {}).get("units") or {}
+        if found.digests != {unit: state[1] for unit, state in before.items()}:
+            return False
+    return True
+
+
+def run_key(
+    name: str, definition: str, inputs: Mapping[str, SourceInput], last: CommitInfo | None
+) -> str:
+    """The idempotency key of a run: equal for two attempts at the same one.
+
+    It names the run before, so that the same input may be loaded again after another one.
+    """
+    digests = {source: found.digests for source, found in sorted(inputs.items())}
+    after = last.graph_commit_id if last is not None else ""
+    return f"pipeline:{name}:{_short([definition, repr(digests), after])}"

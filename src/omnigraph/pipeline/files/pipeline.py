@@ -1,0 +1,684 @@
+"""A pipeline: a file of sources, mappings and checks, and the graph it loads.
+
+Write, audit, publish: the rows are one commit on a branch, the checks are queries there, and only
+if all of them pass is the branch merged, which is one commit on the target. What a run did is kept
+in these two commits, so a run that was killed is completed or started over by the next one:
+
+==============================  ====================================================================
+killed                          the next run
+==============================  ====================================================================
+before the load's commit        deletes the branch if it is there, and starts over
+after it, before the merge      finds its key on the branch and goes on with vectors and checks
+after the merge                 finds its receipt on the target and deletes the branch: no change
+==============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.errors import (
+    ChecksFailed,
+    Conflict,
+    NotFound,
+    ReadSetChanged,
+)
+from omnigraph.graph import Graph, LoadObserver, LoadOrigin, SparkOptions, open_graph
+from omnigraph.loading.inputs import EngineChoice
+from omnigraph.loading.records.absence import is_needed
+from omnigraph.model.arrow import DST, SRC
+from omnigraph.model.receipts import CommitInfo, LoadedType, LoadMode, LoadReceipt, MergeReceipt
+from omnigraph.pipeline.files.checking import (
+    catalog_of,
+    frame_problems,
+    graph_problems,
+    type_named,
+)
+from omnigraph.pipeline.files.document import (
+    Document,
+    PipelineKeys,
+    PipelineProblem,
+    invalid,
+    read_file,
+)
+from omnigraph.pipeline.files.frames import Frames
+from omnigraph.pipeline.files.inputs import (
+    METADATA,
+    History,
+    SourceInput,
+    Survey,
+    history_of,
+    is_unchanged,
+    receipt_of,
+    run_key,
+    survey,
+)
+from omnigraph.pipeline.files.receipts import (
+    CheckResult,
+    PipelinePlan,
+    PipelineReceipt,
+    PipelineReport,
+    PipelineSource,
+    PipelineStage,
+    PlannedRows,
+)
+from omnigraph.pipeline.spark.session import SessionSettings, build_session, existing_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.loading.executors import StageProgress
+
+FAILED_ROWS_SHOWN = 20
+SAMPLE_ROWS = 1_000
+MERGE_ATTEMPTS = 5
+
+OnStage = Callable[[PipelineStage], None]
+
+
+def read_pipeline(path: str | os.PathLike[str], *, graph: Graph | str | None = None) -> Pipeline:
+    """The pipeline of a YAML file, for the graph that it names, or for ``graph``.
+
+    Raises `PipelineInvalid` with every problem that shows without the graph and its sources, and
+    `NotFound` if there is no such file.
+
+    >>> receipt = read_pipeline("crm.yaml").run()  # doctest: +SKIP
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise NotFound(f"there is no pipeline file {file}", details={"file": str(file)})
+    return Pipeline(read_file(file), graph)
+
+
+class Pipeline:
+    """A pipeline file, ready to be checked and run; made by `read_pipeline`."""
+
+    def __init__(self, document: Document, graph: Graph | str | None = None) -> None:
+        self._document = document
+        self._given = graph
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}, {str(self._document.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The name under which its runs are remembered."""
+        return self._document.keys.name
+
+    @property
+    def mode(self) -> LoadMode:
+        """How rows meet those that are there."""
+        return self._document.keys.mode
+
+    @property
+    def names_graph(self) -> bool:
+        """Whether the file says where the graph lies."""
+        return self._document.keys.graph is not None
+
+    @property
+    def graph_uri(self) -> str:
+        """Where the graph lies; raises `PipelineInvalid` if nothing says it."""
+        if isinstance(self._given, Graph):
+            return self._given.uri
+        if self._given is not None:
+            return self._given
+        named = self._document.keys.graph
+        if named is None:
+            problem = self._document.problem((), "names no graph", "add `graph`, or pass `--store`")
+            raise invalid(self._document.path.name, [problem])
+        return self._document.resolved(named)
+
+    def _graph(self, *, writes: bool) -> Graph:
+        if isinstance(self._given, Graph):
+            return self._given
+        return open_graph(self.graph_uri, "read_write" if writes else "read_only")
+
+    def validate(self, *, spark: SparkOptions | None = None) -> PipelineReport:
+        """Check the file against the schema of its graph and the columns of its sources.
+
+        No rows are read: Spark resolves the expressions by the footers of Parquet and ORC files,
+        the first line of CSV files with a header, the catalog of tables and databases, or the
+        `schema` of the source; JSON without it is judged by the first lines of one file. Raises
+        `PipelineInvalid` with every problem and its place.
+        """
+        work = _Work(self._document, self._graph(writes=False), spark)
+        with work:
+            frames = work.checked_frames(survey(self._document, _NO_HISTORY), samples=True)
+            return PipelineReport(
+                self.name,
+                str(self._document.path),
+                work.graph.uri,
+                work.source_reports,
+                tuple(f"{each.kind}:{each.type_name}" for each in self._document.mappings),
+                tuple(check.name for check in self._document.keys.checks),
+                tuple(frames.notes),
+            )
+
+    def plan(
+        self,
+        *,
+        full: bool = False,
+        sample_rows: int = SAMPLE_ROWS,
+        spark: SparkOptions | None = None,
+    ) -> PipelinePlan:
+        """What a run would do now, with a sample of the rows of each type. Changes nothing.
+
+        Raises as `validate` does.
+        """
+        with _Work(self._document, self._graph(writes=False), spark) as work:
+            return work.plan(full=full, sample_rows=sample_rows)
+
+    def run(
+        self,
+        *,
+        full: bool = False,
+        actor: str | None = None,
+        spark: SparkOptions | None = None,
+        on_stage: OnStage | None = None,
+        observer: LoadObserver | None = None,
+    ) -> PipelineReceipt:
+        """Load the sources on the branch, check it, and merge it if every check passes.
+
+        Nothing is done if the file and its sources are as the last run found them; ``full`` runs
+        it anyway, and reads incremental sources from the beginning. A run that was interrupted is
+        completed. ``on_stage`` gets each stage when it is over, ``observer`` those of the load.
+        Raises what `validate` and `Graph.load` raise, `ChecksFailed` if the branch was loaded and
+        not merged, `MergeConflicts`, and `SourceChanged` if a file changed meanwhile.
+        """
+        graph = self._graph(writes=True)
+        if actor is not None:
+            graph = graph.on_branch("main", actor=actor)
+        with _Work(self._document, graph, spark, on_stage, observer) as work:
+            return work.run(full=full)
+
+
+_NO_HISTORY = History(None, {})
+
+
+class _Work:
+    """One validation, plan or run."""
+
+    def __init__(
+        self,
+        document: Document,
+        graph: Graph,
+        spark: SparkOptions | None,
+        on_stage: OnStage | None = None,
+        observer: LoadObserver | None = None,
+    ) -> None:
+        self.document = document
+        self.graph = graph
+        self._options = spark or SparkOptions()
+        self._on_stage = on_stage
+        self._observer = observer or LoadObserver()
+        self._built: SparkSession | None = None
+        self._inputs: dict[str, SourceInput] = {}
+        self._stages: list[PipelineStage] = []
+        self._notes: list[str] = []
+
+    def __enter__(self) -> _Work:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._built is not None:
+            self._built.stop()
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session of the caller, the active one, or one that is stopped in the end."""
+        settings = SessionSettings.of(
+            os.environ, master=self._options.master, conf=self._options.conf
+        )
+        found = existing_session(self._options.session)
+        if found is None:
+            if self._observer.on_engine is not None:
+                why = "pipelines run on it; it takes some seconds to start"
+                self._observer.on_engine(EngineChoice("spark", why, is_bulk=True))
+            found = self._built = build_session(settings)
+        return found
+
+    @property
+    def keys(self) -> PipelineKeys:
+        """The keys of the file."""
+        return self.document.keys
+
+    # --- checking ---
+
+    def checked_frames(self, found: Survey, *, samples: bool = False) -> Frames:
+        """The frames of the file; raises `PipelineInvalid` with everything that is wrong."""
+        self._inputs = found.inputs
+        catalog = catalog_of(self.graph)
+        problems = [*found.problems, *graph_problems(self.document, self.graph, catalog)]
+        frames = Frames(self.document, self.session, found.inputs, samples=samples)
+        problems += frame_problems(self.document, frames, catalog)
+        if problems:
+            raise invalid(self.document.path.name, sorted(problems, key=_line))
+        return frames
+
+    @property
+    def source_reports(self) -> tuple[PipelineSource, ...]:
+        """What is read of each source."""
+        return tuple(
+            PipelineSource(
+                each.name,
+                each.keys.format,
+                len(each.stamps),
+                each.bytes,
+                None if each.keys.incremental is None else len(each.units or {}),
+                each.changed,
+                each.left,
+                each.is_watched,
+            )
+            for each in self._inputs.values()
+        )
+
+    # --- stages ---
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[_StageNotes]:
+        started = perf_counter()
+        notes = _StageNotes()
+        yield notes
+        stage = PipelineStage(name, round(perf_counter() - started, 3), notes.detail, notes.rows)
+        self._stages.append(stage)
+        if self._on_stage is not None:
+            self._on_stage(stage)
+
+    def _seconds(self) -> dict[str, float]:
+        return {stage.name: stage.seconds for stage in self._stages}
+
+    # --- running ---
+
+    def run(self, *, full: bool) -> PipelineReceipt:
+        """Load, check and merge; see `Pipeline.run`."""
+        document = self.document
+        with self._stage("inputs") as stage:
+            history = self._history()
+            definition = document.digest()
+            found = survey(document, history, full=full)
+            self._inputs = found.inputs
+            stage.detail = self._input_words()
+        if found.problems:
+            self.checked_frames(found)
+        if not full and is_unchanged(definition, self._inputs, history.receipt):
+            return self._unchanged(history)
+        key = run_key(self.keys.name, definition, self._inputs, history.last)
+        receipt = self._receipt_parts(definition, key)
+        before = self._before(key)
+        if before is None:
+            loaded = self._load(self.checked_frames(found), key, receipt)
+            if loaded.commit is None:
+                return self._nothing_loaded(loaded, history)
+            load_commit, nodes, edges = loaded.commit, loaded.nodes, loaded.edges
+        else:
+            load_commit, (nodes, edges) = before, self._counts_of(before)
+            self._notes.append(f"went on with commit {before.graph_commit_id} on {document.branch}")
+        receipt |= {
+            "load_commit_id": load_commit.graph_commit_id,
+            "nodes": [each.to_dict() for each in nodes],
+            "edges": [each.to_dict() for each in edges],
+        }
+        hit(Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS)
+        checks = self._check()
+        receipt |= {"checks": [each.to_dict() for each in checks], "seconds": self._seconds()}
+        hit(Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE)
+        merge: MergeReceipt | None = None
+        commit: CommitInfo | None = load_commit
+        if document.merge_into is not None:
+            merge = self._merge(document.merge_into, receipt)
+            commit = merge.commit
+        return self._told(
+            "loaded" if merge is None else "merged",
+            commit=commit,
+            load_commit_id=load_commit.graph_commit_id,
+            resumed=before is not None,
+            nodes=nodes,
+            edges=edges,
+            checks=checks,
+            merge=merge,
+        )
+
+    def _told(
+        self,
+        outcome: Any,
+        *,
+        commit: CommitInfo | None,
+        load_commit_id: str | None = None,
+        resumed: bool = False,
+        nodes: tuple[LoadedType, ...] = (),
+        edges: tuple[LoadedType, ...] = (),
+        checks: tuple[CheckResult, ...] = (),
+        merge: MergeReceipt | None = None,
+    ) -> PipelineReceipt:
+        return PipelineReceipt(
+            self.keys.name,
+            self.graph.uri,
+            outcome,
+            self.document.branch,
+            self.document.merge_into,
+            resumed,
+            self.source_reports,
+            nodes,
+            edges,
+            (),
+            checks,
+            load_commit_id,
+            commit,
+            tuple(self._stages),
+            merge,
+            tuple(self._notes),
+        )
+
+    def _history(self) -> History:
+        """The runs that the target has seen."""
+        target = self.document.merge_into or self.document.branch
+        if target not in self.graph.list_branches():
+            target = self.document.base
+        return history_of(self.keys.name, self.graph.list_commits(target))
+
+    def _input_words(self) -> str:
+        files = sum(len(each.stamps) for each in self._inputs.values())
+        size = sum(each.bytes for each in self._inputs.values())
+        for each in self._inputs.values():
+            if each.changed:
+                names = ", ".join(islice(each.changed, 3)) + (
+                    ", …" if len(each.changed) > 3 else ""
+                )
+                self._notes.append(f"source {each.name}: changed since they were loaded: {names}")
+            if each.left:
+                self._notes.append(
+                    f"source {each.name}: {each.left} new {each.keys.incremental} wait for the"
+                    " next run"
+                )
+            if not each.is_watched:
+                self._notes.append(
+                    f"source {each.name}: whether it changed is not known, so it is always read"
+                )
+        return f"{len(self._inputs)} sources, {files} files, {size:,} bytes"
+
+    def _receipt_parts(self, definition: str, key: str) -> dict[str, Any]:
+        return {
+            "name": self.keys.name,
+            "definition": definition,
+            "key": key,
+            "sources": {name: each.to_receipt() for name, each in self._inputs.items()},
+        }
+
+    # --- what an earlier run left ---
+
+    def _before(self, key: str) -> CommitInfo | None:
+        """The load of an earlier attempt at this run; any other rest of a run is removed.
+
+        Raises `Conflict` if the branch has commits of others.
+        """
+        branch, into = self.document.branch, self.document.merge_into
+        if into is None or branch not in self.graph.list_branches():
+            return None
+        own = [each for each in self.graph.list_commits(branch) if each.graph_branch == branch]
+        for commit in own:
+            if receipt_of(commit).get("key") == key and self._is_watched:
+                return commit
+        foreign = [each for each in own if receipt_of(each).get("name") != self.keys.name]
+        if foreign:
+            raise Conflict(
+                f"branch `{branch}` has commits that this pipeline did not write, such as"
+                f" {foreign[0].graph_commit_id}",
+                hint=f"merge or delete it (`omnigraph branch delete {branch}`), or name another"
+                " branch in `target`",
+                details={"branch": branch, "graph_commit_id": foreign[0].graph_commit_id},
+            )
+        self._notes.append(f"replaced branch {branch} of an earlier run, which was not merged")
+        self.graph.delete_branch(branch)
+        return None
+
+    def _counts_of(self, load: CommitInfo) -> tuple[tuple[LoadedType, ...], tuple[LoadedType, ...]]:
+        """What the load of an earlier attempt changed; what it read and left alone is not known."""
+        counts: dict[str, list[LoadedType]] = {"node": [], "edge": []}
+        assert load.parent_commit_id is not None
+        for each in self.graph.diff(load.parent_commit_id, load.graph_commit_id).types:
+            changed = each.inserted + each.updated
+            counted = LoadedType(each.type_name, changed, each.inserted, each.updated, 0)
+            counts[each.kind].append(counted)
+        return tuple(counts["node"]), tuple(counts["edge"])
+
+    @property
+    def _is_watched(self) -> bool:
+        return all(each.is_watched for each in self._inputs.values())
+
+    def _unchanged(self, history: History) -> PipelineReceipt:
+        """Nothing to do; a branch that was merged, but not deleted, is deleted now."""
+        assert history.last is not None
+        branch, into = self.document.branch, self.document.merge_into
+        is_left = self.document.deletes_branch and branch in self.graph.list_branches()
+        if into is not None and is_left:
+            self._delete_merged(into)
+        return self._told("no_change", commit=history.last)
+
+    def _nothing_loaded(self, loaded: LoadReceipt, history: History) -> PipelineReceipt:
+        """Every row was there already: the branch is as its base, and is not kept."""
+        if loaded.branch_created:
+            self.graph.delete_branch(self.document.branch)
+        self._notes.append("all rows were there already")
+        return self._told("no_change", commit=history.last, nodes=loaded.nodes, edges=loaded.edges)
+
+    # --- loading ---
+
+    def _load(self, frames: Frames, key: str, receipt: Mapping[str, Any]) -> LoadReceipt:
+        with self._stage("load") as stage, frames.told_where():
+            loaded = self.graph.load(
+                frames=self._by_type(frames),
+                mode=self._mode(),
+                absent=self.keys.absent if self._mode() == "merge" else "keep",
+                branch=self.document.branch,
+                from_=self.document.base,
+                engine="spark",
+                operation_id=key,
+                origin=LoadOrigin({METADATA: dict(receipt)}, key),
+                spark=SparkOptions(session=frames.session),
+                observer=LoadObserver(on_stage=self._watch),
+            )
+            rows = sum(each.records_read for each in loaded.types)
+            stage.rows = rows
+            stage.detail = f"{rows:,} rows into {self.document.branch}"
+        return loaded
+
+    def _mode(self) -> LoadMode:
+        """The mode of the file; what was loaded before with another content is merged."""
+        if self.keys.mode == "append" and any(each.changed for each in self._inputs.values()):
+            return "merge"
+        mode: LoadMode = self.keys.mode
+        return mode
+
+    def _by_type(self, frames: Frames) -> dict[str, Any]:
+        whole: dict[str, Any] = {}
+        for mapped in self.document.mappings:
+            name = f"{mapped.kind}:{mapped.type_name}"
+            rows = frames.rows_of(mapped)
+            whole[name] = rows if name not in whole else whole[name].unionByName(rows)
+        return whole
+
+    def _watch(self, progress: StageProgress) -> None:
+        if self._observer.on_stage is not None:
+            self._observer.on_stage(progress)
+        if progress.stage == "read" and progress.finished:
+            # Raised here, it ends the load before anything is committed.
+            for each in self._inputs.values():
+                each.require_unchanged()
+
+    # --- checks ---
+
+    def _check(self) -> tuple[CheckResult, ...]:
+        results = []
+        for check in self.keys.checks:
+            with self._stage(f"check {check.name}") as stage:
+                answer = self.graph.query(
+                    Path(self.document.resolved(check.file)),
+                    check.params,
+                    name=check.query,
+                    branch=self.document.branch,
+                )
+                rows: list[dict[str, Any]] = answer.to_dict()["rows"]
+                passed = check.meets(rows)
+                sample = () if passed else tuple(rows[:FAILED_ROWS_SHOWN])
+                results.append(CheckResult(check.name, check.expect, passed, len(rows), sample))
+                stage.rows = len(rows)
+                stage.detail = "passed" if passed else f"failed: {len(rows)} rows"
+        failed = [each for each in results if not each.passed]
+        if failed:
+            raise self._checks_failed(failed)
+        return tuple(results)
+
+    def _checks_failed(self, failed: list[CheckResult]) -> ChecksFailed:
+        document = self.document
+        lines = []
+        for each in failed:
+            lines.append(f"check {each.name} expects {each.expect}, and found {each.rows} rows")
+            lines += [f"  {_shown(row)}" for row in each.sample]
+            if each.rows > len(each.sample):
+                lines.append(f"  … and {each.rows - len(each.sample)} more")
+        head = (
+            f"{len(failed)} of {len(self.keys.checks)} checks failed on branch"
+            f" `{document.branch}`; `{document.merge_into}` is as it was"
+        )
+        return ChecksFailed(
+            "\n".join([head, *lines]),
+            hint=f"look at the branch, mend the sources or the branch itself, and run the pipeline"
+            f" again; `omnigraph branch delete {document.branch}` drops it",
+            details={
+                "branch": document.branch,
+                "merge_into": document.merge_into,
+                "checks": [each.to_dict() for each in failed],
+            },
+        )
+
+    # --- merging ---
+
+    def _merge(self, into: str, receipt: Mapping[str, Any]) -> MergeReceipt:
+        branch = self.document.branch
+        with self._stage("merge") as stage:
+            for attempt in range(MERGE_ATTEMPTS):
+                try:
+                    merged = self.graph.merge_branch(
+                        branch, into, metadata={METADATA: dict(receipt)}
+                    )
+                    break
+                except ReadSetChanged:
+                    # Others wrote to the target while this was planned.
+                    if attempt == MERGE_ATTEMPTS - 1:
+                        raise
+            hit(Failpoint.PIPELINE_POST_MERGE_PRE_DELETE)
+            stage.detail = f"{branch} into {into}"
+        if self.document.deletes_branch:
+            self._delete_merged(into)
+        return merged
+
+    def _delete_merged(self, into: str) -> None:
+        """Delete the branch; what others have committed to it since the merge would be kept."""
+        branch = self.document.branch
+        plan = self.graph.plan_merge(branch, into)
+        if plan.outcome == "already_up_to_date":
+            deleted = self.graph.merge_branch(branch, into, delete_branch=True)
+            if deleted.branch_delete_error is not None:
+                self._notes.append(f"branch {branch} is kept: {deleted.branch_delete_error}")
+        else:
+            self._notes.append(f"branch {branch} is kept: it has commits that were not merged")
+
+    # --- planning ---
+
+    def plan(self, *, full: bool, sample_rows: int) -> PipelinePlan:
+        """What a run would do; see `Pipeline.plan`."""
+        document = self.document
+        history = self._history()
+        definition = document.digest()
+        frames = self.checked_frames(survey(document, history, full=full))
+        self._input_words()
+        key = run_key(self.keys.name, definition, self._inputs, history.last)
+        outcome, reason = self._forecast(history, definition, key, full=full)
+        stages = [f"load ({self._mode()}) into {document.branch}, created from {document.base}"]
+        if outcome == "resume":
+            stages = []
+        stages += [f"check {each.name}: {each.expect}" for each in self.keys.checks]
+        if document.merge_into is not None:
+            stages.append(f"merge {document.branch} into {document.merge_into}")
+            if document.deletes_branch:
+                stages.append(f"delete {document.branch}")
+        return PipelinePlan(
+            self.keys.name,
+            self.graph.uri,
+            document.branch,
+            document.merge_into,
+            outcome,
+            reason,
+            () if outcome == "no_change" else tuple(stages),
+            self.source_reports,
+            tuple(self._sampled(frames, sample_rows)),
+            tuple(self._notes),
+        )
+
+    def _forecast(
+        self, history: History, definition: str, key: str, *, full: bool
+    ) -> tuple[Literal["no_change", "resume", "load"], str]:
+        if not full and is_unchanged(definition, self._inputs, history.receipt):
+            assert history.last is not None
+            return "no_change", f"no change since commit {history.last.graph_commit_id}"
+        branch = self.document.branch
+        if self.document.merge_into is not None and branch in self.graph.list_branches():
+            for commit in self.graph.list_commits(branch):
+                if receipt_of(commit).get("key") == key and self._is_watched:
+                    return "resume", f"commit {commit.graph_commit_id} on {branch} is not merged"
+        if history.last is None:
+            return "load", "it has not run yet"
+        return "load", f"something changed since commit {history.last.graph_commit_id}"
+
+    def _sampled(self, frames: Frames, sample_rows: int) -> Iterator[PlannedRows]:
+        catalog = catalog_of(self.graph)
+        for mapped in self.document.mappings:
+            type = type_named(mapped, catalog)
+            assert type is not None
+            rows = frames.rows_of(mapped).limit(sample_rows + 1).toArrow()
+            sample = rows.slice(0, sample_rows)
+            needed = [name for name, prop in type.properties.items() if is_needed(prop)]
+            needed += [SRC, DST] if mapped.kind == "edge" else []
+            nulls = {
+                name: sample.column(name).null_count
+                for name in needed
+                if name in sample.column_names and sample.column(name).null_count
+            }
+            first = (
+                {name: str(value) for name, value in sample.slice(0, 1).to_pylist()[0].items()}
+                if sample.num_rows
+                else None
+            )
+            yield PlannedRows(
+                f"{mapped.kind}:{mapped.type_name}",
+                mapped.keys.source,
+                sample.num_rows,
+                rows.num_rows <= sample_rows,
+                nulls,
+                first,
+            )
+
+
+class _StageNotes:
+    """What a stage says of itself."""
+
+    def __init__(self) -> None:
+        self.detail = ""
+        self.rows: int | None = None
+
+
+def _line(problem: PipelineProblem) -> tuple[int, int]:
+    _, line, column = problem.place.rsplit(":", 2)
+    return int(line), int(column)
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in row.items())

@@ -1,13 +1,17 @@
 """A tour of Omnigraph on a graph of a realistic size. Run it with `make demo`.
 
 It makes up a library of papers, loads it with Spark as one commit, asks it four questions, changes
-it on a branch, and interrupts a write. Everything shown is computed while it runs.
+it on a branch, and interrupts a write. Then Spark answers one of the questions, and a stream of new
+authors survives the death of its process. Everything shown is computed while it runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
+import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -30,12 +34,22 @@ SCHEMA = EXAMPLES / "papers" / "schema.pg"
 QUERIES = EXAMPLES / "papers" / "queries.gq"
 
 PAPERS = 150_000
+STREAM_FILES, STREAM_ROWS = 4, 250
 WIDTH = 96
 
 MISTAKE = """\
 query cited_by($doi: String) {
     match { $paper: Paper { doi: $doi }  $other citse $paper }
     return { $other.title }
+}
+"""
+
+MOST_CITED = """\
+query most_cited {
+    match { $author: Author  $author wrote $paper  $other cites $paper }
+    return { $author.name as author, count($other) as citations }
+    order { citations desc, author }
+    limit 5
 }
 """
 
@@ -52,7 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Walk through the tour; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--papers", type=int, default=PAPERS, help="how many papers to make up")
-    papers: int = parser.parse_args(arguments).papers
+    parser.add_argument("--stream", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.stream is not None:
+        stream_authors(given.stream)
+        return 0
+    papers: int = given.papers
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     print(f"Omnigraph {__version__}: a graph database that lives in a folder or a bucket.")
@@ -79,6 +98,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         show_heading("6. A write is interrupted, and nothing is half done")
         show(interruption_lines(graph, papers))
+
+        show_heading("7. The same question on Spark, for graphs beyond one machine: the same rows")
+        show(spark_lines(graph))
+
+        show_heading(
+            "8. A stream of new authors, and its process is killed: every row is there once"
+        )
+        show(stream_lines(graph, Path(directory)))
 
     show_heading("Try it yourself")
     for command in NEXT_STEPS:
@@ -176,6 +203,62 @@ def interruption_lines(graph: Graph, papers: int) -> Iterator[str]:
         yield f"recover  its operation was {settled.outcome.replace('_', ' ')}"
     after = papers_of(graph, claim["handle"])
     yield f"check    {before} papers of {claim['handle']} before, {after} now"
+
+
+def spark_lines(graph: Graph) -> Iterator[str]:
+    """One question, asked of both engines."""
+    found = {}
+    for engine in ("local", "spark"):
+        began = time.perf_counter()
+        found[engine] = graph.query(MOST_CITED, engine=engine).to_pylist()
+        yield f"{engine:<8} {len(found[engine])} rows in {time.perf_counter() - began:.2f} s"
+    same = "equal" if found["local"] == found["spark"] else "DIFFERENT"
+    yield f"rows     {same}"
+
+
+def stream_lines(graph: Graph, directory: Path) -> Iterator[str]:
+    """A stream whose process dies between its commit and Spark's checkpoint, and goes on."""
+    inbox = directory / "inbox"
+    inbox.mkdir()
+    for number in range(STREAM_FILES):
+        handles = (f"new-{number}-{each}" for each in range(STREAM_ROWS))
+        rows = [json.dumps({"handle": each, "name": each, "country": "ke"}) for each in handles]
+        (inbox / f"{number}.json").write_text("\n".join(rows))
+    killed = subprocess.run(
+        [sys.executable, __file__, "--stream", str(directory)],
+        env={**os.environ, "OMNIGRAPH_FAILPOINTS": "stream.post_commit_pre_checkpoint=kill@2"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    committed = new_authors(graph)
+    yield f"killed   by signal {-killed.returncode}, with {committed} of the rows committed"
+    stream_authors(directory)
+    total = STREAM_FILES * STREAM_ROWS
+    yield f"again    {new_authors(graph)} of {total} rows, each once"
+
+
+def stream_authors(directory: Path) -> None:
+    """Stream the authors of an inbox into the library, a file at a time."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    arriving = (
+        spark.readStream.schema("handle string, name string, country string")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(directory / "inbox"))
+    )
+    graph = og.open(directory / "papers.omni")
+    checkpoint = directory / "checkpoint"
+    graph.stream_into(
+        arriving, "Author", mode="append", checkpoint=checkpoint, available_now=True
+    ).await_end()
+
+
+def new_authors(graph: Graph) -> int:
+    """How many rows of the stream are in the graph."""
+    found = graph.table("Author", columns=["handle"]).to_arrow()["handle"].to_pylist()
+    return sum(each.startswith("new-") for each in found)
 
 
 def papers_of(graph: Graph, author: str) -> int:

@@ -52,6 +52,9 @@ def test_demo_shows_every_stop_of_the_tour(tour: subprocess.CompletedProcess[byt
         "^^^^^",
         "did you mean `cites`?",
         "its operation was rolled forward",
+        "rows     equal",
+        "killed   by signal 9, with 500 of the rows committed",
+        "again    1000 of 1000 rows, each once",
         "Try it yourself",
     ):
         assert promised in text

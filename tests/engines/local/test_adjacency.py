@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.engines.local import adjacency as adjacency_module
-from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, sorted_distinct, spread
+from omnigraph.engines.local.adjacency import Adjacency, EdgeRows, spread
 from omnigraph.engines.local.entities import merged_ends
 from omnigraph.engines.local.ids import Slots
+from omnigraph.engines.local.sorting import sorted_distinct
 from tests.engines.local.examples import EXAMPLES
 from tests.engines.local.multigraphs import (
     DIRECTIONS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engines.local import adjacency, bindings, grouping, last_hop, reach
+from omnigraph.engines.local import adjacency, bindings, grouping, last_hop, reach, sorting
 from omnigraph.engines.local import rows as rows_module
 from omnigraph.errors import QueryCancelled, QueryMemoryExceeded, QueryTimeout
 from omnigraph.model.governor import Governor
@@ -93,6 +93,8 @@ def small_blocks() -> Iterator[None]:
         patch.setattr(reach, "_SEEN_MAX", 256)
         patch.setattr(rows_module, "_BLOCK_ROWS", 64)
         patch.setattr(grouping, "_SORTED_AT_ONCE", 64)
+        for module in (grouping, sorting):
+            patch.setattr(module, "AT_ONCE", 64)
         yield
 
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from omnigraph.engines.local.ids import Slots
 from omnigraph.engines.local.rows import Positions
+from omnigraph.engines.local.sorting import distinct_of_sorted, sorted_numbers
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
 
-Key = TypeVar("Key", bound=np.generic)
 Value = TypeVar("Value", bound=np.generic)
 _CHUNK = 1 << 21
 _MANY_PAIRS = 8
@@ -68,7 +68,7 @@ class Adjacency:
     def undirected(cls, sources: Slots, targets: Slots, nodes: int) -> Adjacency:
         """Both orientations as one: a pair linked both ways, or by several edges, is one."""
         keys = _sorted_keys(np.concatenate([sources, targets]), np.concatenate([targets, sources]))
-        keys = _distinct(keys)
+        keys = distinct_of_sorted(keys)
         loops = bool((sources == targets).any())
         return cls(_pointers(keys, nodes), _shrunk_to_low_half(keys), False, loops)
 
@@ -309,22 +309,6 @@ def blocks(counts: Counts, block_rows: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def sorted_distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The distinct keys in order; sorts in place. Much faster than `np.unique` on integers."""
-    keys.sort()
-    return _distinct(keys)
-
-
-def _distinct(keys: npt.NDArray[Key]) -> npt.NDArray[Key]:
-    """The keys, which are sorted, each once."""
-    if len(keys) < 2:
-        return keys
-    first = np.empty(len(keys), np.bool_)
-    first[0] = True
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return keys if first.all() else keys[first]
-
-
 def _packed(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
     """Two numbers as one that sorts by the first, then by the second; made without copies."""
     keys = np.empty(len(high), "<u8")
@@ -365,7 +349,8 @@ def _sorted_keys(high: npt.NDArray[np.int32], low: npt.NDArray[np.int32]) -> npt
             at += size
     for start, stop in pairwise([0, *ends.tolist()]):
         governor.check()
-        keys[start:stop].sort()
+        # A node may have more edges than are sorted at once.
+        keys[start:stop] = sorted_numbers(keys[start:stop])
     return keys
 
 

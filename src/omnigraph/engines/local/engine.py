@@ -26,6 +26,7 @@ from omnigraph.engines.local.match import match
 from omnigraph.engines.local.prepare import PreparedRead, prepare
 from omnigraph.engines.local.ranking import Key, RankedRows, Rows, TieBreaker, ordered_rows, rank
 from omnigraph.engines.local.rows import MemoryBudget, taken
+from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.engines.local.tables import GraphMemory, Session, SnapshotTables, TraversalSettings
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
@@ -206,7 +207,7 @@ def _row_answer(session: Session, frame: BindingTable) -> ResultColumns:
         values = _RowColumns(session, frame, scores)
         if frame.count:
             coded = codes_of([values.by_name(column.name) for column in prepared.columns])
-            first = np.sort(coded.grouped().first)
+            first = sorted_numbers(coded.grouped().first)
             frame, scores, ranks = _filtered(frame, scores, ranks, first)
             values = _RowColumns(session, frame, scores)
     keys: list[Key] = [] if ranks is None else [(pa.array(ranks), False)]
@@ -307,7 +308,7 @@ def _grouped_answer(session: Session, named: dict[str, pa.Array], count: int) ->
             groups = groups.kept(np.flatnonzero(mask))
     if prepared.compiled.distinct and groups.frame.count:
         coded = codes_of([groups.outputs[column.name] for column in prepared.columns])
-        groups = groups.kept(np.sort(coded.grouped().first))
+        groups = groups.kept(sorted_numbers(coded.grouped().first))
     cut = _Cut.of(session)
     keys: list[Key] = [(groups.column(key.expression), key.descending) for key in prepared.order]
     ties = [_group_column(groups, tie) for tie in prepared.compiled.tie_breakers]

@@ -20,12 +20,12 @@ from omnigraph.engines.local.adjacency import (
     Adjacency,
     Counts,
     EdgeRows,
-    sorted_distinct,
     spread_values,
 )
 from omnigraph.engines.local.ids import ABSENT, IdSpace, Slots
 from omnigraph.engines.local.reach import Neighbours
 from omnigraph.engines.local.rows import Load, Mask, Positions, RowView, checked_rows, taken
+from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.governor import current
 from omnigraph.query.plan import Direction
@@ -230,7 +230,7 @@ class FetchedNodes:
         rows: Positions = self._rows[slots]
         unasked = slots[(rows == _UNASKED) & (slots >= 0)]
         if len(unasked):
-            distinct = np.unique(unasked)
+            distinct = sorted_distinct(unasked)
             ids = self.space.strings(distinct)
             self._rows[distinct] = ABSENT
             self._spend(len(ids))
@@ -438,7 +438,7 @@ class FetchedEdges:
         """For each pair, whether an edge leads from the one to the other."""
         distinct = sorted_distinct(sources.copy())
         found, counts = self.neighbours(direction).gather(distinct)
-        keys = np.sort((np.repeat(np.arange(len(distinct)), counts) << 32) | found)
+        keys = sorted_numbers((np.repeat(np.arange(len(distinct)), counts) << 32) | found)
         wanted = (np.searchsorted(distinct, sources) << 32) | targets
         if not len(keys):
             return np.zeros(len(sources), np.bool_)
@@ -458,9 +458,10 @@ class FetchedEdges:
         self._table = rows if self._table is None else pa.concat_tables([self._table, rows])
         near_slots = near_space.intern(single(rows[near]))
         far_slots = far_space.intern(single(rows[far]))
-        order = np.argsort(near_slots, kind="stable")
-        begin = np.searchsorted(near_slots[order], slots)
-        counts = np.searchsorted(near_slots[order], slots, side="right") - begin
+        order = stable_order(near_slots)
+        ordered = near_slots[order]
+        begin = np.searchsorted(ordered, slots)
+        counts = np.searchsorted(ordered, slots, side="right") - begin
         taken_rows = spread_values(order, begin, counts)
         return (taken_rows + first).astype(np.int32), far_slots[taken_rows], counts
 
@@ -538,7 +539,7 @@ def merged_ends(
     no_loop = back_far != slots[owner]
     back_edges, back_far, owner = back_edges[no_loop], back_far[no_loop], owner[no_loop]
     owners = np.concatenate([np.repeat(np.arange(len(slots)), out_counts), owner])
-    order = np.argsort(owners, kind="stable")
+    order = stable_order(owners)
     counts: npt.NDArray[np.int64] = np.bincount(owners, minlength=len(slots))
     return (
         np.concatenate([out_edges, back_edges])[order],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -11,14 +12,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.adjacency import BLOCK_ROWS, sorted_distinct
+from omnigraph.engines.local.adjacency import BLOCK_ROWS
 from omnigraph.engines.local.bindings import BindingValues, Floats
 from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.ids import ABSENT
 from omnigraph.engines.local.rows import taken
+from omnigraph.engines.local.sorting import (
+    AT_ONCE,
+    governed_blocks,
+    grouped,
+    rows_by_part,
+    sorted_distinct,
+)
 from omnigraph.model.arrow import arrow_type
 from omnigraph.model.governor import current
-from omnigraph.model.hashing import first_words
+from omnigraph.model.hashing import StringHash, first_words
 from omnigraph.query import expressions as ex
 from omnigraph.query import plan
 
@@ -58,16 +66,15 @@ def sorted_rows(keys: Sequence[SortKey]) -> npt.NDArray[np.integer]:
         part[start:stop] = np.searchsorted(bounds, numbers[start:stop], side="right")
     if direction == "descending":
         part = np.int16(len(bounds)) - part
-    sizes = np.bincount(part, minlength=len(bounds) + 1)
-    if int(sizes.max()) == count:
+    rows, ends = rows_by_part(part, len(bounds) + 1)
+    if np.diff(ends, prepend=0).max() == count:
         # The first key does not split the rows. If it is the same in all of them, the next may.
         same = not pa.types.is_string(column.type) and not column.null_count
         if same and len(keys) > 1 and np.isfinite(numbers[0]) and (numbers == numbers[0]).all():
             return sorted_rows(keys[1:])
         return _sorted_at_once(keys)
-    rows = np.argsort(part, kind="stable")
     at = 0
-    for end in np.cumsum(sizes).tolist():
+    for end in ends:
         governor.check()
         some = rows[at:end]
         chosen = pa.array(some)
@@ -122,6 +129,8 @@ _OBJECTS_AT_ONCE = 1 << 14
 
 _DENSE_FACTOR = 4
 """Up to this many codes per row, groups are counted instead of sorted."""
+_DENSE_MAX = 1 << 23
+"""More codes are not counted, if there are as many rows: that would be one long step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +161,26 @@ class Coded:
     def grouped(self) -> Grouping:
         """Rows of equal codes as groups."""
         current().reserve(32 * len(self.codes))
-        if self.count > _DENSE_FACTOR * len(self.codes) + 1024:
-            _, first, inverse, sizes = np.unique(
-                self.codes, return_index=True, return_inverse=True, return_counts=True
-            )
-            return Grouping(inverse, first, sizes)
+        rows = len(self.codes)
+        if self.count > _DENSE_FACTOR * rows + 1024 or min(rows, self.count) > _DENSE_MAX:
+            found = grouped(self.codes)
+            return Grouping(found.group, found.first, found.sizes)
         # `bincount` would convert to this type on every call.
         group: Codes = self.codes.astype(np.intp, copy=False)
-        counts = np.bincount(group, minlength=self.count)
+        if rows <= _DENSE_MAX:
+            counts = np.bincount(group, minlength=self.count)
+        else:
+            counts = np.zeros(self.count, np.int64)
+            for start, stop in governed_blocks(rows):
+                counts += np.bincount(group[start:stop], minlength=self.count)
         used = np.flatnonzero(counts)
         if len(used) and int(used[-1]) >= len(used):
             number = np.zeros(self.count, np.int64)
             number[used] = np.arange(len(used))
-            group = number.take(group)
+            renumbered = np.empty(rows, np.int64)
+            for start, stop in governed_blocks(rows):
+                number.take(group[start:stop], out=renumbered[start:stop])
+            group = renumbered
         return Grouping(group, self._first_rows(used), counts[used])
 
     def _first_rows(self, used: Codes) -> Codes:
@@ -179,7 +195,8 @@ class Coded:
             rows = np.arange(begin + len(part) - 1, begin - 1, -1)
             unknown = first[fresh] < 0
             first[fresh[unknown]] = rows[unknown]
-            begin, step = begin + step, step * 4
+            begin, step = begin + step, min(step * 4, AT_ONCE)
+            current().check()
         return first[used]
 
 
@@ -222,9 +239,7 @@ def _coded_in_blocks(column: pa.Array) -> Coded:
         governor.check()
         part = column.slice(start, BLOCK_ROWS)
         blocks.append(part.dictionary_encode(null_encoding="encode"))
-    values = pa.concat_arrays([block.dictionary for block in blocks])
-    together = values.dictionary_encode(null_encoding="encode")
-    known = together.indices.to_numpy()
+    known, count = _codes_in_parts(pa.concat_arrays([block.dictionary for block in blocks]))
     codes = np.empty(len(column), np.int32)
     at = first = 0
     for block in blocks:
@@ -232,7 +247,48 @@ def _coded_in_blocks(column: pa.Array) -> Coded:
         codes[at : at + len(block)] = known[first:].take(block.indices.to_numpy())
         at += len(block)
         first += len(block.dictionary)
-    return Coded(codes, max(len(together.dictionary), 1))
+    return Coded(codes, max(count, 1))
+
+
+_PART_BITS = 8
+
+
+def _codes_in_parts(values: pa.Array) -> tuple[Codes, int]:
+    """A code for each value, and how many there are; of many, equal ones are met in one part."""
+    part = _hashed_parts(values) if len(values) > AT_ONCE else None
+    if part is None:
+        encoded = values.dictionary_encode(null_encoding="encode")
+        return encoded.indices.to_numpy(), len(encoded.dictionary)
+    governor = current()
+    governor.reserve(16 * len(values))
+    rows, ends = rows_by_part(part, 1 << _PART_BITS)
+    codes = np.empty(len(values), np.int32)
+    count = 0
+    for start, stop in pairwise([0, *ends]):
+        governor.check()
+        some = rows[start:stop]
+        encoded = values.take(pa.array(some)).dictionary_encode(null_encoding="encode")
+        codes[some] = encoded.indices.to_numpy() + np.int32(count)
+        count += len(encoded.dictionary)
+    return codes, count
+
+
+def _hashed_parts(values: pa.Array) -> npt.NDArray[np.uint8] | None:
+    """A number for each value that equal ones share; None for types that have few values."""
+    parts = np.empty(len(values), np.uint8)
+    hashing = StringHash()
+    for start, stop in governed_blocks(len(values)):
+        some = values.slice(start, stop - start)
+        if pa.types.is_string(values.type):
+            hashes = hashing.many(some.fill_null(""))
+        else:
+            numbers = ordered_numbers(some)
+            if numbers is None:
+                return None
+            wide = np.float64 if numbers.dtype.kind == "f" else np.int64
+            hashes = numbers.astype(wide).view(np.uint64) * np.uint64(hashing.key)
+        parts[start:stop] = hashes >> np.uint64(64 - _PART_BITS)
+    return parts
 
 
 def _coded_objects(column: pa.Array) -> Coded:

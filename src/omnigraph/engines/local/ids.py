@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.local.rows import taken
+from omnigraph.engines.local.sorting import sorted_numbers
 from omnigraph.model.governor import current
 from omnigraph.model.hashing import Hashes, StringHash
 
@@ -98,7 +99,7 @@ class _Base:
 
 
 def _has_repeats(hashes: Hashes) -> bool:
-    ordered = np.sort(hashes)
+    ordered = sorted_numbers(hashes.copy())
     return bool((ordered[1:] == ordered[:-1]).any())
 
 

@@ -25,6 +25,7 @@ from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
 from omnigraph.engines.local.reach import Neighbours, path_bytes, paths_from, reach, reaches
 from omnigraph.engines.local.scan import masked_nodes, scanned
+from omnigraph.engines.local.sorting import stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.types import Scalar
 from omnigraph.query import expressions as ex
@@ -422,7 +423,7 @@ def matched_rows(
     codes = codes_of(together).codes
     left_codes, right_codes = codes[:size], codes[size:]
     right_rows = np.flatnonzero(valid[size:])
-    order = right_rows[np.argsort(right_codes[right_rows], kind="stable")]
+    order = right_rows[stable_order(right_codes[right_rows])]
     ordered = right_codes[order]
     left_rows = np.flatnonzero(valid[:size])
     begin = np.searchsorted(ordered, left_codes[left_rows])

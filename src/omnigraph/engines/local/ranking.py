@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engines.local.adjacency import sorted_distinct
 from omnigraph.engines.local.bindings import BindingTable
 from omnigraph.engines.local.entities import CachedNodes
 from omnigraph.engines.local.grouping import SortKey, ordered_numbers, python_values, sorted_rows
 from omnigraph.engines.local.ids import IdSpace, Slots
 from omnigraph.engines.local.rows import Positions
 from omnigraph.engines.local.search import text_index, vector_column
+from omnigraph.engines.local.sorting import sorted_distinct
 from omnigraph.engines.local.tables import Session
 from omnigraph.model.governor import current
 from omnigraph.query import expressions as ex

@@ -15,10 +15,10 @@ from omnigraph.engines.local.adjacency import (
     Counts,
     Keys,
     reserve_rows,
-    sorted_distinct,
     spread_values,
 )
 from omnigraph.engines.local.ids import IdSpace, Slots
+from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers, stable_order
 from omnigraph.model.governor import current
 
 # --- breadth-first search -------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def reaches(
         return hit
     reserve_rows(len(sources), 24)
     wanted = (np.searchsorted(distinct, sources) << 32) | targets
-    order = np.argsort(wanted, kind="stable")
+    order = stable_order(wanted)
     ordered = wanted[order]
     for block in _from_many(neighbours, distinct, minimum, maximum):
         if len(block.keys):
@@ -162,7 +162,7 @@ class _Seen:
             place[place == len(self._few)] = 0
             fresh = fresh[self._few[place] != fresh]
             self._few = np.concatenate([self._few, fresh])
-            self._few.sort()
+            self._few = sorted_numbers(self._few)
             return fresh
         seen = self._map_of(node_count)
         if len(found) * _DENSE_SHARE > len(seen):
@@ -213,7 +213,7 @@ def _from_many(
         stop = min(start + size, len(sources))
         if stop - start == 1:
             found = _from_one(neighbours, int(sources[start]), minimum, maximum)
-            yield _Reached(start, stop, (start << 32) | np.sort(found).astype(np.int64))
+            yield _Reached(start, stop, (start << 32) | sorted_numbers(found.astype(np.int64)))
         else:
             found_or_size = _from_block(neighbours, sources[start:stop], start, minimum, maximum)
             if isinstance(found_or_size, int):
@@ -256,7 +256,7 @@ def _from_block(
             if len(seen) + len(keys) > _SEEN_MAX:
                 return len(seen) + len(keys)
             seen = np.concatenate([seen, keys])
-            seen.sort()
+            seen = sorted_numbers(seen)
             place, frontier = keys >> 32, (keys & 0xFFFFFFFF).astype(np.int32)
     if not emitted:
         return np.zeros(0, np.int64)

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engines.base import Execution
-from omnigraph.engines.local.adjacency import sorted_distinct, spread_values
+from omnigraph.engines.local.adjacency import spread_values
 from omnigraph.engines.local.bindings import BindingTable, BindingValues
 from omnigraph.engines.local.entities import CachedNodes, FetchedNodes, NodeTable
 from omnigraph.engines.local.ids import ABSENT, Slots
 from omnigraph.engines.local.prepare import Anchor, PreparedStep
 from omnigraph.engines.local.rows import Positions, RowView
+from omnigraph.engines.local.sorting import sorted_distinct, stable_order
 from omnigraph.engines.local.tables import Session
 from omnigraph.errors import InputError
 from omnigraph.model.arrow import arrow_type
@@ -320,7 +321,7 @@ class ValueIndex:
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         values = column.drop_null() if column.null_count else column
         codes = _codes(values)
-        order = np.argsort(codes, kind="stable")
+        order = stable_order(codes)
         return cls(codes[order], present[order].astype(np.int32))
 
     def rows_with(self, value: pa.Scalar) -> Positions:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from omnigraph.engines.local.adjacency import sorted_distinct, spread
+from omnigraph.engines.local.adjacency import spread
+from omnigraph.engines.local.sorting import sorted_distinct, sorted_numbers
 from omnigraph.engines.local.vectors import smallest
 from omnigraph.errors import InputError
 from omnigraph.model.governor import current
@@ -354,7 +355,7 @@ def _segment(column: pa.Array, start: int) -> _Segment:
     vocabulary, new_codes = Vocabulary.of(occurrences.vocabulary)
     # One number per occurrence that sorts by token, then by row.
     keys = new_codes[occurrences.codes].astype(np.int64) << 32 | occurrences.rows
-    keys.sort()
+    keys = sorted_numbers(keys)
     is_new = np.ones(len(keys), np.bool_)
     is_new[1:] = keys[1:] != keys[:-1]
     firsts = np.flatnonzero(is_new)

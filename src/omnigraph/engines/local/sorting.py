@@ -1,0 +1,220 @@
+"""Sorting and grouping of numbers that a query can stop between blocks.
+
+One call of numpy over tens of millions of values takes seconds and knows nothing of deadlines. Here
+such work is cut: blocks are sorted by themselves, then all of them are cut at the same values, and
+what belongs together is merged. Up to `AT_ONCE` values, numpy does it in one call as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.model.governor import current
+
+Key = TypeVar("Key", bound=np.generic)
+Numbers = npt.NDArray[np.integer]
+
+AT_ONCE = 1 << 19
+"""Values that are sorted between two looks at the limits of the query: some 50 ms."""
+
+_SAMPLE = 4_096
+
+
+def sorted_numbers(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
+    """The values in order, in the memory of ``values`` if they are few, else in new memory.
+
+    Only integers are sorted in blocks.
+    """
+    if len(values) <= AT_ONCE or values.dtype.kind not in "iu":
+        values.sort()
+        return values
+    governor = current()
+    governor.reserve(values.nbytes)
+    runs = [values[start : start + AT_ONCE] for start in range(0, len(values), AT_ONCE)]
+    for run in runs:
+        governor.check()
+        run.sort()
+    bounds = _bounds(values)
+    cuts = [[0, *np.searchsorted(run, bounds).tolist(), len(run)] for run in runs]
+    found = np.empty_like(values)
+    at = 0
+    for part in range(len(bounds) + 1):
+        governor.check()
+        begin = at
+        for run, cut in zip(runs, cuts, strict=True):
+            some = run[cut[part] : cut[part + 1]]
+            found[at : at + len(some)] = some
+            at += len(some)
+        # Stable means a merge of the runs that are there, instead of a sort of their values.
+        found[begin:at].sort(kind="stable")
+    return found
+
+
+def sorted_distinct(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
+    """The distinct values in order; ``values`` become invalid. Much faster than `np.unique`."""
+    return distinct_of_sorted(sorted_numbers(values))
+
+
+def distinct_of_sorted(values: npt.NDArray[Key]) -> npt.NDArray[Key]:
+    """The values, which are in order, each once."""
+    if len(values) < 2:
+        return values
+    first = np.empty(len(values), np.bool_)
+    first[0] = True
+    if len(values) <= AT_ONCE:
+        np.not_equal(values[1:], values[:-1], out=first[1:])
+        return values if first.all() else values[first]
+    for start, stop in governed_blocks(len(values)):
+        begin = max(start, 1)
+        np.not_equal(values[begin:stop], values[begin - 1 : stop - 1], out=first[begin:stop])
+    found = np.empty(np.count_nonzero(first), values.dtype)
+    at = 0
+    for start, stop in governed_blocks(len(values)):
+        some = values[start:stop][first[start:stop]]
+        found[at : at + len(some)] = some
+        at += len(some)
+    return found
+
+
+def stable_order(values: Numbers) -> npt.NDArray[np.intp]:
+    """The places of the values in their order; those of equal values keep theirs."""
+    if len(values) <= AT_ONCE:
+        return np.argsort(values, kind="stable")
+    order = np.empty(len(values), np.intp)
+    at = 0
+    for places, _ in _ordered_parts(values):
+        order[at : at + len(places)] = places
+        at += len(places)
+    return order
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """Rows of equal values, by ascending value."""
+
+    group: Numbers
+    """The number of the group of each row."""
+    first: Numbers
+    """The first row of each group."""
+    sizes: npt.NDArray[np.int64]
+    """The rows of each group."""
+
+
+def grouped(values: Numbers) -> Grouped:
+    """Rows of equal values as groups, as `np.unique` numbers them."""
+    group = np.empty(len(values), np.intp)
+    for start, stop in governed_blocks(len(values)):
+        group[start:stop] = 0  # the first part would ask the system for all of its pages at once
+    first = np.empty(len(values), np.intp)
+    begins = np.empty(len(values) + 1, np.int64)
+    at = groups = 0
+    last: np.integer | None = None
+    for places, ordered in _ordered_parts(values):
+        is_first = np.empty(len(places), np.bool_)
+        is_first[0] = ordered[0] != last
+        np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+        new = np.flatnonzero(is_first)
+        group[places] = groups - 1 + np.cumsum(is_first)
+        first[groups : groups + len(new)] = places[new]
+        begins[groups : groups + len(new)] = at + new
+        groups += len(new)
+        at += len(places)
+        last = ordered[-1]
+    begins[groups] = at
+    sizes = np.empty(groups, np.int64)
+    for start, stop in governed_blocks(groups):
+        np.subtract(begins[start + 1 : stop + 1], begins[start:stop], out=sizes[start:stop])
+    return Grouped(group, first[:groups], sizes)
+
+
+def rows_by_part(part: Numbers, count: int) -> tuple[npt.NDArray[np.intp], list[int]]:
+    """The rows of each of ``count`` parts, one part after the other, and where each part ends.
+
+    Rows keep their order within a part.
+    """
+    governor = current()
+    sizes = np.zeros(count, np.int64)
+    for start, stop in governed_blocks(len(part)):
+        sizes += np.bincount(part[start:stop], minlength=count)
+    ends = np.cumsum(sizes)
+    places = (ends - sizes).tolist()
+    rows = np.empty(len(part), np.intp)
+    for start, stop in governed_blocks(len(part)):
+        governor.check()
+        order = np.argsort(part[start:stop], kind="stable") + start
+        at = 0
+        for number, size in enumerate(np.bincount(part[start:stop], minlength=count).tolist()):
+            rows[places[number] : places[number] + size] = order[at : at + size]
+            places[number] += size
+            at += size
+    return rows, ends.tolist()
+
+
+def _ordered_parts(values: Numbers) -> Iterator[tuple[npt.NDArray[np.intp], Numbers]]:
+    """Places and values in order, in parts of at most `AT_ONCE`; a value may be in several."""
+    if len(values) <= AT_ONCE:
+        if len(values):
+            order = np.argsort(values, kind="stable")
+            yield order, values[order]
+        return
+    governor = current()
+    governor.reserve(12 * len(values))
+    bounds = _bounds(values)
+    # The narrowest type, because numpy sorts 16 bits in two passes.
+    part = np.empty(len(values), np.min_scalar_type(len(bounds)))
+    for start, stop in governed_blocks(len(values)):
+        part[start:stop] = np.searchsorted(bounds, values[start:stop], side="right")
+    rows, ends = rows_by_part(part, len(bounds) + 1)
+    for begin, end in pairwise([0, *ends]):
+        places = rows[begin:end]
+        if end - begin <= AT_ONCE:
+            governor.check()
+            for order, some in _ordered_parts(values[places]):
+                yield places[order], some
+        elif _is_one_value(values, places):
+            for start, stop in governed_blocks(end - begin):
+                yield places[start:stop], values[places[start:stop]]
+        else:
+            # The sample was wrong about this part: it is cut once more, or it is all of them.
+            some = values[places]
+            if len(some) < len(values):
+                for order, ordered in _ordered_parts(some):
+                    yield places[order], ordered
+            else:
+                order = np.argsort(some, kind="stable")
+                yield places[order], some[order]
+
+
+def _is_one_value(values: Numbers, places: npt.NDArray[np.intp]) -> bool:
+    value = values[places[0]]
+    return all(
+        bool((values[places[start:stop]] == value).all())
+        for start, stop in governed_blocks(len(places))
+    )
+
+
+def _bounds(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Ascending integers that cut all of them into parts of about half of `AT_ONCE`.
+
+    A value that alone is more than a part becomes a part of its own, which needs no sorting.
+    """
+    sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
+    parts = 2 * len(values) // AT_ONCE
+    chosen = sample[:: max(1, len(sample) // parts)]
+    often = chosen[1:][chosen[1:] == chosen[:-1]]
+    after = often[often < np.iinfo(values.dtype).max] + values.dtype.type(1)
+    return np.unique(np.concatenate([chosen[1:], after]))
+
+
+def governed_blocks(count: int) -> Iterator[tuple[int, int]]:
+    """Where to begin and to end, with a look at the limits before each block of many."""
+    for start in range(0, count, AT_ONCE):
+        if count > AT_ONCE:
+            current().check()
+        yield start, min(start + AT_ONCE, count)

@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,52 @@ def test_a_write_whose_data_file_is_cut_at_its_end_is_not_acknowledged(tmp_path:
     refused, names = in_child(cut_the_end, tmp_path)
     assert refused == ["out_of_space"] * 3
     assert names == ["before"]
+
+
+BLOBS = "node File { name: String @key  content: Blob? }"
+FILE = "query add($n: String, $c: Blob) { insert File { name: $n, content: $c } }"
+IN_ONE_FILE, IN_ITS_OWN_FILE = 200_000, 5_000_000
+"""Lengths of blobs that lie beside a data file: together with others, and alone."""
+
+
+def cut_blobs(directory: str, answer: str) -> None:
+    """Leave room for all of a file of blobs but its last bytes, in every way that writes one."""
+    graph = init(Path(directory) / "graph", BLOBS)
+    for number in range(5):
+        graph.mutate(FILE, {"n": f"before {number}", "c": bytes([number]) * IN_ONE_FILE})
+    refused = []
+
+    def attempt(room: int, work: Callable[[], object]) -> None:
+        with largest_file(room):
+            try:
+                work()
+                refused.append("nothing")
+            except OmnigraphError as error:
+                refused.append(error.code)
+
+    for length in (IN_ONE_FILE, IN_ITS_OWN_FILE):
+        content = b"x" * length
+        record = {"name": "loaded", "content": "base64:" + b64encode(content).decode()}
+        line = json.dumps({"type": "File", "data": record})
+        for missing in (1, 60_000):
+            attempt(length - missing, partial(graph.mutate, FILE, {"n": "new", "c": content}))
+            attempt(length - missing, partial(graph.load, data=line, mode="append"))
+            attempt(length - missing, partial(graph.load, data=line, mode="merge"))
+    # A compaction copies blobs: five of them into one file.
+    for missing in (1, 60_000):
+        attempt(5 * IN_ONE_FILE - missing, graph.optimize)
+    again = open_graph(graph.uri)
+    kept = [again.blob("node", "File", f"before {n}", "content").read() for n in range(5)]
+    assert kept == [bytes([number]) * IN_ONE_FILE for number in range(5)]
+    names = again.query("query n { match { $f: File } return { $f.name } }").to_pylist()
+    again.mutate(FILE, {"n": "after", "c": b"x" * IN_ONE_FILE})
+    Path(answer).write_text(json.dumps([refused, len(names)]))
+
+
+def test_a_write_whose_blobs_are_cut_is_out_of_space_and_nothing_is_lost(tmp_path: Path):
+    refused, count = in_child(cut_blobs, tmp_path)
+    assert refused == ["out_of_space"] * 14
+    assert count == 5
 
 
 @pytest.mark.parametrize("nth", range(1, 8))

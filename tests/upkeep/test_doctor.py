@@ -175,6 +175,24 @@ def test_a_damaged_file_is_named_with_the_way_to_put_it_back(healthy: og.Graph, 
     assert doctor(healthy.uri).findings == ()
 
 
+def test_files_of_blobs_that_are_missing_or_cut_are_named(tmp_path: Path) -> None:
+    graph = og.init(
+        tmp_path / "graph.omni", schema="node File { name: String @key  content: Blob? }"
+    )
+    for name, length in (("small", 10), ("shared", 200_000), ("alone", 5_000_000)):
+        add = "query add($n: String, $c: Blob) { insert File { name: $n, content: $c } }"
+        graph.mutate(add, {"n": name, "c": b"x" * length})
+    graph.ensure_indices()
+    assert doctor(graph.uri).findings == ()
+    shared, alone = sorted(Path(graph.uri).rglob("*.blob"), key=lambda file: file.stat().st_size)
+    alone.write_bytes(alone.read_bytes()[:-1])
+    shared.rename(tmp_path / "away")
+    told = [each.message for each in doctor(graph.uri).findings if each.code == "damaged"]
+    assert len(told) == 2
+    assert any("only 4999999 of 5000000 bytes are there" in each for each in told)
+    assert any(f"{shared} is damaged: it is missing" in each for each in told)
+
+
 def test_a_moved_graph_is_told_where_it_belongs(healthy: og.Graph) -> None:
     moved = Path(healthy.uri).with_name("moved.omni")
     Path(healthy.uri).rename(moved)

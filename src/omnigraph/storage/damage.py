@@ -12,12 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
 import lance
 from lance import LanceDataset, LanceFragment
+from lance.blob import BlobType
 from lance.file import LanceFileReader
 
 from omnigraph.errors import DamagedFile
@@ -33,6 +34,9 @@ NEWEST_ADVICE = (
     "put it back from a copy of the graph; without one, move it away together with the record of "
     "its branch in __lease/branch, which takes back the last commit"
 )
+_BLOB = b"lance-encoding:blob"
+_BESIDE = (1, 2)
+"""Kinds of blobs that lie in files beside the data file: several in one, and one in each."""
 DECODED_BYTES_MAX = 256 << 20
 """How much is decoded in search of the file that cannot be."""
 _VERSIONS_MAX = 1_000
@@ -56,14 +60,19 @@ def damage_behind(handle: LanceDataset, message: str) -> DamagedFile | None:
     """The file that made reading or writing a version fail, with what Lance said about it."""
     root = Path(handle.uri.partition("/tree/")[0])
     named = _named_files(root, message)
-    files = chain(named, _files_of(handle, root), _version_files(handle), root.glob("_refs/*/*"))
+    versions = _version_files(Path(handle.uri) / "_versions")
+    files = chain(named, _files_of(handle, root), versions, root.glob("_refs/*/*"))
     # All of them are looked at briefly before the first is decoded.
     known = list(dict.fromkeys(files))
     for file in known:
         problem = "it is missing" if not file.exists() else cut_off(file)
         if problem is not None:
             return DamagedFile(str(file), _ADVICE, problem)
-    return next(_undecodable(known), None) or _damaged_deletions(handle, root)
+    return (
+        next(_damaged_blobs(handle, root), None)
+        or next(_undecodable(known), None)
+        or _damaged_deletions(handle, root)
+    )
 
 
 def damaged_files(root: Path) -> Iterator[DamagedFile]:
@@ -83,15 +92,23 @@ def damaged_files(root: Path) -> Iterator[DamagedFile]:
         found = _error(file)
         if found is not None:
             yield found
+    for versions in folders:
+        dataset = _dataset_of(versions)
+        for handle in filter(None, map(_version_at, _version_files(versions))):
+            yield from _damaged_blobs(handle, dataset, told)
+
+
+def _dataset_of(versions: Path) -> Path:
+    """The folder of a table, of which a ref has a part."""
+    return Path(str(versions.parent).partition("/tree/")[0])
 
 
 def _needed(versions: Path) -> Iterator[Path]:
     """The version files of a dataset or ref, and what those that can be read consist of."""
-    dataset = Path(str(versions.parent).partition("/tree/")[0])
-    for file in sorted(versions.glob("*.manifest"))[:_VERSIONS_MAX]:
+    for file in _version_files(versions):
         yield file
-        if _works(partial(_opened_version, file)):
-            yield from _files_of(_opened_version(file), dataset)
+        if (handle := _version_at(file)) is not None:
+            yield from _files_of(handle, _dataset_of(versions))
 
 
 # --- one file -------------------------------------------------------------------------------------
@@ -135,13 +152,26 @@ def _works(attempt: Callable[[], object]) -> bool:
 
 
 def _decode(file: Path) -> None:
-    reader = LanceFileReader(str(file))
-    for _ in reader.read_all().to_batches():
+    """Read a file; behind its first column of blobs the reader of files does not find its way.
+
+    `_damaged_blobs` reads the rest, as a part of its table.
+    """
+    fields = LanceFileReader(str(file)).metadata().schema
+    plain = takewhile(lambda field: _BLOB not in (field.metadata or {}), fields)
+    names = [field.name for field in plain]
+    for _ in LanceFileReader(str(file), columns=names).read_all().to_batches():
         pass
 
 
 def _opened_version(file: Path) -> LanceDataset:
     return lance.dataset(str(file.parent.parent), version=version_named(file.stem))
+
+
+def _version_at(file: Path) -> LanceDataset | None:
+    """The dataset that a version file describes; None if it cannot be read."""
+    found: list[LanceDataset] = []
+    _works(lambda: found.append(_opened_version(file)))
+    return found[0] if found else None
 
 
 def _decode_arrow(file: Path) -> None:
@@ -234,8 +264,58 @@ def _lost_of_index(folder: Path, kind: str) -> Iterator[Path]:
     yield from (folder / name for name in sorted(names) if not (folder / name).exists())
 
 
-def _version_files(handle: LanceDataset) -> list[Path]:
-    return sorted(Path(handle.uri).glob("_versions/*.manifest"))[:_VERSIONS_MAX]
+def _version_files(versions: Path) -> list[Path]:
+    return sorted(versions.glob("*.manifest"))[:_VERSIONS_MAX]
+
+
+def _damaged_blobs(
+    handle: LanceDataset, root: Path, seen: set[Path] | None = None
+) -> Iterator[DamagedFile]:
+    """Files of blobs that are missing or too short for their values, and their undecodable data.
+
+    What is in ``seen`` is left out, and what was looked at is added to it.
+    """
+    seen = set() if seen is None else seen
+    folders = [root, *root.glob("tree/*")]
+    columns = {
+        field.id(): field.name()
+        for field in handle.lance_schema.fields()
+        if isinstance(handle.schema.field(field.name()).type, BlobType)
+    }
+    for fragment in handle.get_fragments() if columns else ():
+        for data in fragment.data_files():
+            names = [columns[field] for field in data.fields if field in columns]
+            file = _in_one_of(folders, f"data/{data.path}")
+            if not names or (beside := file.with_suffix("")) in seen or not file.exists():
+                continue
+            seen.add(beside)
+            if not _works(partial(_read_all, fragment)):
+                yield DamagedFile(str(file), _ADVICE, "its content cannot be decoded")
+                continue
+            for blob_id, length in sorted(_blob_lengths(fragment, names).items()):
+                # Lance spells the number of a file in bits, the lowest first.
+                blobs = beside / f"{f'{blob_id:032b}'[::-1]}.blob"
+                if not blobs.exists():
+                    yield missing(blobs)
+                elif (there := blobs.stat().st_size) < length:
+                    problem = f"only {there} of {length} bytes are there"
+                    yield DamagedFile(str(blobs), _ADVICE, problem)
+
+
+def _read_all(fragment: LanceFragment) -> None:
+    for _ in fragment.to_batches():
+        pass
+
+
+def _blob_lengths(fragment: LanceFragment, columns: list[str]) -> dict[int, int]:
+    """By the number of a file beside the data file, how long it has to be for its values."""
+    lengths: dict[int, int] = {}
+    table = fragment.to_table(columns=columns)
+    for each in chain.from_iterable(table[name].to_pylist() for name in columns):
+        if each is not None and each["kind"] in _BESIDE:
+            end = each["position"] + each["size"]
+            lengths[each["blob_id"]] = max(lengths.get(each["blob_id"], 0), end)
+    return lengths
 
 
 def _look_at(fragment: LanceFragment) -> object:

@@ -464,7 +464,8 @@ def _require_whole(address: str, transaction: Transaction) -> None:
     """Raise `CommitLost`, with the full disk as its cause, if a new file is not all there.
 
     Lance hands the last bytes of a local file to a thread and does not wait for what becomes of
-    them: on a disk that is full by then, the file is cut and the write counts as done.
+    them: on a disk that is full by then, the file is cut and the write counts as done. The files
+    of blobs it compares itself, as it writes them.
     """
     for fragment in _new_fragments(transaction):
         for file in fragment.files:

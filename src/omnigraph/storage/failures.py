@@ -22,7 +22,9 @@ from lance import LanceDataset
 from omnigraph.effects.failures import (
     FULL,
     NO_MORE_FILES,
+    FailureClass,
     StorageFailure,
+    StoreFull,
     StoreReply,
     from_os_error,
     from_store_error,
@@ -33,6 +35,8 @@ from omnigraph.errors import HistoricalVersionReclaimed, OmnigraphError, Storage
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SOURCE_PLACE = re.compile(r",? ?\S+\.rs:\d+:\d+.*")
+_CUT_BLOB = re.compile(r"blob range .* exceeds blob object size \d+|has size \d+, expected \d+")
+"""Lance compares the lengths of the files of blobs that it has written."""
 _TRANSPORT = re.compile(r"HTTP error|timed out|error sending request|connection", re.IGNORECASE)
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 """What Lance and Arrow raise, for callers that tell a lost commit from other failures. All other
@@ -103,6 +107,15 @@ def lance_failure(where: LanceDataset | str, error: BaseException) -> OmnigraphE
         damaged = damage_behind(where, str(error)) if _is_local(address) else None
         if damaged is not None:
             return damaged
+    if (cut := _CUT_BLOB.search(str(error))) is not None and _is_local(address):
+        # No file of a version is to blame, so it is one that was being written.
+        return StoreFull(
+            FailureClass.PERMANENT,
+            "write to",
+            address,
+            f"a file of blobs was cut: {cut[0]}",
+            hint=hint_for(errno.ENOSPC),
+        )
     return StorageError(f"{address} could not be used: {sentence_of(error)}", hint=hint_of(error))
 
 

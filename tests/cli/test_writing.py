@@ -137,6 +137,35 @@ def test_c_pip_036_load_keeps_what_a_record_lacks_unless_it_replaces(
     assert done.code != 0 and "(--replace) is an option of the mode merge" in done.err
 
 
+def test_c_pip_040_load_skips_bad_records_and_tells_them(run, graph: str, tmp_path: Path):
+    data, errors = tmp_path / "in.jsonl", tmp_path / "bad.jsonl"
+    bad = "".join(
+        f'{{"type": "Person", "data": {{"name": "x{i}", "age": "old"}}}}\n' for i in range(11)
+    )
+    data.write_text('{"type": "Person", "data": {"name": "bo"}}\n' + bad)
+    load = ["load", graph, "--data", data, "--mode", "append"]
+    over = run(*load, "--on-error", "skip", "--max-error-share", "0.9", "--errors-out", errors)
+    assert over.code == 1 and "in 11 of 12 records, more than the allowed share" in over.err
+    assert len(errors.read_text().splitlines()) == 11
+    tried = run(*load, "--on-error", "skip", "--dry-run")
+    assert tried.out.splitlines()[:5] == [
+        "type         inserted  updated  unchanged  skipped",
+        "node Person         1        0          0       11",
+        "",
+        "11 records skipped; `--errors-out FILE` keeps them",
+        f"  {data}:2: Person.age: property 'age' expects Int32, got string 'old'",
+    ]
+    assert "  …" in tried.out.splitlines()
+    document = json.loads(run(*load, "--on-error", "skip", "--errors-out", errors, "--json").out)
+    assert (document["skipped"], document["inserted"], len(document["problems"])) == (11, 1, 11)
+    listed = [json.loads(line) for line in errors.read_text().splitlines()]
+    assert listed == document["problems"]
+    for wrong in (["--on-error", "ignore"], ["--max-error-share", "0.1"]):
+        done = run(*load, *wrong)
+        assert (done.code, done.out) == (2, "")
+        assert "skip" in done.err
+
+
 @pytest.mark.parametrize("mode", [[], ["--mode", "upsert"], ["--mode", ""]])
 def test_c_cli_027_load_without_a_mode_is_a_usage_error(run, graph: str, people: Path, mode):
     before = head(run, graph)

@@ -549,6 +549,17 @@ def test_c_pip_036_a_merge_keeps_what_a_record_lacks(remote: RemoteGraph, gramma
         remote.load(data=one, mode="append", grammar=grammar, absent="null")
 
 
+@pytest.mark.parametrize("grammar", ["strict", "compatible"])
+def test_c_pip_040_bad_records_are_skipped(remote: RemoteGraph, grammar: Any):
+    data = '{"type": "Person", "data": {"name": "eve"}}\n{"type": "Person", "data": {}}\n'
+    options: Any = {"data": data, "mode": "append", "grammar": grammar}
+    with pytest.raises(InputError, match="more than the allowed share of 0"):
+        remote.load(errors=og.ErrorOptions(on_error="skip", max_error_share=0), **options)
+    receipt = remote.load(errors=og.ErrorOptions(on_error="skip"), **options)
+    assert (receipt.inserted, receipt.skipped, receipt.nodes[0].skipped) == (1, 1, 1)
+    assert receipt.problems[0]["input"] == {"type": "Person", "data": {}}
+
+
 def test_c_pip_017_the_data_of_records_is_mapped_by_the_server(remote: RemoteGraph, local: Graph):
     record = '{"type": "Person", "data": {"Full Name": " Eve "}}'
     for grammar in ("strict", "compatible"):

@@ -62,6 +62,32 @@ def test_c_pip_036_a_merge_keeps_what_a_record_lacks_unless_told_otherwise(graph
         assert graph.post("/load", json={"data": part, **wrong}).status_code == 400
 
 
+def test_c_pip_040_bad_records_are_skipped_and_told_in_the_receipt(graph: httpx.Client):
+    some = (
+        '{"type": "Person", "data": {"name": "cy"}}\n'
+        '{"type": "Person", "data": {"name": "di", "age": "old"}}\n'
+        '{"type": "Person", "data": {"name": "ada"}}\n'
+    )
+    query = {"mode": "append", "on_error": "skip"}
+    share = query | {"max_error_share": "0.5", "max_errors": "1"}
+    refused = graph.post("/load/ndjson", params=share, content=some, headers=NDJSON)
+    assert refused.status_code == 400
+    assert "in 2 of 3 records, more than the allowed share of 0.5" in refused.json()["error"]
+    tried = graph.post("/load", json={"data": some, "dry_run": True, **query}).json()
+    assert (tried["inserted"], tried["skipped"]) == (2, 1)  # its grammar takes "old" for null
+    share["max_error_share"] = "0.7"
+    answer = graph.post("/load/ndjson", params=share, content=some, headers=NDJSON).json()
+    assert (answer["inserted"], answer["skipped"], answer["nodes"][0]["skipped"]) == (1, 2, 2)
+    (problem,) = answer["problems"]
+    assert (problem["line"], problem["kind"]) == (2, "bad_value")
+    assert problem["input"] == {"type": "Person", "data": {"name": "di", "age": "old"}}
+    for wrong in ({"on_error": "ignore"}, {"max_error_share": 0.5}, {"max_error_share": 2}):
+        assert graph.post("/load", json={"data": some, **wrong}).status_code == 400
+    wrong_share = query | {"max_error_share": "half"}
+    answer = graph.post("/load/ndjson", params=wrong_share, content=some, headers=NDJSON).json()
+    assert answer["error"] == "`max_error_share` is not a number"
+
+
 def test_everything_that_is_wrong_with_an_input_is_told_at_once(graph: httpx.Client):
     bad = (
         b'{"type": "Person", "data": {"name": "cy", "age": "old"}}\n'

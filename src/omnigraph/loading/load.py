@@ -127,9 +127,9 @@ def load(path: WritePath, branch: LoadBranch, executor: LoadExecutor) -> LoadRec
     ``branch`` is created once the input has been found, and deleted if the load fails. An
     `InputError` carries the problems of the whole input.
     """
-    executor.plan()
-    request = executor.request
     try:
+        executor.plan()
+        request = executor.request
         request.refuse_repetition(executor.kernel)
         request.forget_problems()
         executor.start()
@@ -138,7 +138,7 @@ def load(path: WritePath, branch: LoadBranch, executor: LoadExecutor) -> LoadRec
         with branch.made() as is_new:
             return _receipt(executor, _written(path, executor), branch_created=is_new)
     except AlreadyWritten as earlier:
-        return request.repeated(earlier)
+        return executor.request.repeated(earlier)
     finally:
         executor.close()
 

@@ -53,7 +53,14 @@ from omnigraph.loading.records.rows import TypedRows
 from omnigraph.loading.replacing import MissingValue
 from omnigraph.loading.skipping import BadRecord, type_key_of
 from omnigraph.loading.sources import FoundFile, type_of
-from omnigraph.loading.staging import NUMBER, PIECE, Staged, list_problems, renumbered
+from omnigraph.loading.staging import (
+    NUMBER,
+    PIECE,
+    Staged,
+    list_frame_problems,
+    list_problems,
+    renumbered,
+)
 from omnigraph.model.arrow import ID
 
 if TYPE_CHECKING:
@@ -165,7 +172,13 @@ class LoadProblems:
                     self._list(batch.to_pylist())
             return
         with self.runner.named("check", "list every problem"):
-            self._list(mapped_tasks(self.runner.spark, count, work, RESULTS).toLocalIterator())
+            if count:
+                self._list(mapped_tasks(self.runner.spark, count, work, RESULTS).toLocalIterator())
+            first = self.plan.first_frame
+            for source in self.plan.frames:
+                of_frame = list_frame_problems(self.reading, source.found, first)
+                self._list(mapped(source.rows, of_frame, RESULTS).toLocalIterator())
+                first += source.rows.rdd.getNumPartitions()
 
     def _list(self, rows: Iterable[Any]) -> None:
         for problems in unpickled(rows):

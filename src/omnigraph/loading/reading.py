@@ -313,14 +313,10 @@ class PieceReader:
                     yield some.numbers, partial(_row_of, some.cells, some.numbers)
             case _:
                 for batch in table_batches(piece, files):
-                    yield self.given_rows(batch)
-
-    def given_rows(self, batch: pa.RecordBatch) -> tuple[Sequence[int], Callable[[int], object]]:
-        """The numbers of the next rows of a table, and a function from these to the rows."""
-        first = self.records + 1
-        self.records += batch.num_rows
-        numbers = range(first, self.records + 1)
-        return numbers, partial(_row_of, batch, numbers)
+                    first = self.records + 1
+                    self.records += batch.num_rows
+                    numbers = range(first, self.records + 1)
+                    yield numbers, partial(_row_of, batch, numbers)
 
     def _builder(self, piece: Piece, type: TableType) -> RowBuilder:
         known = self._builders.get((type.table_key, piece.index))

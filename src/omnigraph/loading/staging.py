@@ -13,14 +13,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError, NotFound, StorageError
 from omnigraph.loading.executors import ArrowFunction, pickled, task_numbers
+from omnigraph.loading.files import Files
 from omnigraph.loading.pieces import Piece, Task
 from omnigraph.loading.reading import PieceReader, Reading
 from omnigraph.loading.records.absence import ABSENT_FIELD
@@ -90,6 +93,20 @@ def list_problems(reading: Reading, tasks: Sequence[Task]) -> ArrowFunction:
     return run
 
 
+def list_frame_problems(reading: Reading, found: FoundFile, first_piece: int) -> ArrowFunction:
+    """The same for the rows of a frame."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        piece = Piece.of_partition(found, first_piece)
+        reader = PieceReader(reading)
+        type = type_of(found.table_key or "", reading.catalog)
+        for batch in batches:
+            _, problems = reader.table_rows(batch, type, piece)
+            yield pickled([(piece.index, problem) for problem in problems])
+
+    return run
+
+
 def read_inputs(reading: Reading, tasks: Sequence[Task]) -> Callable[[int], dict[Record, object]]:
     """The function that reads the records of one task that are skipped, as the input has them."""
 
@@ -105,18 +122,49 @@ def read_inputs(reading: Reading, tasks: Sequence[Task]) -> Callable[[int], dict
     return run
 
 
-def read_frame_inputs(reading: Reading, found: FoundFile, first_piece: int) -> ArrowFunction:
-    """The same for the rows of a frame, in a dictionary for each partition."""
+def write_frame(folder: str) -> ArrowFunction:
+    """The function Spark runs over the rows of a frame: a file for each partition with rows."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        piece = Piece.of_partition(found, first_piece)
-        reader = PieceReader(reading)
-        wanted = reading.skipped.get(piece.index, pa.array([], pa.int64())).to_pylist()
-        for batch in batches:
-            numbers, record_of = reader.given_rows(batch)
-            yield pickled({(piece.index, n): plain(record_of(n)) for n in wanted if n in numbers})
+        with ScratchFile(folder) as file:
+            for batch in batches:
+                file.add(batch)
+        if file.path:
+            yield pickled((file.partition, file.path))
 
     return run
+
+
+class ScratchFile:
+    """The rows of one attempt of a task, in a file that is made with the first of them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._opened = ExitStack()
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self.path = ""
+        """Empty as long as there are no rows."""
+        self.partition = 0
+
+    def __enter__(self) -> ScratchFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows; all batches have the same columns."""
+        if self._writer is None:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            self.partition = context.partitionId()
+            self.path = f"{self._folder}/{self.partition}-{uuid4().hex}.arrow"
+            files = Files.of_environment([self.path])
+            sink = self._opened.enter_context(files.create(self.path))
+            self._writer = self._opened.enter_context(pa.ipc.new_file(sink, batch.schema))
+        self._writer.write_batch(batch)
 
 
 def stage_files(job: StageJob) -> Callable[[int], Staged]:

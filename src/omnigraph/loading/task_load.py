@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeKind, ChangeSet, TableChange, WrittenRows
-from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
@@ -36,10 +35,10 @@ from omnigraph.loading.staging import (
     BufferedRows,
     Staged,
     StageJob,
-    read_frame_inputs,
     read_inputs,
     stage_files,
     stage_frame,
+    write_frame,
 )
 from omnigraph.loading.upsert import IdPrefetch, Upsert, committed_parts
 from omnigraph.model.receipts import LoadedType
@@ -75,12 +74,14 @@ class TaskLoad(LoadExecutor):
             Minting(self._attempt),
             request.keeps_absent,
             request.ignore_unknown,
-            Files.of_environment([each.path for each in sources if isinstance(each, FileSource)]),
+            _files_of(sources),
             external=request.external,
             mappings=request.record_mappings,
             skips=request.skips,
         )
         self._plan = InputPlan((), ())
+        self._frame_types: set[str] = set()
+        """The types of frames that were written to files."""
         self._places: dict[str, TablePlace] = {}
         self._staged: Staged | None = None
         self._of_tasks: list[Staged] = []
@@ -97,13 +98,10 @@ class TaskLoad(LoadExecutor):
         """Find files and cut them into tasks; raises `InputError` for a wrong column."""
         started = perf_counter()
         request = self.request
-        self._plan = plan_sources(
-            self._sources,
-            self.catalog,
-            slots=self._runner.slots,
-            lines_only=request.grammar == "strict",
-        )
+        self._plan = self._planned()
         check_headers(self._plan, self._reading)
+        if request.skips and self._plan.frames:
+            self._write_frames()
         if request.operation_id is not None:
             if self._plan.frames and request.input_digest is None:
                 raise InputError(
@@ -114,6 +112,29 @@ class TaskLoad(LoadExecutor):
             digest = request.input_digest or input_digest(self._plan.files, request.record_mappings)
             self.request = replace(request, input_digest=digest)
         self.note("plan", perf_counter() - started, files=len(self._plan.files))
+
+    def _planned(self) -> InputPlan:
+        return plan_sources(
+            self._sources,
+            self.catalog,
+            slots=self._runner.slots,
+            lines_only=self.request.grammar == "strict",
+        )
+
+    def _write_frames(self) -> None:
+        """Write frames of Spark to files: read again, their rows may have another order."""
+        self._frame_types = {frame.table_key for frame in self._plan.frames}
+        for number, frame in enumerate(self._plan.frames):
+            folder = self.kernel.root.join(self._scratch, "frames", str(number))
+            Files.of_environment([folder]).make_folder(folder)
+            collect = mapped(frame.rows, write_frame(folder), RESULTS).collect
+            for part, path in sorted(unpickled(self._runner.run("plan", frame.name, collect))):
+                name = f"{frame.name}[{part}]"
+                source = FileSource(path, frame.table_key, "arrow", name, frame.mapping)
+                self._sources = [*self._sources, source]
+        self._sources = [each for each in self._sources if isinstance(each, FileSource)]
+        self._reading = replace(self._reading, files=_files_of(self._sources))
+        self._plan = self._planned()
 
     def start(self) -> None:
         """Start Spark, if it runs the tasks."""
@@ -213,8 +234,7 @@ class TaskLoad(LoadExecutor):
         report.add_records(staged)
         account.report(report.findings, self._inputs(account.wanted()))
         reason = UNREADABLE if staged.ends_reading else account.reason(read)
-        # An interrupted schema apply may declare what is missing: the caller completes it.
-        if reason or (staged.counts and self.kernel.store.exists(LAST_STAGED_OBJECT)):
+        if reason:
             self._discard(staged)
             report.findings.raise_if_any(reason)
         return account.completed(self._changes(staged), report.findings)
@@ -231,7 +251,7 @@ class TaskLoad(LoadExecutor):
             self._upsert = None
         if self._staged is None:
             return
-        if self._staged.renamed or max(pieces) >= self._plan.first_frame:
+        if self._staged.renamed:
             self._discard(self._staged)
             self._staged = None
             return
@@ -252,20 +272,10 @@ class TaskLoad(LoadExecutor):
         tasks = tuple(
             task for task in self._plan.tasks if any(each.index in wanted for each in task)
         )
-        found: dict[Record, object] = {}
+        work = read_inputs(reading, tasks)
         label = "records that are skipped"
-        for some in self._runner.map_tasks("check", label, len(tasks), read_inputs(reading, tasks)):
-            found |= some
-        first = self._plan.first_frame
-        for source in self._plan.frames:
-            function = read_frame_inputs(reading, source.found, first)
-            partitions = source.rows.rdd.getNumPartitions()
-            if any(first <= piece < first + partitions for piece in wanted):
-                collect = mapped(source.rows, function, RESULTS).collect
-                for some in unpickled(self._runner.run("check", label, collect)):
-                    found |= some
-            first += partitions
-        return found
+        found = self._runner.map_tasks("check", label, len(tasks), work)
+        return {record: value for some in found for record, value in some.items()}
 
     def _report(self) -> LoadProblems:
         findings = self.request.findings(self._records.sources)
@@ -333,7 +343,7 @@ class TaskLoad(LoadExecutor):
     def _named_types(self) -> set[str]:
         """The types that files and frames were named for."""
         keys = {found.table_key for found in self._plan.files if found.table_key is not None}
-        keys |= {frame.table_key for frame in self._plan.frames}
+        keys |= {frame.table_key for frame in self._plan.frames} | self._frame_types
         return {type_of(key, self.catalog).table_key for key in keys}
 
     @property
@@ -478,3 +488,8 @@ class TaskLoad(LoadExecutor):
         return CheckJob(
             plan, tuple(parts), self._reading.minting.prefix, self._storage_options, refused
         )
+
+
+def _files_of(sources: Sequence[Source]) -> Files:
+    """Access to the files of sources."""
+    return Files.of_environment([each.path for each in sources if isinstance(each, FileSource)])

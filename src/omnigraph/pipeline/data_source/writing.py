@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from uuid import uuid4
 
 import orjson
 import pyarrow as pa
@@ -30,6 +28,7 @@ from omnigraph.loading.load import load
 from omnigraph.loading.reading import check_columns
 from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec
 from omnigraph.loading.sources import FileSource, FoundFile, type_of
+from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import checked_key
 from omnigraph.pipeline.data_source.options import SourceOptions
@@ -81,36 +80,6 @@ class TypedRows:
             for number, path in enumerate(paths)
             if path
         ]
-
-
-class ScratchFile:
-    """The rows of one attempt of a task, in a file that is made with the first of them."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._opened = ExitStack()
-        self._writer: pa.RecordBatchFileWriter | None = None
-        self.path = ""
-        """Empty as long as there are no rows."""
-
-    def __enter__(self) -> ScratchFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows; all batches have the same columns."""
-        if self._writer is None:
-            from pyspark import TaskContext
-
-            context = TaskContext.get()
-            assert context is not None
-            self.path = f"{self._folder}/{context.partitionId()}-{uuid4().hex}.arrow"
-            files = Files.of_environment([self.path])
-            sink = self._opened.enter_context(files.create(self.path))
-            self._writer = self._opened.enter_context(pa.ipc.new_file(sink, batch.schema))
-        self._writer.write_batch(batch)
 
 
 class FrameWriter(DataSourceArrowWriter):

@@ -31,9 +31,9 @@ from omnigraph.loading.load import LoadExecutor
 from omnigraph.loading.reading import check_columns
 from omnigraph.loading.request import LoadSpec
 from omnigraph.loading.sources import FileSource, Frame
+from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import LoadReceipt
-from omnigraph.pipeline.data_source.writing import ScratchFile
 from omnigraph.pipeline.spark.session import require_classic
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
 from omnigraph.pipeline.streaming.failures import failure_of

@@ -18,10 +18,11 @@ from pyspark.sql.types import StructType
 
 from omnigraph.errors import InputError
 from omnigraph.loading.files import Files
+from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
 from omnigraph.pipeline.data_source.options import SourceOptions, whole_number
-from omnigraph.pipeline.data_source.writing import ScratchFile, TypedRows
+from omnigraph.pipeline.data_source.writing import TypedRows
 from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
 from omnigraph.storage.layout import MAIN
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,53 @@ def test_what_cannot_be_inferred_is_a_failure_with_a_hint(run: Run, tmp_path: Pa
     outcome = run("infer", str(empty), "--json")
     assert outcome.code != ExitCode.OK
     assert "has no header" in outcome.out
+
+
+def test_infer_and_import_take_the_delimiter_of_their_files(run: Run, tmp_path: Path):
+    (tmp_path / "people.csv").write_text("id|tags\n1|a;b\n2|\n3|c\n")
+    files = [str(tmp_path / "people.csv")]
+    options = ["--delimiter", "|", "--list-separator", ";"]
+    document = json.loads(run("infer", *files, *options, "--json").out)
+    assert [each["type"] for each in document["types"][0]["properties"]] == ["I64", "[String]?"]
+    assert document["commands"][1].endswith("--delimiter '|' --list-separator ';' --mode append")
+    done = run("import", *files, str(tmp_path / "g.omni"), *options)
+    assert "3 entities loaded into main" in done.out
+    assert "--delimiter '|'" in run("infer", *files).err
+
+
+AIRPORTS = Path(__file__).parents[2] / "examples" / "airports"
+
+
+def test_c_pip_039_c_pip_041_from_files_to_an_equal_graph(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Inferred, imported, merged twice with what is new, exported and loaded elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("airports.csv", "countries.csv", "flights.csv"):
+        shutil.copy(AIRPORTS / name, name)
+    files = ["airports.csv", "countries.csv", "flights.csv"]
+    document = json.loads(run("infer", *files, "--json").out)
+    assert "47 entities loaded" in run("import", *files, "graph.omni").out
+    merge = [*shlex.split(document["commands"][1])[1:-1], "merge"]
+    assert "nothing changed" in run(*merge).out
+    with Path("airports.csv").open("a") as file:
+        file.write("TRF,Torp,Sandefjord,NO,59.18,10.25,1958-07-05,small\n")
+    text = (
+        Path("flights.csv")
+        .read_text()
+        .replace("AMS,BER,OA 0101,06:45,180", "AMS,BER,OA 0101,06:45,186")
+    )
+    Path("flights.csv").write_text(text + "OSL,TRF,OA 0999,08:00,50\n")
+    receipt = json.loads(run(*merge, "--json").out)
+    assert (receipt["inserted"], receipt["updated"], receipt["unchanged"]) == (3, 1, 46)
+    assert "nothing changed" in run(*merge).out
+    Path("schema.pg").write_text(document["schema"])
+    for format in ("parquet", "csv", "arrow", "jsonl"):
+        assert run("export", "--store", "graph.omni", "--format", format, "--out", format).code == 0
+        run("init", "--schema", "schema.pg", f"{format}.omni")
+        done = run("load", f"{format}.omni", "--data", format, "--mode", "append")
+        assert "50 entities loaded" in done.out, done.err
+        there, here = (
+            b"".join(open_graph(each).export()) for each in (f"{format}.omni", "graph.omni")
+        )
+        assert sorted(there.splitlines()) == sorted(here.splitlines())

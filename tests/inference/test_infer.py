@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 import subprocess
 import sys
 from decimal import Decimal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pac
 import pyarrow.parquet as pq
 import pytest
 
@@ -148,6 +150,53 @@ def test_a_column_of_nodes_that_names_others_is_an_edge_type_beside_them(air: Pa
     assert inferred.load_arguments["map"] == {
         "AirportCountry": {"number": None, "iata": "from", "name": None, "country": "to"}
     }
+
+
+def test_c_pip_039_rows_with_an_empty_reference_give_no_edge(air: Path):
+    Path("airports.csv").write_text(
+        "iata,name,country\nBER,Berlin,DE\nMUC,Munich,DE\nOSL,Oslo,NO\nXXX,Nowhere,\n"
+    )
+    inferred = og.infer_schema(["airports.csv", "countries.csv"])
+    (edge,) = (each for each in inferred.types if each.kind == "edge")
+    assert (edge.name, edge.rows) == ("AirportCountry", 3)
+    assert edge.notes == ("no edges for 1 row with an empty 'country'",)
+    assert inferred.load_arguments["where"] == {"AirportCountry": {"country!": None}}
+    assert "--where 'AirportCountry:country!='" in (inferred.load_command or "")
+    assert not any("gives no edges" in each for each in inferred.findings)
+    airports = pac.read_csv(
+        "airports.csv", convert_options=pac.ConvertOptions(strings_can_be_null=True)
+    )
+    frames = {"Airport": airports, "Country": pac.read_csv("countries.csv")}
+    for name, sources in (("files", ["airports.csv", "countries.csv"]), ("frames", frames)):
+        _, receipt = og.infer_schema(sources).create_graph(f"{name}.omni")
+        assert [each.inserted for each in receipt.edges] == [3]
+
+
+def test_c_pip_039_delimiters_and_lists_are_those_of_the_load(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text(
+        "id|name|emails|home city\n1|Ada|a@x;b@x|10\n2|Bo||\n3|Cy|c@x|11\n"
+    )
+    Path("city.csv").write_text("id;name\n10;Oslo\n11;Graz\n12;Bonn\n")
+    csv = og.CsvOptions(delimiter=["People:|", "city.csv:;"], list_separator={"People": ";"})
+    inferred = og.infer_schema({"People": "people.csv", "City": "city.csv"}, csv=csv)
+    people, _, home = inferred.types
+    assert properties(people)["emails"] == "[String]?"
+    assert (home.name, home.rows) == ("PeopleHomeCity", 2)
+    by_type = {"People": "|", "City": ";", "PeopleHomeCity": "|"}
+    assert inferred.load_arguments["csv"] == og.CsvOptions(
+        by_type, {"People": ";", "PeopleHomeCity": ";"}
+    )
+    assert inferred.to_dict()["load"]["csv"]["delimiter"] == by_type
+    graph, receipt = inferred.create_graph("g.omni")
+    assert receipt.inserted == 8
+    assert graph.table("People").to_arrow()["emails"].to_pylist() == [["a@x", "b@x"], None, ["c@x"]]
+    again = shlex.split(inferred.load_command or "")
+    assert again[again.index("--delimiter") + 1] == "People:|"
+    one = og.infer_schema("people.csv", csv=og.CsvOptions("|"))
+    assert one.load_arguments["csv"] == og.CsvOptions("|")
+    with pytest.raises(InputError, match="`delimiter` names 'Cty', of which nothing is loaded"):
+        og.infer_schema("people.csv", csv=og.CsvOptions({"Cty": "|"}))
 
 
 def test_a_property_that_tells_repeated_pairs_of_ends_apart_is_part_of_the_key(air: Path):

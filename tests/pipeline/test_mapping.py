@@ -297,6 +297,58 @@ def test_c_pip_038_ldbc_files_are_loaded_as_they_are(graph, tmp_path):
     assert rows(graph, "Country") == [{"name": "Austria"}]
 
 
+def test_c_pip_038_040_ends_of_several_types_in_one_file_are_told_by_their_nodes(tmp_path):
+    """The file does not say what its ends are: each edge type takes the rows whose nodes it has."""
+    places = omnigraph.init(
+        tmp_path / "places.omni",
+        """
+        node City { number: I64 @key  name: String }
+        node Country { number: I64 @key  name: String }
+        node Continent { number: I64 @key  name: String }
+        edge InCountry: City -> Country @card(0..1)
+        edge InContinent: Country -> Continent @card(0..1)
+        """,
+    )
+    place, part_of, errors = (tmp_path / each for each in ("place.csv", "part.csv", "errors.jsonl"))
+    place.write_text(
+        "id|name|type\n1|Graz|city\n2|Austria|country\n3|Europe|continent\n4|Wien|city\n"
+    )
+    part_of.write_text("Place.id|Place.id\n1|2\n2|3\n4|2\n4|9\n")
+    ends = {"#1": "from", "#2": "to"}
+    kinds = ("City", "Country", "Continent")
+    receipt = places.load(
+        nodes=dict.fromkeys(kinds, place),
+        edges={"InCountry": part_of, "InContinent": part_of},
+        map={**{each: {"id": "number"} for each in kinds}, "InCountry": ends, "InContinent": ends},
+        where={each: {"type": each.lower()} for each in kinds},
+        csv=CsvOptions(delimiter="|"),
+        mode="append",
+        errors=ErrorOptions(on_error="skip", errors_out=errors),
+    )
+    assert {each.name: each.inserted for each in receipt.edges} == {
+        "InCountry": 2,
+        "InContinent": 1,
+    }
+    skipped = [json.loads(line) for line in errors.read_text().splitlines()]
+    wanted = {("InCountry", 2), ("InCountry", 4), *(("InContinent", n) for n in (1, 3, 4))}
+    assert {(each["type"], each["record"]) for each in skipped} == wanted
+    # Only row 4 is skipped by both: it is the one with a mistake.
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_c_pip_038_conditions_may_exclude_a_value(graph, tmp_path, write):
+    table = {"code": ["a", "b", "c", "d"], "country": ["NO", None, "DE", "NO"]}
+    path = write(tmp_path / "films", table)
+    for where, codes in (
+        ({"country!": "NO"}, "bc"),
+        ({"country!": None}, "acd"),
+        (["country!=", "`country`!=DE"], "ad"),
+        ({"Film": {"country": "NO", "code!": "a"}}, "d"),
+    ):
+        graph.load(nodes={"Film": path}, where=where, mode="overwrite", engine="local")
+        assert "".join(each["code"] for each in rows(graph)) == codes
+
+
 def test_problems_of_chosen_rows_keep_the_numbers_of_the_file(graph, tmp_path):
     text = "code,kind,votes\na,film,1\nb,book,x\nc,film,x\n"
     error = load(graph, tmp_path / "f.csv", text, where={"kind": "film"})

@@ -478,7 +478,7 @@ def test_c_pip_040_rows_of_tables_are_skipped_with_their_cells(graph, tmp_path, 
 
 
 def test_c_pip_040_more_than_the_allowed_share_writes_nothing_but_the_file(graph, errors):
-    data = lines(*(node("Person", slug=f"x{i}", name="X") for i in range(8)), 7, 8)
+    data = lines(*(node("Person", slug=f"x{i}", name="X") for i in range(8)), "7", "8")
     before = content(graph)
     with pytest.raises(
         InputError, match=r"in 2 of 10 records, more than the allowed share of 0\.1"

@@ -11,9 +11,11 @@ import typer
 from omnigraph.cli.addressing import actor_of, storage_target
 from omnigraph.cli.help import Commands, FileCommand
 from omnigraph.cli.load import (
+    DelimiterOption,
     DryRunFlag,
     EngineOption,
     MessageOption,
+    SeparatorOption,
     engine_teller,
     receipt_lines,
     stages,
@@ -21,7 +23,7 @@ from omnigraph.cli.load import (
 from omnigraph.cli.opening import INTERRUPTS, announce
 from omnigraph.cli.options import GlobalFlag, JsonFlag, argument
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
-from omnigraph.model.load_options import LoadObserver
+from omnigraph.model.load_options import CsvOptions, LoadObserver
 
 if TYPE_CHECKING:
     from omnigraph.inference import InferredSchema, InferredType
@@ -46,7 +48,13 @@ class CreateCommand(FileCommand):
 
 
 @COMMANDS.add(FileCommand)
-def infer(ctx: typer.Context, files: FilesArgument, json: JsonFlag = False) -> None:
+def infer(
+    ctx: typer.Context,
+    files: FilesArgument,
+    delimiter: DelimiterOption = None,
+    list_separator: SeparatorOption = None,
+    json: JsonFlag = False,
+) -> None:
     """Propose a schema for files, and the load that fits it.
 
     Every row is read. A column of unique values becomes the key of a node type; a file with two
@@ -55,9 +63,10 @@ def infer(ctx: typer.Context, files: FilesArgument, json: JsonFlag = False) -> N
 
     omnigraph infer airports.csv flights.csv > schema.pg
     omnigraph infer Person=people.parquet Knows='knows/*.csv' --json
+    omnigraph infer person.csv place.csv --delimiter '|' --list-separator ';' > schema.pg
     """
     output = output_of(ctx)
-    inferred = _inferred(files)
+    inferred = _inferred(files, delimiter, list_separator)
     output.show(inferred, ([line] for line in inferred.text.splitlines()), json=json)
     if not (json or output.quiet):
         output.notes(_finding_lines(inferred))
@@ -72,6 +81,8 @@ def import_(
     *,
     files: FilesArgument,
     graph: NewGraph,
+    delimiter: DelimiterOption = None,
+    list_separator: SeparatorOption = None,
     engine: EngineOption = None,
     dry_run: DryRunFlag = False,
     message: MessageOption = None,
@@ -88,7 +99,7 @@ def import_(
     """
     output = output_of(ctx)
     target = storage_target(graph)
-    inferred = _inferred(files)
+    inferred = _inferred(files, delimiter, list_separator)
     if not (json or output.quiet):
         output.notes(_plan_lines(inferred))
         output.notes(_finding_lines(inferred))
@@ -110,11 +121,13 @@ def import_(
     output.show(document, receipt_lines(receipt), json=json)
 
 
-def _inferred(files: list[str]) -> InferredSchema:
+def _inferred(
+    files: list[str], delimiter: list[str] | None, list_separator: list[str] | None
+) -> InferredSchema:
     from omnigraph.inference import infer_schema
 
     INTERRUPTS.heed()
-    return infer_schema(files)
+    return infer_schema(files, csv=CsvOptions(delimiter, list_separator))
 
 
 def _plan_lines(inferred: InferredSchema) -> Iterator[Line]:

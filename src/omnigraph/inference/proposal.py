@@ -51,6 +51,8 @@ class InferredEnd:
     """The type of the nodes."""
     key_property: str
     """The property of these nodes whose values the column holds."""
+    empty: int = 0
+    """Rows in which it is empty: they give no edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,10 @@ def propose(tables: Sequence[Table]) -> list[InferredType]:
             if candidate.ends is None:
                 candidate.ends = _ends(candidate, by_table, needs_words=needs_words)
     proposal = _Proposal(candidates)
+    edges_of_nodes = list(proposal.edges_of_nodes())
     nodes = [proposal.type_of(each) for each in candidates if each.ends is None]
     edges = [proposal.type_of(each) for each in candidates if each.ends is not None]
-    return [*nodes, *edges, *proposal.edges_of_nodes()]
+    return [*nodes, *edges, *edges_of_nodes]
 
 
 # --- keys and ends --------------------------------------------------------------------------------
@@ -132,13 +135,20 @@ def _chosen_key(candidate: _Candidate, others: Sequence[_Candidate]) -> KeyCandi
     return best if best is not None and (uses(best) or best.is_likely) else None
 
 
-def usable_references(candidate: _Candidate, by_table: dict[int, _Candidate]) -> list[Reference]:
-    """One reference for each column that names a node in every row, in the order of the columns."""
+def usable_references(
+    candidate: _Candidate, by_table: dict[int, _Candidate], *, may_be_empty: bool = False
+) -> list[Reference]:
+    """One reference for each column that names a node in every row, in the order of the columns.
+
+    ``may_be_empty``: or in every row where it is not empty.
+    """
     chosen: dict[int | str, Reference] = {}
     for each in candidate.references.found:
         target = by_table[id(each.key.table)]
         is_to_nodes = target.ends is None and target.key is each.key
-        if not (each.is_complete and is_to_nodes) or each.column.nulls(candidate.table.rows):
+        if not (each.is_complete and is_to_nodes):
+            continue
+        if each.column.nulls(candidate.table.rows) and not may_be_empty:
             continue
         known = chosen.get(each.column.key)
         if known is None or _closeness(each) < _closeness(known):
@@ -218,6 +228,8 @@ class _Proposal:
     def __init__(self, candidates: Sequence[_Candidate]) -> None:
         self._candidates = candidates
         self._by_table = {id(each.table): each for each in candidates}
+        self._used: set[tuple[int, int | str]] = set()
+        """The columns that `edges_of_nodes` made edges of."""
         self._names = {
             id(each.table): _property_names(each, "node" if each.ends is None else "edge")
             for each in candidates
@@ -258,7 +270,7 @@ class _Proposal:
         )
 
     def edges_of_nodes(self) -> Iterator[InferredType]:
-        """Edge types for columns of nodes that name other nodes, in every row."""
+        """Edge types for columns of nodes that name other nodes."""
         taken = {each.table.type_name.lower() for each in self._candidates}
         for candidate in self._candidates:
             key = candidate.key
@@ -269,32 +281,42 @@ class _Proposal:
                 if reference.column is key.column or name.lower() in taken:
                     continue
                 taken.add(name.lower())
+                self._used.add((id(candidate.table), reference.column.key))
                 own = InferredEnd(
                     key.column.name,
                     key.column.key,
                     candidate.table.type_name,
                     self._names[id(candidate.table)][key.column.key],
                 )
+                end = self._end(reference, reference.column.nulls(candidate.table.rows))
                 yield InferredType(
                     "edge",
                     name,
                     candidate.table.type_name,
                     candidate.table.shown,
-                    candidate.table.rows,
+                    candidate.table.rows - end.empty,
                     key=(SRC, DST),
-                    ends=(own, self._end(reference)),
+                    ends=(own, end),
+                    notes=(_no_edges(end),) if end.empty else (),
                 )
 
     def _usable(self, candidate: _Candidate) -> list[Reference]:
-        return usable_references(candidate, self._by_table)
+        complete = usable_references(candidate, self._by_table)
+        if any(
+            candidate.key is not None and each.column is candidate.key.column for each in complete
+        ):
+            # Rather a table of edges that lacks some ends: that is for its owner to decide.
+            return complete
+        return usable_references(candidate, self._by_table, may_be_empty=True)
 
-    def _end(self, reference: Reference) -> InferredEnd:
+    def _end(self, reference: Reference, empty: int = 0) -> InferredEnd:
         key = reference.key
         return InferredEnd(
             reference.column.name,
             reference.column.key,
             key.table.type_name,
             self._names[id(key.table)][key.column.key],
+            empty,
         )
 
     def _notes(
@@ -318,8 +340,13 @@ class _Proposal:
             about = f"column {quoted(each.column.name)} names rows of {target.table.type_name}"
             if each.is_near and each.column.key not in complete:
                 yield f"{about}, but for values such as {quoted(each.missing or '')}"
-            elif each.is_complete and (nulls := each.column.nulls(table.rows)):
+            nulls = each.column.nulls(table.rows)
+            if each.is_complete and nulls and (id(table), each.column.key) not in self._used:
                 yield f"{about}, but is empty in {counted(nulls, 'row')}, so it gives no edges"
+
+
+def _no_edges(end: InferredEnd) -> str:
+    return f"no edges for {counted(end.empty, 'row')} with an empty {quoted(end.column)}"
 
 
 def _edge_name(reference: Reference, owner: str) -> str:

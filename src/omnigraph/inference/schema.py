@@ -14,6 +14,7 @@ from omnigraph import __version__
 from omnigraph.errors import InputError
 from omnigraph.inference.proposal import InferredProperty, InferredType, counted, propose, quoted
 from omnigraph.inference.tables import Source, Table, tables_of
+from omnigraph.model.load_options import CsvOptions, checked_options
 from omnigraph.schema.compile import compile_schema
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class InferredSchema:
     text: str
     """The schema; comments say why it is like that."""
     load_arguments: Mapping[str, Any] = field(repr=False)
-    """For `Graph.load`: `nodes`, `edges`, `frames` and `map`, those that are needed."""
+    """For `Graph.load`: `nodes`, `edges`, `frames`, `map`, `where` and `csv`, as needed."""
 
     @property
     def findings(self) -> list[str]:
@@ -66,6 +67,8 @@ class InferredSchema:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         load = {name: value for name, value in self.load_arguments.items() if name != "frames"}
+        if (csv := load.get("csv")) is not None:
+            load["csv"] = dict(_csv_texts(csv))
         return {
             "schema": self.text,
             "types": [_type_dict(each) for each in self.types],
@@ -75,19 +78,24 @@ class InferredSchema:
         }
 
 
-def infer_schema(sources: Source | Sequence[Source] | Mapping[str, Any]) -> InferredSchema:
+def infer_schema(
+    sources: Source | Sequence[Source] | Mapping[str, Any], *, csv: CsvOptions | None = None
+) -> InferredSchema:
     """A schema for files and frames, with the arguments of a load that fits it.
 
     ``sources`` are paths of CSV, JSON, Parquet, ORC, Avro, Arrow or Lance files, directories or
     patterns, one for each type; or paths and pandas, Polars or Arrow frames by the names of their
     types. All rows are read. Columns of unique values become keys, columns that hold the keys of
-    other tables become the ends of edges. Raises `InputError` for what cannot be read.
+    other tables become the ends of edges. ``csv`` says how cells are separated, for all CSV files,
+    by type or by file; columns in which a cell has the separator of lists become lists of texts.
+    Raises `InputError` for what cannot be read.
 
     >>> inferred = infer_schema(["airports.csv", "flights.csv"])  # doctest: +SKIP
     >>> graph = og.init("air.omni", inferred.text)  # doctest: +SKIP
     >>> graph.load(mode="append", **inferred.load_arguments)  # doctest: +SKIP
     """
-    tables = tables_of(sources)
+    csv = checked_options(csv, CsvOptions, "csv")
+    tables = tables_of(sources, csv)
     types = tuple(propose(tables))
     arguments = _load_arguments(types, {table.type_name: table for table in tables})
     command = None if "frames" in arguments else _command(arguments)
@@ -100,7 +108,7 @@ def infer_schema(sources: Source | Sequence[Source] | Mapping[str, Any]) -> Infe
 
 
 def _load_arguments(types: Sequence[InferredType], tables: Mapping[str, Table]) -> dict[str, Any]:
-    arguments: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, Any] = {}
     for type in types:
         table = tables[type.table]
         if table.source is None:
@@ -109,7 +117,34 @@ def _load_arguments(types: Sequence[InferredType], tables: Mapping[str, Table]) 
             arguments.setdefault(f"{type.kind}s", {})[type.name] = table.source
         if columns := dict(_mapped(type, table)):
             arguments.setdefault("map", {})[type.name] = columns
+        if conditions := dict(_not_empty(type, table)):
+            arguments.setdefault("where", {})[type.name] = conditions
+    csv = {name: _by_type(types, tables, name) for name in ("delimiter", "list_separator")}
+    if any(csv.values()):
+        arguments["csv"] = CsvOptions(**csv)
     return arguments
+
+
+def _by_type(
+    types: Sequence[InferredType], tables: Mapping[str, Table], option: str
+) -> str | dict[str, str] | None:
+    """An option of CSV files: one text for all of them, or by type."""
+    found: dict[str, str | None] = {
+        each.name: getattr(tables[each.table].mapping, option) for each in types
+    }
+    given = {name: text for name, text in found.items() if text is not None}
+    if len(given) == len(found) and len(set(given.values())) == 1:
+        return next(iter(given.values()))
+    return given or None
+
+
+def _not_empty(type: InferredType, table: Table) -> Iterator[tuple[str, None]]:
+    """Conditions for rows that have both ends of an edge."""
+    names = Counter(column.name for column in table.columns.values())
+    for end in type.ends or ():
+        if end.empty:
+            text = _column_text(end.key, end.column, names[end.column] > 1, type)
+            yield f"{text}!", None
 
 
 def _mapped(type: InferredType, table: Table) -> Iterator[tuple[str, str | None]]:
@@ -147,7 +182,20 @@ def _command(arguments: Mapping[str, Any]) -> str:
     for name, columns in arguments.get("map", {}).items():
         for column, target in columns.items():
             words += ["--map", f"{name}:{column}={target or ''}"]
+    for name, conditions in arguments.get("where", {}).items():
+        words += [word for column in conditions for word in ("--where", f"{name}:{column}=")]
+    for option, given in _csv_texts(arguments.get("csv") or CsvOptions()):
+        flag = f"--{option.replace('_', '-')}"
+        texts = [given] if isinstance(given, str) else [f"{k}:{v}" for k, v in given.items()]
+        words += [word for text in texts for word in (flag, text)]
     return shlex.join([*words, "--mode", "append"])
+
+
+def _csv_texts(csv: CsvOptions) -> Iterator[tuple[str, str | Mapping[str, str]]]:
+    """The options that were given, as `_load_arguments` puts them."""
+    for name in ("delimiter", "list_separator"):
+        if (given := getattr(csv, name)) is not None:
+            yield name, given
 
 
 # --- the text -------------------------------------------------------------------------------------

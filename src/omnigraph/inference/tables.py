@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import InputError
 from omnigraph.inference.columns import Column, Values
@@ -23,10 +24,14 @@ from omnigraph.loading.files import COMPRESSED, S3, Files
 from omnigraph.loading.formats.arrow_tables import arrow_table
 from omnigraph.loading.formats.csv_rows import csv_rows
 from omnigraph.loading.formats.table_batches import BATCH_ROWS, avro_objects, table_batches
+from omnigraph.loading.map_expressions import split_texts
+from omnigraph.loading.mapping import PLAIN, TableMapping
+from omnigraph.loading.mapping_arguments import Mappings
 from omnigraph.loading.pieces import Piece, blocks_of, pieces_of
 from omnigraph.loading.records.framing import RecordSource, read_chunks
 from omnigraph.loading.sources import FileSource, FoundFile, corrupt, find_all
 from omnigraph.model.ids import TableKey
+from omnigraph.model.load_options import CsvOptions, MappingArguments
 from omnigraph.model.values import shown
 
 TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9_]*")
@@ -61,11 +66,15 @@ class Table:
     source: str | None
     """A file, a directory or a pattern; None for a frame."""
     frame: pa.Table | None = None
+    mapping: TableMapping = PLAIN
+    """How cells of a CSV file are separated."""
     rows: int = 0
     columns: dict[int | str, Column] = field(default_factory=dict)
+    _lists: frozenset[int | str] | None = None
 
     def profile(self) -> None:
         """Look at every value once; raises `InputError` for a table that cannot be read."""
+        self._find_lists()
         with ThreadPoolExecutor((os.cpu_count() or 1) + 1, "omnigraph-infer") as threads:
             for rows, cells in _read_ahead(self.chunks(), threads):
                 self.rows += rows
@@ -96,12 +105,39 @@ class Table:
             return
         assert self.source is not None
         # Which files there are does not depend on the kind of their type.
-        for found in find_all([FileSource(self.source, TableKey.node(self.type_name))]):
+        key = TableKey.node(self.type_name)
+        for found in find_all([FileSource(self.source, key, mapping=self.mapping)]):
             try:
                 for rows, cells in _file_chunks(found, Files.of_environment([found.path])):
-                    yield rows, [*cells, *_folder_cells(found, rows, cells)]
+                    own = self._with_lists(cells) if found.format == "csv" else cells
+                    yield rows, [*own, *_folder_cells(found, rows, cells)]
             except (OSError, pa.ArrowException) as error:
                 raise corrupt(found.shown, error) from error
+
+    def _with_lists(self, cells: list[Cells]) -> list[Cells]:
+        """The cells of columns that hold lists, split into their items."""
+        separator = self.mapping.list_separator
+        if separator is None or self._lists is None:
+            return cells
+        return [
+            Cells(each.key, each.name, split_texts(each.values, separator), is_text=False)
+            if each.key in self._lists
+            else each
+            for each in cells
+        ]
+
+    def _find_lists(self) -> None:
+        """Look for columns of CSV files in which a cell has the separator of lists."""
+        separator = self.mapping.list_separator
+        if separator is None:
+            return
+        found = {
+            cells.key
+            for _, chunk in self.chunks()
+            for cells in chunk
+            if cells.is_text and pc.any(pc.match_substring(cells.values, separator)).as_py()
+        }
+        self._lists = frozenset(found)
 
 
 def _read_ahead(chunks: Iterator[Chunk], threads: ThreadPoolExecutor) -> Iterator[Chunk]:
@@ -183,7 +219,9 @@ def _folder_cells(found: FoundFile, rows: int, cells: Sequence[Cells]) -> Iterat
 # --- sources --------------------------------------------------------------------------------------
 
 
-def tables_of(sources: Source | Sequence[Source] | Mapping[str, Any]) -> list[Table]:
+def tables_of(
+    sources: Source | Sequence[Source] | Mapping[str, Any], csv: CsvOptions | None = None
+) -> list[Table]:
     """The tables that a caller names; raises `InputError` if two would be the same type.
 
     A text `Type=path` names the type of a path, as a mapping does; otherwise its name does.
@@ -211,6 +249,11 @@ def tables_of(sources: Source | Sequence[Source] | Mapping[str, Any]) -> list[Ta
                 hint=f"name one of them, such as '{other}'; parts of one table are given as a"
                 " directory or a quoted pattern",
             )
+    if csv is not None:
+        named = [(TableKey.node(each.type_name), each.source) for each in tables]
+        mappings = Mappings(MappingArguments(csv=csv), named, None)
+        for table, (key, path) in zip(tables, named, strict=True):
+            table.mapping = mappings.of(key, path)
     return tables
 
 

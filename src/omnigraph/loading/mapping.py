@@ -54,11 +54,12 @@ class MappedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One `column=value`: only rows with this value count."""
+    """One `column=value`: only rows with this value count; with `column!=value`, only others."""
 
     column: Column
     value: str | None
     """As the text of a cell; None for null."""
+    is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class TableMapping:
                 found = pc.or_(pc.is_null(texts), pc.fill_null(pc.equal(texts, ""), False))
             else:
                 found = pc.fill_null(pc.equal(texts, each.value), False)
-            mask = pc.and_(mask, found)
+            mask = pc.and_(mask, pc.invert(found) if each.is_negated else found)
         kept = pc.indices_nonzero(mask).to_pylist()
         if len(kept) < batch.num_rows:
             batch, numbers = batch.filter(mask), [numbers[i] for i in kept]
@@ -332,7 +333,8 @@ class TableMapping:
         if not isinstance(each, dict):
             return True
         return all(
-            (cell_text(each.get(condition.column.name)) or None) == condition.value
+            ((cell_text(each.get(condition.column.name)) or None) == condition.value)
+            != condition.is_negated
             for condition in self.where
         )
 

@@ -40,11 +40,13 @@ class Mappings:
         self,
         given: MappingArguments,
         tables: Sequence[tuple[str, str | None]],
-        catalog: Catalog,
+        catalog: Catalog | None,
         *,
-        has_records: bool,
+        has_records: bool = False,
     ) -> None:
         """``tables`` are table keys with the paths of files, None for frames.
+
+        ``has_records``: graph records are loaded too, of any type of the ``catalog``.
 
         Raises `InputError` for arguments that cannot be read or concern no table.
         """
@@ -54,8 +56,7 @@ class Mappings:
             for scope in (name, key, *(() if path is None else (path,))):
                 self._scopes.setdefault(scope, set()).add(key)
         self._record_types: dict[str, TableType] = {}
-        types: list[TableType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        for each in types if has_records else ():
+        for each in catalog.types if catalog is not None and has_records else ():
             self._record_types.setdefault(each.name, each)
             self._record_types[each.table_key] = each
         self._keys = {key for key, _ in tables}
@@ -65,12 +66,14 @@ class Mappings:
                 MappedColumn(left, parse_expression(left), right.strip() or None)
             )
         for scope, left, right in self._entries("where", given.where, split_last=False):
-            column = parse_expression(left)
+            column = parse_expression(left.removesuffix("!"))
             if not isinstance(column, Column):
                 raise InputError(
-                    f"`where` compares a column, not '{left}'", hint='write it as "type=city"'
+                    f"`where` compares a column, not '{left}'",
+                    hint='write it as "type=city", or "type!=city"',
                 )
-            self._parts_of(scope).where.append(Condition(column, right or None))
+            is_negated = left.endswith("!")
+            self._parts_of(scope).where.append(Condition(column, right or None, is_negated))
         for scope, text in self._texts("delimiter", given.csv.delimiter):
             self._parts_of(scope).delimiter = _delimiter(text)
         for scope, text in self._texts("list_separator", given.csv.list_separator):
@@ -189,7 +192,7 @@ class Mappings:
 
 _EXAMPLES = {
     "map": '`--map "Full Name=name"`, in Python map={"Person": {"Full Name": "name"}}',
-    "where": '`--where type=city`, in Python where={"City": {"type": "city"}}',
+    "where": '`--where type=city` or `type!=city`, in Python where={"City": {"type": "city"}}',
 }
 _SCOPED = {
     "map": '`--map "Person:Full Name=name"`, in Python map={"Person": {"Full Name": "name"}}',

@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, str] = {
     "graph": "errors model syntax effects schema query embedding policy storage commit branching"
     " upkeep engines engines.local engines.spark computing loading pipeline pipeline.spark",
     "inference": "errors model effects schema commit loading graph",
-    "pipeline.files": "errors model syntax effects schema strict_yaml loading pipeline"
-    " pipeline.spark graph",
+    "pipeline.files": "errors model syntax effects schema strict_yaml embedding loading"
+    " pipeline pipeline.spark graph",
     "spark": "errors model pipeline",
     # the faces
     "wire": "errors model",

@@ -142,7 +142,7 @@ def test_every_command_declares_its_capability():
         "doctor",
     ]
     direct.append("recover")
-    direct += ["pipeline validate", "pipeline plan", "pipeline run"]
+    direct += ["pipeline init", "pipeline validate", "pipeline plan", "pipeline run"]
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
         *("query", "mutate", "load", *reads, *branches, *blobs, *history),

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ import pytest
 import omnigraph as og
 from omnigraph.cli.main import main
 from omnigraph.effects.failpoints import VARIABLE, Failpoint, InjectedFault, armed
-from omnigraph.errors import ChecksFailed, Conflict, InputError, PipelineInvalid, SourceChanged
+from omnigraph.embedding.client import mock_vector
+from omnigraph.errors import (
+    ChecksFailed,
+    Conflict,
+    EmbeddingError,
+    InputError,
+    PipelineInvalid,
+    SourceChanged,
+)
 from omnigraph.graph import Graph
 from omnigraph.pipeline.files import Pipeline, PipelineReceipt
 
@@ -643,6 +652,82 @@ def test_only_new_partitions_are_read(bench: Workbench):
     assert sorted(each["age"] for each in bench.rows("Person")) == [1, 2, 3, 3]
 
 
+def test_what_arrives_is_loaded_until_the_pipeline_is_stopped(bench: Workbench):
+    stop = threading.Event()
+    bench.people("ada@x,Ada,36", name="in/1.csv")
+    runs = bench.pipeline(INCREMENTAL).watch(every_seconds=0.01, stop=stop, spark=bench.options)
+    assert [each.inserted for each in next(runs).nodes] == [1]
+    bench.people("bo@x,Bo,20", name="in/2.csv")
+    assert [each.records_read for each in next(runs).nodes] == [1]
+    stop.set()
+    assert list(runs) == []
+    assert bench.names() == ["ada@x", "bo@x"]
+
+
+# --- bad records and vectors ----------------------------------------------------------------------
+
+
+def test_bad_records_are_left_out_if_the_file_says_so(bench: Workbench):
+    bench.people("ada@x,Ada,36", ",Nobody,3", "bo@x,Bo,20")
+    text = SMALL + "on_error: skip\nmax_error_share: 0.5\nerrors_out: bad.jsonl\n"
+    receipt = bench.run(text)
+    assert receipt.notes == ("1 bad records were left out",)
+    assert bench.names() == ["ada@x", "bo@x"]
+    (bad,) = (bench.folder / "bad.jsonl").read_text().splitlines()
+    assert json.loads(bad)["property"] == "email"
+
+
+EMBEDDED = """\
+version: 1
+name: docs
+graph: docs.omni
+sources:
+  docs: {format: csv, path: docs.csv, options: {header: true}}
+nodes:
+  Doc: {from: docs, map: {slug: slug, text: text}}
+embed:
+  - {type: Doc, property: meaning}
+"""
+
+
+def test_c_pip_029_embedding_goes_on_after_a_failure_without_repeating_texts(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
+    schema = "node Doc { slug: String @key  text: String?  meaning: Vector(4)? @embed(text) }"
+    graph = og.init(bench.folder / "docs.omni", schema)
+    asked: list[str] = []
+    fails_at = ["c"]
+
+    def embed(self: Any, text: str, dimension: int, role: str = "query") -> list[float]:
+        assert role == "document"
+        if text in fails_at:
+            raise EmbeddingError("the provider is tired")
+        asked.append(text)
+        return mock_vector(text, dimension)
+
+    monkeypatch.setattr("omnigraph.embedding.client.EmbeddingClient.embed", embed)
+    monkeypatch.setattr("omnigraph.pipeline.files.embedding.BATCH_TEXTS", 2)
+    bench.write("docs.csv", "slug,text\n1,a\n2,b\n3,c\n4,d\n5,\n")
+    with pytest.raises(EmbeddingError):
+        bench.run(EMBEDDED)
+    assert sorted(asked) == ["a", "b", "d"]
+    fails_at.clear()
+    receipt = bench.run(EMBEDDED)
+    assert sorted(asked) == ["a", "b", "c", "d"]
+    assert [(each.texts, each.characters) for each in receipt.embedded] == [(1, 1)]
+    vectors = {row["slug"]: row["meaning"] for row in graph.table("Doc").to_arrow().to_pylist()}
+    assert vectors["5"] is None and vectors["3"] == pytest.approx(mock_vector("c", 4))
+    assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
+    # Changed texts get new vectors, also those that somebody else changed.
+    graph.mutate('query q { update Doc set { text: "z" } where slug = "2" }')
+    bench.write("docs.csv", "slug,text\n1,A\n3,c\n6,e\n")
+    asked.clear()
+    receipt = bench.run(EMBEDDED)
+    assert sorted(asked) == ["A", "e", "z"]
+    assert [(each.texts, each.stale) for each in receipt.embedded] == [(3, 2)]
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -675,6 +760,13 @@ def test_the_commands_tell_what_is_there_what_would_be_done_and_what_was(
     assert (code, json.loads(out)["outcome"]) == (0, "no_change")
     code, out, _ = call("plan", file)
     assert "nothing to do: no change since commit" in out
+    code, out, _ = call("init", str(bench.folder / "new.yaml"), str(bench.folder / "people.csv"),
+                        "--store", bench.graph.uri)  # fmt: skip
+    assert code == 0
+    assert og.read_pipeline(bench.folder / "new.yaml").validate(spark=bench.options).types == (
+        "node:Person",
+    )
+    assert call("init", str(bench.folder / "new.yaml"), "--store", bench.graph.uri)[0] == 2
     bench.write("pipeline.yaml", SMALL.replace("Person", "Persn"))
     code, out, err = call("validate", file, "--json")
     assert code == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from json import dumps
@@ -11,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnigraph.cli.addressing import actor_of, resolve, storage_target
+from omnigraph.cli.failures import UsageError
+from omnigraph.cli.files import require_file
 from omnigraph.cli.help import Commands, FileCommand
 from omnigraph.cli.load import engine_teller, stages
 from omnigraph.cli.opening import INTERRUPTS, announce
@@ -49,8 +54,17 @@ omnigraph pipeline run crm.yaml
 )
 
 FileArgument = Annotated[Path, argument("FILE.yaml", "the pipeline")]
+DataArgument = Annotated[
+    list[Path] | None, argument("[DATA]…", "files to read: CSV, JSON lines, Parquet or ORC")
+]
 FullFlag = Annotated[
     bool, flag("--full", "run it also if nothing changed, and read everything anew")
+]
+ContinuousFlag = Annotated[
+    bool, flag("--continuous", "go on, and load what is new in the sources as it arrives")
+]
+EveryOption = Annotated[
+    float, option("--every", "SECONDS", "with --continuous: how often to look; 10", min=0.1)
 ]
 SampleOption = Annotated[
     int, option("--sample", "ROWS", "how many rows of each type to look at; 1000", min=1)
@@ -67,6 +81,37 @@ class PipelineRunCommand(PipelineCommand):
     """A command that writes to that graph."""
 
     takes = PipelineCommand.takes | {GlobalFlag.ACTOR, GlobalFlag.YES}
+
+
+@COMMANDS.add(PipelineCommand, name="init")
+def init(
+    ctx: typer.Context, file: FileArgument, data: DataArgument = None, json: JsonFlag = False
+) -> None:
+    """Write a first pipeline file for a graph and some files.
+
+    Columns that are called like properties are mapped to them; comments say what is missing. An
+    existing file is not replaced.
+
+    omnigraph pipeline init crm.yaml people.csv jobs.parquet --store graph.omni
+    """
+    from omnigraph.graph import open_graph
+    from omnigraph.pipeline.files.starter import starter_text
+
+    output = output_of(ctx)
+    if file.exists():
+        raise UsageError(f"{file} is there already", hint="name another file, or remove it")
+    for each in data or ():
+        require_file(each)
+    INTERRUPTS.heed()
+    graph = open_graph(resolve(ctx).uri, "read_only")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "pipeline"
+    text = starter_text(name, graph, file.absolute().parent, data or [])
+    file.write_text(text, encoding="utf-8")
+    output.done(
+        {"file": str(file), "name": name, "graph": graph.uri, "sources": len(data or ())},
+        f"wrote {file}; edit it, then `omnigraph pipeline validate {file}`",
+        json=json,
+    )
 
 
 @COMMANDS.add(PipelineCommand)
@@ -125,6 +170,8 @@ def run(
     *,
     file: FileArgument,
     full: FullFlag = False,
+    continuous: ContinuousFlag = False,
+    every: EveryOption = 10.0,
     spark_master: SparkMasterOption = None,
     spark_conf: SparkConfOption = None,
     json: JsonFlag = False,
@@ -133,9 +180,11 @@ def run(
 
     Without a change of the file or its sources nothing is done. A run that was interrupted is
     completed by the next one. If a check fails, the exit code is 3, the branch is kept and the
-    target is as it was.
+    target is as it was. With `--continuous` it goes on until it is told to end (SIGTERM, which
+    lets the current run finish), and prints a receipt for each run that changed something.
 
     omnigraph pipeline run crm.yaml
+    omnigraph pipeline run arrivals.yaml --continuous --every 5
     omnigraph pipeline run crm.yaml --store s3://lake/crm.omni --as nightly --json
     """
     output = output_of(ctx)
@@ -145,14 +194,38 @@ def run(
     announce(ctx, "pipeline run", target, "pipeline run" if is_overwrite else None)
     with ExitStack() as stack:
         watch = stack.enter_context(stages(output, json=json))
-        receipt = pipeline.run(
-            full=full,
-            actor=actor_of(ctx),
-            spark=_spark(spark_master, spark_conf),
-            on_stage=lambda stage: _tell_stage(output, stage, json=json),
-            observer=LoadObserver(engine_teller(output, json=json), watch),
-        )
+        options: dict[str, Any] = {
+            "full": full,
+            "actor": actor_of(ctx),
+            "spark": _spark(spark_master, spark_conf),
+            "on_stage": lambda stage: _tell_stage(output, stage, json=json),
+            "observer": LoadObserver(engine_teller(output, json=json), watch),
+        }
+        if continuous:
+            if full:
+                raise UsageError("`--continuous` and `--full` are mutually exclusive")
+            _run_continuously(output, pipeline, every, options, json=json)
+            return
+        receipt = pipeline.run(**options)
     output.show(receipt, _receipt_lines(receipt), json=json)
+
+
+def _run_continuously(
+    output: Output, pipeline: Pipeline, every: float, options: dict[str, Any], *, json: bool
+) -> None:
+    """Run until SIGTERM, which lets the current run finish."""
+    stop = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    looks: dict[str, Any] = {**options, "on_stage": None}
+    try:
+        for receipt in pipeline.watch(every_seconds=every, stop=stop, **looks):
+            if json:
+                output.line(dumps(receipt.to_dict()))
+            else:
+                output.lines(_receipt_lines(receipt))
+            output.flush()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _pipeline(ctx: typer.Context, file: Path) -> Pipeline:

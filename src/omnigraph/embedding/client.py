@@ -351,7 +351,7 @@ class QueryEmbedder:
         """
         client = self._resolved()
         if recorded_model is not None:
-            _require_model(client.config, recorded_model, property_name)
+            require_model(client.config, recorded_model, property_name)
         return client.embed(text, dimension, "query")
 
     def _resolved(self) -> EmbeddingClient:
@@ -363,7 +363,8 @@ class QueryEmbedder:
             return self._client
 
 
-def _require_model(config: EmbeddingConfig, recorded: str, property_name: str) -> None:
+def require_model(config: EmbeddingConfig, recorded: str, property_name: str) -> None:
+    """Raise `InputError` if a property's vectors were made with another model than this one."""
     if config.model != recorded:
         ours = f"`{config.model}`" if config.model else "no named model"
         raise InputError(

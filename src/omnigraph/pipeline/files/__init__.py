@@ -1,8 +1,8 @@
 """Pipeline files: sources, transforms, mappings and checks as YAML, run on a branch and merged.
 
 `document` reads a file, `inputs` finds what its sources hold and what earlier runs loaded,
-`frames` builds Spark frames, `checking` tells what does not fit, `pipeline` runs it. Rows are
-loaded by `loading`, as those of any load.
+`frames` builds Spark frames, `checking` tells what does not fit, `pipeline` runs it, `embedding`
+computes vectors. Rows are loaded by `loading`, as those of any load.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from omnigraph.pipeline.files.document import PipelineProblem
 from omnigraph.pipeline.files.pipeline import Pipeline, read_pipeline
 from omnigraph.pipeline.files.receipts import (
     CheckResult,
+    EmbedResult,
     PipelinePlan,
     PipelineReceipt,
     PipelineReport,
@@ -21,6 +22,7 @@ from omnigraph.pipeline.files.receipts import (
 
 __all__ = [
     "CheckResult",
+    "EmbedResult",
     "Pipeline",
     "PipelinePlan",
     "PipelineProblem",

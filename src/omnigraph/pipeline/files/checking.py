@@ -135,6 +135,16 @@ def _embed_problems(document: Document, catalog: Catalog) -> Iterator[PipelinePr
                 f"{embed.type} has no vector `{embed.property}` with `@embed`",
                 name_hint(embed.property, vectors, f"vectors of {embed.type}") if vectors else None,
             )
+        elif any(
+            embed.property in (each.keys.map or {})
+            for each in document.mappings
+            if each.kind == "node" and each.type_name == embed.type
+        ):
+            yield document.problem(
+                ("embed", at, "property"),
+                f"{embed.type}.{embed.property} is mapped under `nodes` already",
+                "leave out one of the two",
+            )
         elif not prop.type.nullable:
             yield document.problem(
                 ("embed", at, "property"),

@@ -27,6 +27,7 @@ from pydantic import (
 from omnigraph.errors import InputError, PipelineInvalid
 from omnigraph.model.ids import EntityKind, check_branch_name
 from omnigraph.model.json_object import JsonObject
+from omnigraph.model.load_options import ErrorOptions, OnError
 from omnigraph.model.receipts import AbsentMeaning, LoadMode
 from omnigraph.strict_yaml import Node, Plain, read_document
 from omnigraph.syntax.suggest import did_you_mean
@@ -196,6 +197,14 @@ class PipelineKeys(_Keys):
     absent: AbsentMeaning = Field(
         "keep", description="`keep` or `null`: what a merge makes of properties that are not mapped"
     )
+    on_error: OnError = Field(
+        "fail",
+        description="`fail` or `skip`: a bad record refuses the input, or is left out",
+    )
+    max_error_share: float | None = Field(
+        None, description="of `on_error: skip`: the share of records that may be bad, from 0 to 1"
+    )
+    errors_out: str | None = Field(None, description="a file that gets every problem as JSON lines")
     sources: dict[str, SourceKeys] = Field(description="rows that Spark reads, by name")
     transforms: dict[str, TransformKeys] = Field(
         default_factory=dict, description="rows made by SQL, by name, in any order"
@@ -338,7 +347,8 @@ class Document:
 
         Neither the place of the graph nor comments are part of it; queries in files are.
         """
-        document = self.keys.model_dump(by_alias=True, exclude={"graph"})
+        # Without defaults, so that keys of later versions do not change it.
+        document = self.keys.model_dump(by_alias=True, exclude={"graph"}, exclude_defaults=True)
         texts = [self.sql_of(name) for name in self.keys.transforms]
         texts += [
             Path(self.resolved(check.file)).read_text(encoding="utf-8")
@@ -524,6 +534,10 @@ def _static_problems(document: Document) -> Iterator[PipelineProblem]:
                     "needs `merge_into` in `target`: without it, rows are visible at once",
                     "load a branch of its own, and merge it into the one that readers see",
                 )
+    try:
+        ErrorOptions(on_error=keys.on_error, max_error_share=keys.max_error_share)
+    except InputError as error:
+        yield document.problem(("max_error_share",), error.message, error.hint)
     names = [check.name for check in keys.checks]
     for at, name in enumerate(names):
         if name in names[:at]:

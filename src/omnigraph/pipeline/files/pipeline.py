@@ -17,21 +17,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.effects.failpoints import Failpoint, hit
+from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.errors import (
     ChecksFailed,
     Conflict,
+    InputError,
     NotFound,
     ReadSetChanged,
+    SourceChanged,
 )
-from omnigraph.graph import Graph, LoadObserver, LoadOrigin, SparkOptions, open_graph
+from omnigraph.graph import ErrorOptions, Graph, LoadObserver, LoadOrigin, SparkOptions, open_graph
 from omnigraph.loading.inputs import EngineChoice
 from omnigraph.loading.records.absence import is_needed
 from omnigraph.model.arrow import DST, SRC
@@ -49,6 +53,7 @@ from omnigraph.pipeline.files.document import (
     invalid,
     read_file,
 )
+from omnigraph.pipeline.files.embedding import VectorWork, embedding_client
 from omnigraph.pipeline.files.frames import Frames
 from omnigraph.pipeline.files.inputs import (
     METADATA,
@@ -63,6 +68,7 @@ from omnigraph.pipeline.files.inputs import (
 )
 from omnigraph.pipeline.files.receipts import (
     CheckResult,
+    EmbedResult,
     PipelinePlan,
     PipelineReceipt,
     PipelineReport,
@@ -184,20 +190,56 @@ class Pipeline:
         spark: SparkOptions | None = None,
         on_stage: OnStage | None = None,
         observer: LoadObserver | None = None,
+        embedding: EmbeddingConfig | None = None,
     ) -> PipelineReceipt:
         """Load the sources on the branch, check it, and merge it if every check passes.
 
         Nothing is done if the file and its sources are as the last run found them; ``full`` runs
         it anyway, and reads incremental sources from the beginning. A run that was interrupted is
         completed. ``on_stage`` gets each stage when it is over, ``observer`` those of the load.
+        ``embedding`` says how texts become vectors; without it, the environment does.
         Raises what `validate` and `Graph.load` raise, `ChecksFailed` if the branch was loaded and
         not merged, `MergeConflicts`, and `SourceChanged` if a file changed meanwhile.
         """
         graph = self._graph(writes=True)
         if actor is not None:
             graph = graph.on_branch("main", actor=actor)
-        with _Work(self._document, graph, spark, on_stage, observer) as work:
+        work = _Work(self._document, graph, spark, on_stage, observer, embedding=embedding)
+        with work:
             return work.run(full=full)
+
+    def watch(
+        self,
+        *,
+        every_seconds: float = 10.0,
+        stop: Event | None = None,
+        **options: Any,
+    ) -> Iterator[PipelineReceipt]:
+        """Run it again and again; yields the receipt of each run that changed something.
+
+        The sources are looked at every ``every_seconds``; what is new is one run, with its checks
+        and its merge, exactly once however the process ends. A file that changes while it is read
+        is left to the next look. It ends when ``stop`` is set, after the current run. ``options``
+        are those of `run`. Raises what `run` raises, and `InputError` at once if nobody can tell
+        whether a source changed.
+        """
+        for name, found in survey(self._document, _NO_HISTORY).inputs.items():
+            if not found.is_watched:
+                raise InputError(
+                    f"nobody can tell whether source `{name}` changed, so it cannot be watched",
+                    hint="run the pipeline by a timer instead",
+                    details={"source": name},
+                )
+        stopped = stop or Event()
+        while not stopped.is_set():
+            outcome = "no_change"
+            with suppress(SourceChanged):
+                receipt = self.run(**options)
+                outcome = receipt.outcome
+                if outcome != "no_change":
+                    yield receipt
+            if outcome == "no_change":
+                stopped.wait(every_seconds)
 
 
 _NO_HISTORY = History(None, {})
@@ -213,12 +255,15 @@ class _Work:
         spark: SparkOptions | None,
         on_stage: OnStage | None = None,
         observer: LoadObserver | None = None,
+        *,
+        embedding: EmbeddingConfig | None = None,
     ) -> None:
         self.document = document
         self.graph = graph
         self._options = spark or SparkOptions()
         self._on_stage = on_stage
         self._observer = observer or LoadObserver()
+        self._embedding = embedding
         self._built: SparkSession | None = None
         self._inputs: dict[str, SourceInput] = {}
         self._stages: list[PipelineStage] = []
@@ -327,8 +372,13 @@ class _Work:
             "edges": [each.to_dict() for each in edges],
         }
         hit(Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS)
+        embedded = self._embed(load_commit, history)
         checks = self._check()
-        receipt |= {"checks": [each.to_dict() for each in checks], "seconds": self._seconds()}
+        receipt |= {
+            "embedded": [each.to_dict() for each in embedded],
+            "checks": [each.to_dict() for each in checks],
+            "seconds": self._seconds(),
+        }
         hit(Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE)
         merge: MergeReceipt | None = None
         commit: CommitInfo | None = load_commit
@@ -342,6 +392,7 @@ class _Work:
             resumed=before is not None,
             nodes=nodes,
             edges=edges,
+            embedded=embedded,
             checks=checks,
             merge=merge,
         )
@@ -355,6 +406,7 @@ class _Work:
         resumed: bool = False,
         nodes: tuple[LoadedType, ...] = (),
         edges: tuple[LoadedType, ...] = (),
+        embedded: tuple[EmbedResult, ...] = (),
         checks: tuple[CheckResult, ...] = (),
         merge: MergeReceipt | None = None,
     ) -> PipelineReceipt:
@@ -368,7 +420,7 @@ class _Work:
             self.source_reports,
             nodes,
             edges,
-            (),
+            embedded,
             checks,
             load_commit_id,
             commit,
@@ -481,6 +533,7 @@ class _Work:
                 from_=self.document.base,
                 engine="spark",
                 operation_id=key,
+                errors=self._error_options(),
                 origin=LoadOrigin({METADATA: dict(receipt)}, key),
                 spark=SparkOptions(session=frames.session),
                 observer=LoadObserver(on_stage=self._watch),
@@ -488,7 +541,17 @@ class _Work:
             rows = sum(each.records_read for each in loaded.types)
             stage.rows = rows
             stage.detail = f"{rows:,} rows into {self.document.branch}"
+        if loaded.skipped:
+            self._notes.append(f"{loaded.skipped} bad records were left out")
         return loaded
+
+    def _error_options(self) -> ErrorOptions:
+        file = self.keys.errors_out
+        return ErrorOptions(
+            errors_out=None if file is None else self.document.resolved(file),
+            on_error=self.keys.on_error,
+            max_error_share=self.keys.max_error_share,
+        )
 
     def _mode(self) -> LoadMode:
         """The mode of the file; what was loaded before with another content is merged."""
@@ -512,6 +575,37 @@ class _Work:
             # Raised here, it ends the load before anything is committed.
             for each in self._inputs.values():
                 each.require_unchanged()
+
+    # --- vectors ---
+
+    def _embed(self, load: CommitInfo, history: History) -> tuple[EmbedResult, ...]:
+        """Compute vectors on the branch, where texts are new or changed since they were computed.
+
+        That is since the last run which did so; the texts of a graph that no run has embedded
+        before count as changed if this run changed them.
+        """
+        if not self.keys.embed:
+            return ()
+        client = embedding_client(self._embedding)
+        catalog = catalog_of(self.graph)
+        before = {(each["type"], each["property"]) for each in history.receipt.get("embedded", ())}
+        results = []
+        for each in self.keys.embed:
+            since = load.parent_commit_id
+            if history.last is not None and (each.type, each.property) in before:
+                since = history.last.graph_commit_id
+            assert since is not None
+            type = catalog.nodes[each.type]
+            kept = {METADATA: {"name": self.keys.name, "embeds": f"{each.type}.{each.property}"}}
+            work = VectorWork(
+                self.graph, self.document.branch, type, type.properties[each.property], kept
+            )
+            with self._stage(f"embed {each.type}.{each.property}") as stage:
+                result = work.run(client, since)
+                results.append(result)
+                stage.rows = result.texts
+                stage.detail = f"{result.texts:,} texts, {result.characters:,} characters"
+        return tuple(results)
 
     # --- checks ---
 
@@ -605,6 +699,7 @@ class _Work:
         stages = [f"load ({self._mode()}) into {document.branch}, created from {document.base}"]
         if outcome == "resume":
             stages = []
+        stages += [f"embed {each.type}.{each.property}" for each in self.keys.embed]
         stages += [f"check {each.name}: {each.expect}" for each in self.keys.checks]
         if document.merge_into is not None:
             stages.append(f"merge {document.branch} into {document.merge_into}")

@@ -146,7 +146,7 @@ def test_every_command_declares_its_capability():
     direct += ["schema check", "schema plan", "recovery list"]
     assert commands() == [
         *("query", "mutate", "load", *reads, *branches, *blobs, *history),
-        *("schema apply", "schema show"),
+        *("schema apply", "schema rebase", "schema show"),
         "graphs list",
         *direct,
         *("serve", "policy validate", "policy test", "policy explain"),

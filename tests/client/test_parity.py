@@ -145,6 +145,7 @@ WRITES: dict[str, list[list[str]]] = {
     ],
     "commit revert": [["{commit}"], ["{commit}", "--dry-run"], ["{reviewed}"], [STALE]],
     "schema apply": [["--schema", "{wider}"], ["--schema", "{same}"], ["--schema", "{bad}"]],
+    "schema rebase": [["review"], ["review", "--dry-run"], ["main"], ["none"]],
 }
 """Of every command that writes, the same."""
 

@@ -445,20 +445,6 @@ def test_a_table_changed_behind_the_graphs_back_is_not_changed(graph: og.Graph, 
 # --- beside others --------------------------------------------------------------------------------
 
 
-def test_c_sch_062_c_wrt_047_a_graph_with_branches_is_refused(graph: og.Graph, root: Path) -> None:
-    graph.create_branch("b")
-    graph.create_branch("a")
-    with pytest.raises(Conflict) as refused:
-        graph.apply_schema(BASE.replace("age: I32?", ""))
-    assert refused.value.message == (
-        "schema apply requires a graph with only main; found non-main branches: a, b"
-    )
-    assert graph.plan_schema(BASE.replace("age: I32?", "")).plan.supported
-    graph.delete_branch("a")
-    graph.delete_branch("b")
-    assert graph.apply_schema(BASE.replace("age: I32?", "")).applied
-
-
 @pytest.fixture
 def held(graph: og.Graph, root: Path) -> Iterator[og.Graph]:
     """Another process in the middle of a schema apply."""

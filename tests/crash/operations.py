@@ -347,6 +347,12 @@ def _schema_apply() -> Operation:
     )
 
 
+def _schema_rebase() -> Operation:
+    return Operation(
+        _on_graph(lambda graph: graph.rebase_schema("review").to_dict()), lambda model: None
+    )
+
+
 def _schema_applies(count: str) -> Operation:
     """One apply after the other, each with another type beside those of the model."""
 
@@ -396,6 +402,7 @@ OPERATIONS = {
     "index-branch": _index("review"),
     "optimize": _optimize(),
     "schema-apply": _schema_apply(),
+    "schema-rebase": _schema_rebase(),
     "cleanup": _cleanup(),
     "lease-and-die": _lease_and_die(),
     "branch-merge": _branch_merge(),

@@ -125,6 +125,7 @@ ELSEWHERE = {
     Failpoint.SCHEMA_APPLY_POST_SIDECAR_PRE_EFFECT: "test_schema_apply",
     Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT: "test_schema_apply",
     Failpoint.SCHEMA_APPLY_AFTER_MANIFEST_COMMIT: "test_schema_apply",
+    **{point: "test_schema_rebase" for point in Failpoint if point.startswith("schema_rebase.")},
     Failpoint.OPTIMIZE_BEFORE_COMPACT: "test_optimize",
     Failpoint.OPTIMIZE_POST_PHASE_B_PRE_MANIFEST_COMMIT: "test_optimize",
     **{point: "test_merge" for point in Failpoint if point.startswith("branch_merge.")},

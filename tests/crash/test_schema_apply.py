@@ -1,7 +1,8 @@
 """C-REC-043 for schema apply: kill -9 at every step, and look at what is left.
 
 Until the new contract is staged and every table has its last commit, recovery leads back to the old
-schema; from then on to the new one, whole: tables, registry and contract.
+schema; from then on to the new one, whole: tables, registry and contract. A branch with rows of its
+own keeps its schema either way, and can be written to before anything is recovered.
 """
 
 from __future__ import annotations
@@ -46,7 +47,19 @@ def root(tmp_path: Path) -> Path:
 def prepared(root: Path) -> Graph:
     graph = init(root, SCHEMA)
     graph.load(data=seed_records(), mode="append")
+    graph.create_branch("review")
+    graph.mutate(INSERT, {"person": "cleo", "city": "bern"}, branch="review")
     return graph
+
+
+def require_branch(graph: Graph) -> None:
+    """The branch is as it was: its schema, its rows, and that they can be written."""
+    review = graph.on_branch("review")
+    assert review.schema_source == SCHEMA
+    ages = "query q { match { $p: Person } return { $p.name as n, $p.age as v } order { n } }"
+    found = review.query(ages).to_pylist()
+    assert [(row["n"], row["v"]) for row in found] == [("ana", 30), ("ben", 40), ("cleo", 1)]
+    review.mutate('query q { update Person set { age: 1 } where name = "cleo" }')
 
 
 def schema_objects(root: Path) -> list[str]:
@@ -70,6 +83,7 @@ def require_whole(graph: Graph, root: Path, *, new: bool) -> None:
     ).to_pylist()
     values = [5, 5] if new else [30, 40]
     assert [(row["n"], row["v"]) for row in found] == list(zip(("ana", "ben"), values, strict=True))
+    require_branch(graph)
 
 
 def require_usable(graph: Graph, root: Path) -> None:
@@ -136,6 +150,7 @@ def test_c_rec_036_and_c_rec_039_a_death_after_staging_and_effects_is_rolled_for
 def test_c_rec_036_without_staging_a_write_waits_for_a_full_recovery(root: Path) -> None:
     graph = prepared(root)
     processes.killed("schema-apply", root, "schema_apply.before_staging_write=kill")
+    require_branch(graph)
     with pytest.raises(RecoveryRequired, match="unfinished"):
         graph.mutate(INSERT, {"person": "x", "city": "x"})
     assert [settled.outcome for settled in graph.recover()] == ["rolled_back"]
@@ -167,6 +182,7 @@ def test_c_rec_038_a_parked_live_apply_is_not_promoted_by_a_load(root: Path) -> 
     staged = schema_objects(root)
     with pytest.raises(Conflict, match="load is unavailable while schema apply is in progress"):
         graph.load(data='{"type": "City", "data": {"name": "x"}}', mode="append")
+    require_branch(graph)
     assert [settled.outcome for settled in graph.recover()] == ["live"]
     assert schema_objects(root) == staged
     # Readers already see what is published, with the types it was published with.

@@ -86,6 +86,10 @@ def apply_schema(graph: Graph, **key: Any) -> Any:
     return graph.apply_schema(WIDER, **key)
 
 
+def rebase_schema(graph: Graph, **key: Any) -> Any:
+    return graph.rebase_schema("side", **key)
+
+
 REQUESTS = (
     create,
     delete,
@@ -95,15 +99,16 @@ REQUESTS = (
     revert,
     cherry_pick,
     apply_schema,
+    rebase_schema,
 )
 
 
 def prepared(request: Callable[..., Any], folder: Path) -> Graph:
     """A graph on which the request can be carried out."""
-    if request is not apply_schema:
-        return with_branches(folder / "graph.omni")
-    copy_of(_with_one_person, folder / "graph.omni")
-    return og.open(folder / "graph.omni")
+    graph = with_branches(folder / "graph.omni")
+    if request is rebase_schema:
+        graph.apply_schema(WIDER)
+    return graph
 
 
 def state(graph: Graph) -> dict[str, str]:
@@ -128,7 +133,9 @@ def test_a_named_request_is_answered_again_by_another_process_and_does_nothing(
     assert {each.severity for each in findings} <= {"advice"}
 
 
-@pytest.mark.parametrize("request_", [create, merge, revert, cherry_pick, apply_schema])
+@pytest.mark.parametrize(
+    "request_", [create, merge, revert, cherry_pick, apply_schema, rebase_schema]
+)
 def test_a_key_belongs_to_the_actor_who_used_it(
     tmp_path: Path, request_: Callable[..., Any]
 ) -> None:

@@ -121,6 +121,13 @@ WRITES = [
         None,
         "main",
     ),
+    Write(
+        "rebase_schema",
+        lambda g, a: g.rebase_schema("review", actor=a),
+        "schema_apply",
+        None,
+        "review",
+    ),
 ]
 
 UPKEEP = {"cleanup", "close", "ensure_indices", "optimize", "recover", "repair"}
@@ -265,9 +272,6 @@ def test_c_pol_040_a_reserved_or_blank_actor_cannot_write(
 @each_write
 def test_a_write_needs_its_own_action_and_no_other(write: Write, tmp_path: Path):
     graph = prepared(tmp_path / "graph.omni")
-    if write.verb == "apply_schema":
-        graph.delete_branch("review")
-        graph.delete_branch("side")
     # Limited to the very branch of the question, so that one about another would be denied.
     written = str(write.target_branch or write.branch)
     own = f"{write.action} protected"
@@ -313,9 +317,6 @@ def test_selecting_rows_to_change_needs_read(query: str, untouched: str, nothing
 @each_write
 def test_c_pol_032_without_a_policy_everybody_may_write(write: Write, tmp_path: Path):
     graph = prepared(tmp_path / "graph.omni")
-    if write.verb == "apply_schema":
-        graph.delete_branch("review")
-        graph.delete_branch("side")
     write.run(og.open(graph.uri), None)
 
 

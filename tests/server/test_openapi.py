@@ -69,6 +69,7 @@ OURS = {
     "cluster_explain",
     "cluster_getStats",
     "cluster_planSchema",
+    "cluster_rebaseSchema",
     "cluster_planMerge",
     "cluster_diff",
     "cluster_getEntityHistory",

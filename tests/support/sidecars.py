@@ -17,6 +17,7 @@ from omnigraph.graph import Graph, init
 
 SCHEMA = "node Person { name: String @key  age: I32? @index }  node City { name: String @key }"
 WIDER = f"{SCHEMA}  node Planet {{ name: String @key }}".replace("age: I32?", "age: I64?")
+WIDEST = WIDER.replace("Planet { name: String @key }", "Planet { name: String @key  size: I32? }")
 ADD = """query add($n: String) { insert Person { name: $n, age: 1 }  insert City { name: $n } }"""
 
 
@@ -87,6 +88,12 @@ KINDS: Mapping[str, Kind] = {
     "published SchemaApply": Kind(
         lambda graph: graph.apply_schema(WIDER), "schema_apply.after_manifest_commit=error*1"
     ),
+    "SchemaRebase": Kind(
+        lambda graph: graph.rebase_schema("review"), "schema_rebase.post_table_commit=error*1"
+    ),
+    "complete SchemaRebase": Kind(
+        lambda graph: graph.rebase_schema("review"), "schema_rebase.pre_publish=error*1"
+    ),
     "EnsureIndices": Kind(
         lambda graph: graph.ensure_indices(), "ensure_indices.post_table_effect=error*1"
     ),
@@ -124,8 +131,12 @@ def interrupted(directory: Path, kind: str) -> Interrupted:
     root = directory / "graph.omni"
     graph = init(root, SCHEMA)
     _add(graph, "kept")
-    if "Schema" not in kind:
+    if "SchemaApply" not in kind:
         graph.create_branch("review")
+        if "SchemaRebase" in kind:
+            _add(graph, "lost", "review")
+            graph.apply_schema(WIDER)
+            graph.apply_schema(WIDEST)
         if kind == "BranchMerge":
             _add(graph, "lost", "review")
             _add(graph, "meanwhile")

@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import StorageError
 from omnigraph.model.upkeep import CleanedTable
-from omnigraph.storage.layout import PAST_SCHEMAS
+from omnigraph.storage.layout import PAST_SCHEMAS, past_source_name
 from omnigraph.upkeep import cleanup as cleanup_module
 
 FIRST = "node Memo { code: String @key  size: I32? }"
@@ -32,7 +32,11 @@ def graph(tmp_path: Path) -> og.Graph:
 
 
 def kept(graph: og.Graph) -> int:
-    return len(graph._kernel.store.list(PAST_SCHEMAS))
+    """How many schemas are kept, each with its source."""
+    names = graph._kernel.store.list(PAST_SCHEMAS)
+    kept = [name for name in names if name.endswith(".json")]
+    assert sorted(names) == sorted([*kept, *map(past_source_name, kept)])
+    return len(kept)
 
 
 def test_schemas_go_when_no_row_of_their_time_is_left(graph: og.Graph) -> None:

@@ -176,10 +176,10 @@ def calls(live: Live) -> Iterator[tuple[str, httpx.Response]]:
     for wanted in ("bytes=1-2", "bytes=99-"):
         yield "cluster_getBlob", graph.get("/blob", params=photo, headers={"Range": wanted})
     yield "cluster_headBlob", graph.head("/blob", params=photo)
-    for branch in ("clash",):
-        graph.delete(f"/branches/{branch}").raise_for_status()
     for source in (WIDER, "node {"):
         yield "cluster_applySchema", graph.post("/schema/apply", json={"schema_source": source})
+    for asked in ({"branch": "clash", "dry_run": True}, {"branch": "clash"}, {"branch": "main"}):
+        yield "cluster_rebaseSchema", graph.post("/schema/rebase", json=asked)
 
 
 def reviews(graph: httpx.Client, commit_id: str) -> Iterator[tuple[str, httpx.Response]]:

@@ -33,8 +33,9 @@ def compare(
     Raises `ChangeDiffRefused` when a change of schema between the two rewrote data.
     """
     catalogs = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
-    # Places on the lines of all branches grow with every change of schema, which needs main alone.
-    is_forward = before.commit.commit_seq <= after.commit.commit_seq
+    is_forward = catalogs[0] is catalogs[1] or (
+        schemas.position(before.commit) <= schemas.position(after.commit)
+    )
     older, newer = catalogs if is_forward else catalogs[::-1]
     rewritten = _rewritten(older, newer, before if is_forward else after)
     if rewritten is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from omnigraph.branching.branches import BranchRequest, delete_branch, list_branches
@@ -23,6 +24,8 @@ from omnigraph.branching.three_way import ConflictRules
 from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, Intent
 from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.schema.change import identity_of
+from omnigraph.commit.schema.rebase import SchemaPath, schema_position
 from omnigraph.commit.write_path import earlier_commit
 from omnigraph.commit.writer import WriteAttempt
 from omnigraph.effects.failpoints import Failpoint, hit
@@ -40,8 +43,9 @@ from omnigraph.model.ids import MAIN_BRANCH, SCHEMA_APPLY_LOCK, check_branch_nam
 from omnigraph.model.merging import MergePlan
 from omnigraph.model.receipts import MergeOutcome, MergeReceipt, ReplayReceipt
 from omnigraph.schema.contract import AcceptedSchema
-from omnigraph.storage.manifest import ManifestBranch, ManifestState
-from omnigraph.storage.manifest_rows import CommitRow, commit_info
+from omnigraph.storage.manifest import ManifestBranch, ManifestState, Snapshot
+from omnigraph.storage.manifest_rows import CommitRow, TableIdentity, commit_info
+from omnigraph.storage.reader import SnapshotReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +81,33 @@ class _Captured:
     accepted: AcceptedSchema
 
 
-def plan_merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> MergePlan:
+def plan_merge(kernel: Kernel, request: MergeSpec) -> MergePlan:
     """What a merge of the present heads would do; changes nothing.
 
     Raises `NotFound` for an unknown branch.
     """
-    _check(request, accepted)
+    _check(request)
     branches = [kernel.manifest.refreshed(name) for name in (request.source, request.target)]
-    plan, _ = _plan(kernel, _capture(kernel, accepted, *branches), request.rules)
+    plan, _ = _plan(kernel, _capture(kernel, request.rules, *branches), request.rules)
     return plan
 
 
-def merge(kernel: Kernel, accepted: AcceptedSchema, request: MergeSpec) -> MergeReceipt:
+def merge(kernel: Kernel, request: MergeSpec) -> MergeReceipt:
     """Merge the source into the target, as one commit with both heads as parents.
 
     Raises `MergeConflicts` when the sides or the merged graph do not go together, `ReadSetChanged`
-    when others wrote to the target meanwhile, `NotFound` when they deleted one of the two, and
-    `LimitExceeded` when there is more to merge than temporary files may hold; none of them leaves
-    anything behind.
+    when others wrote to the target meanwhile, `NotFound` when they deleted one of the two,
+    `Conflict` when their schemas do not go together, and `LimitExceeded` when there is more to
+    merge than temporary files may hold; none of them leaves anything behind.
     """
-    _check(request, accepted)
+    _check(request)
     recoverer = Recoverer(kernel)
     target = recoverer.barrier(request.target, "branch merge")
     # Before the source is looked for: the first of two requests may have deleted it.
     if (earlier := _earlier_merge(kernel, request, target.state)) is not None:
         return earlier
     source = recoverer.barrier(request.source, "branch merge")
-    captured = _capture(kernel, accepted, source, target)
+    captured = _capture(kernel, request.rules, source, target)
     hit(Failpoint.BRANCH_MERGE_POST_AUTHORITY_CAPTURE)
     plan, changes = _plan(kernel, captured, request.rules)
     receipt = MergeReceipt(
@@ -202,8 +206,7 @@ def _deletion(
     return BranchRequest("delete", source, actor_id, operation_id, {"merged_into": target})
 
 
-def _check(request: MergeSpec, accepted: AcceptedSchema) -> None:
-    request.rules.check(accepted.catalog)
+def _check(request: MergeSpec) -> None:
     for name in (request.source, request.target):
         check_branch_name(name)
         if name == SCHEMA_APPLY_LOCK:
@@ -216,9 +219,12 @@ def _check(request: MergeSpec, accepted: AcceptedSchema) -> None:
 
 
 def _capture(
-    kernel: Kernel, accepted: AcceptedSchema, source: ManifestBranch, target: ManifestBranch
+    kernel: Kernel, rules: ConflictRules, source: ManifestBranch, target: ManifestBranch
 ) -> _Captured:
     theirs, ours = source.state, target.state
+    head = ours.head_snapshot()
+    accepted = kernel.accepted_at(head)
+    rules.check(accepted.catalog)
     heads = theirs.head.commit_id, ours.head.commit_id
     states = [ours, theirs]
 
@@ -233,22 +239,113 @@ def _capture(
     base = merge_base(commits, *heads)
     if base is None:
         raise Conflict(f"{source.branch} and {target.branch} have no commit in common")
-    head = ours.head_snapshot()
-    accepted = kernel.accepted_at(head, accepted)
     outcome: MergeOutcome = "merged"
     if base.commit_id in heads:
         is_contained = base.commit_id == theirs.head.commit_id
         outcome = "already_up_to_date" if is_contained else "fast_forward"
     holder = next(state for state in states if base.commit_id in state.commits)
+    ends = _Ends(
+        kernel, holder.snapshot_at(base.commit_id), theirs.head_snapshot(), accepted, theirs
+    )
+    ends.require_not_newer(source.branch, target.branch)
+    ends.require_nothing_lost(
+        source.branch,
+        target.branch,
+        "drop it there as well with "
+        f"`omnigraph schema rebase {source.branch} --allow-data-loss`, then merge",
+    )
     sides = Sides(
-        reader_of(kernel, holder.snapshot_at(base.commit_id)),
-        reader_of(kernel, theirs.head_snapshot()),
+        ends.base_reader(),
+        ends.source_reader(),
         kernel.capture(target, accepted.schema_hash, head),
         source.branch,
         target.branch,
         outcome,
+        ends.path.plan,
     )
     return _Captured(sides, source, accepted)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What the source changed lies between these two: both are read in the target's schema.
+
+    They may have older ones: the source since the target was brought forward, the base also since
+    the source was.
+    """
+
+    kernel: Kernel
+    base: Snapshot
+    source: Snapshot
+    accepted: AcceptedSchema
+    """Of the target."""
+    line: ManifestState | None = None
+    """That of the source, if it is a branch."""
+
+    def require_not_newer(self, source: str, target: str) -> None:
+        """The target has every type and property that the source may bring."""
+        mine, theirs = self.source.commit.schema_hash, self.accepted.schema_hash
+        if mine == theirs:
+            return
+        first, last = (schema_position(self.kernel, each) for each in (mine, theirs))
+        if first is not None and last is not None and first > last:
+            raise Conflict(
+                f"{source} has a newer schema than {target}",
+                hint=f"bring {target} forward first with `omnigraph schema rebase {target}`",
+                details={"source": source, "target": target},
+            )
+
+    def require_nothing_lost(self, source: str, target: str, hint: str) -> None:
+        """Nothing that the source changed is dropped from the schema of the target."""
+        if self.path.is_trivial:
+            return
+        changed = self._changed()
+        lost = [
+            name
+            for type in self.path.start.catalog.types
+            if identity_of(type) in changed
+            for name in self.path.dropped(type)
+        ]
+        if lost:
+            raise Conflict(
+                f"{target} has dropped what {source} has changed: {', '.join(lost)}",
+                hint=hint,
+                details={"source": source, "target": target, "dropped": lost},
+            )
+
+    def _changed(self) -> set[TableIdentity]:
+        """The tables of which the source may have other rows than the base."""
+        before, after = (
+            {(each.identity, each.ref, each.version) for each in end.tables.values()}
+            for end in (self.base, self.source)
+        )
+        moved = {identity for identity, _, _ in after - before}
+        if self.line is None or (base := self.line.commits.get(self.base.commit_id)) is None:
+            return moved
+        return {each for each in moved if self.line.wrote_to(each, base.commit_seq)}
+
+    @cached_property
+    def path(self) -> SchemaPath:
+        """From the schema of the source to that of the target."""
+        return self._path(self.source)
+
+    def base_reader(self) -> SnapshotReader:
+        """The base in the schema of the target."""
+        return reader_of(self.kernel, self.base, self._path(self.base))
+
+    def source_reader(self) -> SnapshotReader:
+        """The source in the schema of the target."""
+        return reader_of(self.kernel, self.source, self.path)
+
+    def _path(self, end: Snapshot) -> SchemaPath:
+        start = self.kernel.schema_of(end.commit.schema_hash)
+        if start is None:
+            raise Conflict(
+                f"the schema that commit {end.commit_id} was made with is not kept any more",
+                hint="merge or replay what was written with a schema that the graph still has",
+                details={"graph_commit_id": end.commit_id},
+            )
+        return SchemaPath.between(self.kernel, start, self.accepted)
 
 
 def _plan(kernel: Kernel, captured: _Captured, rules: ConflictRules) -> tuple[MergePlan, ChangeSet]:
@@ -350,12 +447,12 @@ class ReplaySpec:
         return f"{self.verb} of {self.commit_id}"
 
 
-def plan_replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> MergePlan:
+def plan_replay(kernel: Kernel, request: ReplaySpec) -> MergePlan:
     """What a replay on the present head would do; changes nothing."""
-    return _plan_replay(kernel, accepted, request, kernel.manifest.refreshed(request.branch))[0]
+    return _plan_replay(kernel, request, kernel.manifest.refreshed(request.branch))[0]
 
 
-def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> ReplayReceipt:
+def replay(kernel: Kernel, request: ReplaySpec) -> ReplayReceipt:
     """Do or undo the changes of a commit on a branch, as one commit; none if nothing is to be done.
 
     Raises `MergeConflicts` when the entities have changed otherwise since, `NotFound` for a commit
@@ -365,7 +462,7 @@ def replay(kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec) -> Rep
     branch = Recoverer(kernel).barrier(request.branch, request.verb)
     if (earlier := earlier_replay(request, branch.state)) is not None:
         return earlier
-    plan, capture, changes = _plan_replay(kernel, accepted, request, branch)
+    plan, capture, changes = _plan_replay(kernel, request, branch)
     plan.require_no_conflicts(
         f"nothing was changed; bring these entities on {request.branch} to what they should be"
     )
@@ -414,19 +511,31 @@ def earlier_replay(request: ReplaySpec, state: ManifestState) -> ReplayReceipt |
 
 
 def _plan_replay(
-    kernel: Kernel, accepted: AcceptedSchema, request: ReplaySpec, branch: ManifestBranch
+    kernel: Kernel, request: ReplaySpec, branch: ManifestBranch
 ) -> tuple[MergePlan, Capture, ChangeSet]:
     state = branch.state
     head = state.head_snapshot()
-    accepted = kernel.accepted_at(head, accepted)
+    accepted = kernel.accepted_at(head)
     capture = kernel.capture(branch, accepted.schema_hash, head)
     history = _history(kernel, request, state)
     parent = history.commits[request.commit_id].parent_commit_id
     if parent is None:
         raise ChangeDiffRefused("parentless_commit", request.commit_id)
-    ends = [reader_of(kernel, history.snapshot_at(each)) for each in (parent, request.commit_id)]
-    base, source = ends if request.verb == "cherry-pick" else reversed(ends)
-    sides = Sides(base, source, capture, request.source_name, request.branch)
+    snapshots = [history.snapshot_at(each) for each in (parent, request.commit_id)]
+    base, source = snapshots if request.verb == "cherry-pick" else reversed(snapshots)
+    if base.commit.schema_hash != source.commit.schema_hash:
+        raise Conflict(
+            f"commit {request.commit_id} is a change of schema",
+            hint="a schema is changed, and changed back, with `omnigraph schema apply`",
+            details={"graph_commit_id": request.commit_id},
+        )
+    ends = _Ends(kernel, base, source, accepted)
+    ends.require_not_newer(request.source_name, request.branch)
+    ends.require_nothing_lost(
+        request.source_name, request.branch, "nothing was changed; write what is left of it anew"
+    )
+    readers = ends.base_reader(), ends.source_reader()
+    sides = Sides(*readers, capture, request.source_name, request.branch, schema=ends.path.plan)
     plan, changes = merge_types(kernel, accepted.catalog, sides, ConflictRules())
     return plan, capture, changes
 

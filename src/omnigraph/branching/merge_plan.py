@@ -21,7 +21,6 @@ from omnigraph.commit.kernel import Capture, Kernel
 from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange
 from omnigraph.commit.validation import validate
 from omnigraph.effects.requests import concurrently
-from omnigraph.errors import Conflict
 from omnigraph.model.changes import Image, image_values
 from omnigraph.model.merging import (
     ConflictKind,
@@ -32,9 +31,11 @@ from omnigraph.model.merging import (
 )
 from omnigraph.model.receipts import MergeOutcome
 from omnigraph.schema.catalog import Catalog, table_schema
+from omnigraph.schema.migration import MigrationPlan
 from omnigraph.storage.reader import SnapshotReader
 
 NO_IDS = pa.array([], pa.string())
+NO_STEPS = MigrationPlan(())
 
 CONFLICT_IMAGES_MAX = 1_000
 """Conflicts of one type that are shown with what each side has."""
@@ -50,6 +51,9 @@ class Sides:
     source_name: str
     target_name: str
     outcome: MergeOutcome = "merged"
+    schema: MigrationPlan = NO_STEPS
+    """What the target's schema has more than the source's: base and source are read as if they had
+    it."""
 
     def plan(
         self, types: Iterable[PlannedType] = (), conflicts: Iterable[MergeConflict] = ()
@@ -64,6 +68,7 @@ class Sides:
             self.target.snapshot.commit_id,
             tuple(types),
             tuple(conflicts),
+            tuple(step.to_json() for step in self.schema.steps),
         )
 
 
@@ -76,7 +81,6 @@ def merge_types(
 
     Raises `LimitExceeded` for more changes than temporary files may hold.
     """
-    _require_one_schema(sides, catalog)
     spill = Spill()
     merges = [
         partial(
@@ -107,19 +111,6 @@ def merge_types(
         if each.inserted or each.updated or each.deleted or each.conflicts or each.resolved
     )
     return sides.plan(shown, conflicts), changes
-
-
-def _require_one_schema(sides: Sides, catalog: Catalog) -> None:
-    """Types pair by identity: a table of the same name may be another one."""
-    known = {key: each.identity for key, each in sides.target.snapshot.tables.items()}
-    for snapshot in (sides.base.snapshot, sides.source.snapshot, sides.target.snapshot):
-        same = {key: each.identity for key, each in snapshot.tables.items()}
-        if snapshot.commit.schema_hash != catalog.schema_hash or same != known:
-            raise Conflict(
-                f"{sides.source_name} and {sides.target_name} went apart before the schema changed",
-                hint="create the branch again from a commit with the present schema",
-                details={"graph_commit_id": snapshot.commit_id},
-            )
 
 
 def _change(merge: TypeMerge, spill: Spill) -> TableChange:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 
 from omnigraph.branching.branches import list_branches
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.schema.change import identity_of, tables_today
+from omnigraph.commit.schema.change import identity_of, tables_forward, tables_today
 from omnigraph.commit.schema.contract import past_catalog
+from omnigraph.commit.schema.rebase import SchemaPath, first_entry, schema_position
 from omnigraph.errors import ChangeDiffRefused, HistoricalVersionReclaimed, NotFound, StorageError
-from omnigraph.model.ids import is_ulid
+from omnigraph.model.ids import TableKey, is_ulid
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.datasets import DatasetRef, Handle
 from omnigraph.storage.layout import MAIN
@@ -68,6 +69,16 @@ class SchemaHistory:
             except ChangeDiffRefused:
                 continue
             yield catalog
+
+    def position(self, commit: CommitRow) -> int:
+        """Where the schema of a commit comes in the order that main had them in.
+
+        Branches take over schemas of main later than main does, so commits have another order.
+        """
+        found = schema_position(self._kernel, commit.schema_hash)
+        if found is None:
+            raise ChangeDiffRefused("schema_boundary", commit.commit_id)
+        return found
 
     def _read(self, commit: CommitRow) -> Catalog:
         accepted = self._kernel.accepted_schema(commit.schema_hash).catalog
@@ -133,7 +144,12 @@ class Moment:
         }
         state = self.state
         return Snapshot(
-            state.branch, state.ref, state.version, self.commit, MappingProxyType(entries)
+            state.branch,
+            state.ref,
+            state.version,
+            self.commit,
+            MappingProxyType(entries),
+            catalog.schema_hash,
         )
 
 
@@ -262,6 +278,18 @@ def no_type(name: str, known: Sequence[str]) -> NotFound:
     )
 
 
-def reader_of(kernel: Kernel, snapshot: Snapshot) -> SnapshotReader:
-    """A reader of a snapshot's tables."""
-    return SnapshotReader(kernel.lance, kernel.root.uri, snapshot)
+def reader_of(kernel: Kernel, snapshot: Snapshot, path: SchemaPath) -> SnapshotReader:
+    """A reader of a snapshot's tables as they will be at the end of a path from its own schema.
+
+    Types that the snapshot does not have are empty.
+    """
+    lance, root = kernel.lance, kernel.root.uri
+    stored = {entry.identity: entry for entry in snapshot.tables.values()}
+    entries: dict[str, TableEntry] = {}
+    for type in path.catalog.types:
+        entry = stored.get(identity_of(type)) or first_entry(type)
+        entries[type.table_key] = replace(entry, table_key=TableKey(type.table_key))
+    shown = replace(snapshot, tables=MappingProxyType(entries))
+    if path.is_trivial:
+        return SnapshotReader(lance, root, shown)
+    return PastReader(lance, root, shown, tables_forward(path.catalog))

@@ -110,6 +110,8 @@ def plan_lines(plan: MergePlan) -> Iterator[Line]:
     """What a merge would do, type by type, then what is in its way."""
     style = "bold red" if plan.conflicts else "bold green"
     yield (Styled(plan.title, style),)
+    if plan.schema_note:
+        yield (plan.schema_note,)
     if plan.types:
         yield ()
         yield from table(HEADERS, [each.cells for each in plan.types])

@@ -8,9 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.files import compile_schema_file, every_problem_of, read_schema, show_warnings
-from omnigraph.cli.help import Commands, DestructiveCommand, FileCommand, GraphCommand, ReadCommand
+from omnigraph.cli.help import (
+    Commands,
+    DestructiveCommand,
+    FileCommand,
+    GraphCommand,
+    ReadCommand,
+    WriteCommand,
+)
 from omnigraph.cli.opening import graph_to_read, graph_to_write, open_to_read
-from omnigraph.cli.options import JsonFlag, UriArgument, argument, flag, option
+from omnigraph.cli.options import (
+    DEFAULT_BRANCH,
+    BranchOption,
+    JsonFlag,
+    UriArgument,
+    UriOption,
+    argument,
+    branch_name,
+    flag,
+    option,
+)
 from omnigraph.cli.output import output_of
 from omnigraph.errors import InputError
 
@@ -25,6 +42,7 @@ omnigraph schema check examples/library/schema.pg
 omnigraph schema plan --from examples/evolution/v1.pg --schema examples/evolution/v2.pg
 omnigraph schema plan team.omni --schema schema.pg
 omnigraph schema apply team.omni --schema schema.pg
+omnigraph schema rebase review --uri team.omni
 omnigraph schema show team.omni
 """,
 )
@@ -40,6 +58,12 @@ DataLossFlag = Annotated[
         "--allow-data-loss", "drops are final: older versions of what is dropped are reclaimed too"
     ),
 ]
+RebasedBranch = Annotated[str, argument("BRANCH", "the branch to bring forward", check=branch_name)]
+BranchLossFlag = Annotated[
+    bool,
+    flag("--allow-data-loss", "drop what main has dropped, also if the branch has written to it"),
+]
+DryRunFlag = Annotated[bool, flag("--dry-run", "show the steps, and change nothing")]
 
 
 @COMMANDS.add(FileCommand)
@@ -110,12 +134,13 @@ def apply(
     allow_data_loss: DataLossFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Bring a graph to another schema, in one commit.
+    """Bring main to another schema, in one commit.
 
-    `schema plan` shows the steps before. A graph with branches other than main is refused, and so
-    is a plan with unsupported changes; the graph is then as it was. What is dropped stays readable
-    at older commits, unless `--allow-data-loss` says otherwise: then, on storage that others may
-    share, `--yes` or an answer at the terminal is needed.
+    `schema plan` shows the steps before. A plan with unsupported changes is refused; the graph is
+    then as it was. Other branches keep the schema they have: `schema rebase` brings them forward.
+    What is dropped stays readable at older commits, unless `--allow-data-loss` says otherwise: then
+    no other branch may exist, and on storage that others may share, `--yes` or an answer at the
+    terminal is needed.
 
     omnigraph schema apply team.omni --schema schema.pg
     omnigraph schema apply s3://lake/graphs/team.omni --schema schema.pg --allow-data-loss --yes
@@ -136,16 +161,48 @@ def apply(
     output.show(receipt, applied_lines(receipt, new), json=json)
 
 
+@COMMANDS.add(WriteCommand)
+def rebase(  # noqa: PLR0917 - what a command takes, typer takes by position
+    ctx: typer.Context,
+    branch: RebasedBranch,
+    uri: UriOption = None,
+    allow_data_loss: BranchLossFlag = False,
+    dry_run: DryRunFlag = False,
+    json: JsonFlag = False,
+) -> None:
+    """Bring a branch to the schema that main has now, in one commit on the branch.
+
+    A branch keeps its schema while main gets another one. Its entities get what main has added
+    since, with the defaults of new properties; no data of main is brought along. What main has
+    dropped and the branch has written to is dropped only with `--allow-data-loss`; older commits of
+    the branch still show it. `--dry-run` lists the steps.
+
+    omnigraph schema rebase review --uri team.omni --dry-run
+    omnigraph schema rebase review --uri team.omni
+    """
+    from omnigraph.cli.schema_output import rebased_lines
+
+    graph = graph_to_read(ctx, uri) if dry_run else graph_to_write(ctx, "schema rebase", uri)
+    receipt = graph.rebase_schema(branch, allow_data_loss=allow_data_loss, dry_run=dry_run)
+    output_of(ctx).show(receipt, rebased_lines(receipt), json=json)
+
+
 @COMMANDS.add(ReadCommand, alias="get")
-def show(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+def show(
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    branch: BranchOption = DEFAULT_BRANCH,
+    json: JsonFlag = False,
+) -> None:
     """Print the schema of a graph, as it was written.
 
-    `schema get` is another name for it.
+    `schema get` is another name for it. A branch may have an older one than main.
 
     omnigraph schema show team.omni
+    omnigraph schema show team.omni --branch review
     omnigraph schema show --store s3://lake/graphs/team.omni > schema.pg
     """
-    source = graph_to_read(ctx, uri).schema_source
+    source = graph_to_read(ctx, uri).on_branch(branch).schema_source
     output = output_of(ctx)
     if json:
         output.json({"schema_source": source})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.cli.output import Line, Part, Styled, counted
-from omnigraph.model.receipts import SchemaApplyReceipt
+from omnigraph.model.receipts import SchemaApplyReceipt, SchemaRebaseReceipt
 from omnigraph.schema.catalog import Catalog, EdgeType, InterfaceType, NodeType, Property
 from omnigraph.schema.compile import CompiledSchema
 from omnigraph.schema.encoding import shape_hash
@@ -256,6 +256,22 @@ def applied_lines(receipt: SchemaApplyReceipt, new: Path) -> Iterator[Line]:
         yield (Styled(f"{counted(len(receipt.steps), 'step')} applied", "bold green"),)
 
 
+def rebased_lines(receipt: SchemaRebaseReceipt) -> Iterator[Line]:
+    """One line a step, what is lost by them, and whether they were taken."""
+    yield from _step_lines(
+        [_known(step) for step in receipt.steps], receipt.branch, "the schema of main"
+    )
+    if receipt.dropped:
+        yield (Styled(f"drops what the branch wrote: {', '.join(receipt.dropped)}", "yellow"),)
+    steps = counted(len(receipt.steps), "step")
+    if receipt.applied:
+        yield (Styled(f"{receipt.branch} has the schema of main: {steps}", "bold green"),)
+    elif receipt.dry_run and receipt.steps:
+        yield (Styled(f"{steps} to take", "bold green"),)
+    else:
+        yield (Styled("nothing to do: the branch has the schema of main", "bold green"),)
+
+
 def _known(document: Mapping[str, Any]) -> Step | str:
     try:
         return read_step(document)
@@ -263,7 +279,7 @@ def _known(document: Mapping[str, Any]) -> Step | str:
         return json.dumps(dict(document), ensure_ascii=False)
 
 
-def _step_lines(steps: Sequence[Step | str], start: str, new: Path) -> Iterator[Line]:
+def _step_lines(steps: Sequence[Step | str], start: str, new: Path | str) -> Iterator[Line]:
     yield (Styled(f"{start} → {new}", "bold"),)
     yield ()
     for step in steps:

@@ -69,6 +69,7 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     SchemaApplyReceipt,
     SchemaPlan,
+    SchemaRebaseReceipt,
     checked_export_format,
 )
 from omnigraph.model.result import Explanation, Result, SnapshotSummary
@@ -176,11 +177,12 @@ class AsyncRemoteGraph:
 
     @property
     def schema_source(self) -> Awaitable[str]:
-        """The accepted schema, as it was written; awaited like a verb."""
+        """The schema of main, or of the branch of this handle, as it was written; awaited."""
         return self._schema_source()
 
     async def _schema_source(self) -> str:
-        return (await self._ask(operations.SCHEMA, SchemaSource)).schema_source
+        query = {"branch": self._branch_of(None)}
+        return (await self._ask(operations.SCHEMA, SchemaSource, query=query)).schema_source
 
     async def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
@@ -413,7 +415,7 @@ class AsyncRemoteGraph:
         actor: str | None = None,
         operation_id: str | None = None,
     ) -> SchemaApplyReceipt:
-        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit.
+        """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
 
         ``operation_id`` names the change: repeating it with the same id returns the first receipt.
         """
@@ -421,6 +423,32 @@ class AsyncRemoteGraph:
         kind, operation = SchemaApplyReceipt, operations.APPLY_SCHEMA
         return await self._schema(
             operation, kind, desired, allow_data_loss, key=header_key(operation_id)
+        )
+
+    async def rebase_schema(
+        self,
+        branch: str | None = None,
+        *,
+        allow_data_loss: bool = False,
+        dry_run: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> SchemaRebaseReceipt:
+        """Bring a branch to the schema that main has now, as one commit on the branch.
+
+        The options mean what they mean for `Graph.rebase_schema`. ``operation_id`` names the
+        request: repeating it with the same id returns the first receipt.
+        """
+        require_no_actor(actor)
+        target = self._branch_of(branch) or MAIN_BRANCH
+        fields = {"branch": target, "allow_data_loss": allow_data_loss, "dry_run": dry_run}
+        content = checked_body(requests.SchemaRebaseRequest, fields)
+        return await self._ask(
+            operations.REBASE_SCHEMA,
+            SchemaRebaseReceipt,
+            content=content,
+            key=header_key(operation_id),
+            is_read=dry_run,
         )
 
     async def _schema(

@@ -255,7 +255,7 @@ class RemoteGraph:
 
     @property
     def schema_source(self) -> str:
-        """The accepted schema, as it was written."""
+        """The schema of main, or of the branch of this handle, as it was written."""
         return run_inline(self._verbs._schema_source())
 
     query = _blocking(AsyncRemoteGraph.query)
@@ -271,6 +271,7 @@ class RemoteGraph:
     load = _blocking(AsyncRemoteGraph.load)
     plan_schema = _blocking(AsyncRemoteGraph.plan_schema)
     apply_schema = _blocking(AsyncRemoteGraph.apply_schema)
+    rebase_schema = _blocking(AsyncRemoteGraph.rebase_schema)
 
     list_queries = _blocking(AsyncRemoteGraph.list_queries)
     invoke = _blocking(AsyncRemoteGraph.invoke)

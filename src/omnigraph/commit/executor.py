@@ -88,6 +88,11 @@ _FAILPOINTS: dict[WriterKind, OperationFailpoints] = {
         Failpoint.SCHEMA_APPLY_POST_TABLE_COMMIT,
         None,
     ),
+    "SchemaRebase": OperationFailpoints(
+        Failpoint.SCHEMA_REBASE_POST_SIDECAR_PRE_FORK,
+        Failpoint.SCHEMA_REBASE_POST_TABLE_COMMIT,
+        Failpoint.SCHEMA_REBASE_PRE_PUBLISH,
+    ),
     "BranchMerge": OperationFailpoints(
         Failpoint.BRANCH_MERGE_POST_SIDECAR_PRE_FORK,
         Failpoint.BRANCH_MERGE_BETWEEN_CHUNKS,
@@ -226,7 +231,7 @@ class Executor:
             return landed
         if isinstance(error, RecoveryRequired):
             raise error
-        if plan.schema is not None and not self._has_started:
+        if plan.changes_contract and not self._has_started:
             try:
                 discard_staged(self._kernel.store)
                 self._kernel.sidecars.delete(plan.attempt_id)
@@ -281,7 +286,9 @@ def interrupted(plan: CommitPlan, error: Exception) -> RecoveryRequired:
     """The error for a plan that stopped between its sidecar and its publish."""
     known = error if isinstance(error, OmnigraphError) else OmnigraphError(str(error))
     first = f"{known.hint}; " if known.hint else ""
-    what = "write" if plan.schema is None else "schema apply"
+    what = {"SchemaApply": "schema apply", "SchemaRebase": "schema rebase"}.get(
+        plan.writer_kind, "write"
+    )
     return RecoveryRequired(
         plan.attempt_id,
         f"the {what} was interrupted after its first effect: {known.message}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from omnigraph.commit.leases import (
@@ -25,20 +25,20 @@ from omnigraph.commit.plan import (
     SchemaDelta,
     TableEffects,
 )
-from omnigraph.commit.schema.contract import accepted_tables, read_contract
+from omnigraph.commit.schema.contract import accepted_tables, past_schema, read_contract
 from omnigraph.commit.sidecars import Sidecars
 from omnigraph.effects.clock import MINT, SYSTEM_CLOCK, Clock, IdMint
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.effects.local_disk import configured_durability
 from omnigraph.effects.objects import ObjectStore, open_store
 from omnigraph.effects.uri import Root
-from omnigraph.errors import NotFound, ReadSetChanged, StorageError
+from omnigraph.errors import NotFound, ReadSetChanged, SchemaContractError, StorageError
 from omnigraph.model.receipts import CommitKind
 from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.datasets import DatasetRef, Handle, LanceStore
-from omnigraph.storage.layout import LEASES, MAIN
+from omnigraph.storage.layout import LEASES, MAIN, past_schema_name
 from omnigraph.storage.legacy import AcceptedTables
-from omnigraph.storage.manifest import Manifest, ManifestBranch, Snapshot
+from omnigraph.storage.manifest import Manifest, ManifestBranch, ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.publisher import fence
 from omnigraph.storage.reader import SnapshotReader
@@ -132,6 +132,9 @@ def gates_of(root_uri: str) -> Gates:
         return _gates_by_root.setdefault(root_uri, Gates())
 
 
+PAST_SCHEMAS_MAX = 32
+"""Replaced schemas that are held."""
+
 ForkState = Literal["absent", "half_made", "made"]
 
 
@@ -223,6 +226,8 @@ class Kernel:
     """Requests to the root have latency: independent ones are sent concurrently."""
     heals: bool = False
     """A write that finds its branch blocked runs a full recovery of it."""
+    past_schemas: dict[str, AcceptedSchema] = field(default_factory=dict)
+    """Replaced schemas that were read, by hash: they never change."""
 
     @classmethod
     def of(
@@ -282,10 +287,51 @@ class Kernel:
         published = head.commit.schema_hash
         if known is not None and known.schema_hash == published:
             return known
-        accepted = self.accepted_schema(published)
-        if accepted.schema_hash != published:
-            raise ReadSetChanged("schema_hash", published, accepted.schema_hash)
-        return accepted
+        return self.required_schema(head.branch, published)
+
+    def accepted_on(self, branch: str, known: ManifestState | None = None) -> AcceptedSchema:
+        """The schema of a branch, read from the store; raises `NotFound`.
+
+        ``known`` is its state as the caller has read it, instead of the newest.
+        """
+        if branch == MAIN:
+            return self.accepted_schema()
+        state = known or self.manifest.refreshed(branch).state
+        return self.accepted_at(state.head_snapshot())
+
+    def required_schema(self, branch: str, schema_hash: str) -> AcceptedSchema:
+        """The schema with the hash that the head of a branch names.
+
+        Raises `SchemaContractError` if it is lost; on main `ReadSetChanged`, because another one is
+        accepted there by now.
+        """
+        found = self.schema_of(schema_hash)
+        if found is not None:
+            return found
+        if branch == MAIN:
+            raise ReadSetChanged("schema_hash", schema_hash, self.accepted_schema().schema_hash)
+        raise SchemaContractError(
+            f"the schema of branch {branch} is missing: {past_schema_name(schema_hash)}",
+            hint="restore it from a copy of this graph; the data is still there",
+        )
+
+    def schema_of(self, schema_hash: str) -> AcceptedSchema | None:
+        """The schema with a hash: the accepted one, or one that main replaced; None if unknown.
+
+        Every schema of a branch was main's once, since only main gets new ones.
+        """
+        known = self.past_schemas.get(schema_hash)
+        if known is not None:
+            return known
+        accepted = self.accepted_schema(schema_hash)
+        if accepted.schema_hash == schema_hash:
+            return accepted
+        found = past_schema(self.store, schema_hash)
+        if found is not None:
+            if len(self.past_schemas) >= PAST_SCHEMAS_MAX:
+                self.past_schemas.clear()
+            self.past_schemas[schema_hash] = found
+        return found
 
     def capture(
         self, branch: ManifestBranch, schema_hash: str, head: Snapshot | None = None

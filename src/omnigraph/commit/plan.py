@@ -2,7 +2,7 @@
 
 A `ChangeSet` says what changes, table by table, before anything is staged; `WriteLimits` how much
 of it may be held in memory. A `CommitPlan` is built before the first effect by every operation that
-commits: mutations, loads, merges, replays, schema apply, index, optimize, repair and recovery.
+commits: mutations, loads, merges, replays, changes of schema, index, optimize, repair, recovery.
 `executor.Executor` runs it. Its stored form is the recovery sidecar (`sidecars`). It names every
 transaction by uuid: recovery reads the same plan and proves by uuids, not by version numbers, what
 happened.
@@ -155,7 +155,14 @@ class Budget:
 
 
 SidecarKind: TypeAlias = Literal[
-    "Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices", "Optimize", "Recovery"
+    "Mutation",
+    "Load",
+    "SchemaApply",
+    "SchemaRebase",
+    "BranchMerge",
+    "EnsureIndices",
+    "Optimize",
+    "Recovery",
 ]
 """The kinds of operations that a sidecar can belong to."""
 
@@ -249,7 +256,7 @@ class TableEffects:
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table the operation creates."""
+    """A table the operation creates, or that its branch begins to show with the first version."""
 
     identity: TableIdentity
     table_key: str
@@ -316,11 +323,21 @@ class CommitPlan:
     """The fixed id of the commit that undoes it."""
     tables: tuple[TableEffects, ...]
     schema: SchemaDelta | None = None
-    """Only of a change of schema."""
+    """Only of a change of schema: of a graph, or of one branch that takes over main's."""
     versions_only: bool = False
     """Read from a sidecar of the older shape: judged by versions, its identities still unknown."""
     sidecar_digest: str | None = None
     """Of the bytes it was read from; None for a plan that was made here."""
+
+    @property
+    def changes_contract(self) -> bool:
+        """Whether the graph gets another schema; a rebase takes one that there is."""
+        return self.writer_kind == "SchemaApply"
+
+    def is_new(self, table: TableEffects) -> bool:
+        """Whether the branch does not have a table yet that the plan changes."""
+        created = () if self.schema is None else self.schema.registrations
+        return any(new.identity == table.identity for new in created)
 
     def request(self, pins: Iterable[VersionRow], epoch: int) -> PublishRequest:
         """The publish of this plan, once its tables stand at ``pins``."""

@@ -42,6 +42,7 @@ COMMIT_KINDS: Mapping[SidecarKind, tuple[CommitKind, ...]] = {
     "Mutation": ("mutation",),
     "Load": ("load",),
     "SchemaApply": ("schema",),
+    "SchemaRebase": ("schema",),
     "BranchMerge": ("merge", "mutation"),
     "EnsureIndices": ("maintenance",),
     "Optimize": ("maintenance",),
@@ -344,8 +345,8 @@ def _delta(members: _Members, kind: SidecarKind) -> SchemaDelta | None:
         version, ref = gone.whole("version", least=1), gone.text_or_none("table_branch")
         tombstones.append(VersionRow(_identity(gone), version, ref, gone.whole("row_count")))
         gone.end()
-    is_apply = kind == "SchemaApply"
-    members.require((target is not None) == is_apply, "schema_staging", f"does not fit a {kind}")
+    has_schema = kind in ("SchemaApply", "SchemaRebase")
+    members.require((target is not None) == has_schema, "schema_staging", f"does not fit a {kind}")
     if target is None:
         is_empty = not (created or renames or tombstones)
         members.require(is_empty, "registrations", f"does not fit a {kind}")
@@ -368,12 +369,23 @@ def _named_table(members: _Members) -> tuple[TableIdentity, str, str]:
 def _require_distinct(members: _Members, plan: CommitPlan) -> None:
     """No table and no transaction is named twice: one would be settled as the other."""
     delta = plan.schema or SchemaDelta("")
-    members.require(plan.schema is None or plan.branch == MAIN, "branch", "is not main")
+    if plan.schema is not None:
+        on_main = plan.branch == MAIN
+        members.require(
+            on_main == plan.changes_contract, "branch", f"is not one for a {plan.writer_kind}"
+        )
     identities = [
         *(table.identity for table in plan.tables),
         *(new.identity for new in delta.registrations),
         *(gone.identity for gone in delta.tombstones),
     ]
+    if plan.writer_kind == "SchemaRebase":
+        # A table may be new to the branch, and change for it.
+        identities = [new.identity for new in delta.registrations]
+        identities += [t.identity for t in plan.tables if not plan.is_new(t)]
+        identities += [gone.identity for gone in delta.tombstones]
+        changing = [t.identity for t in plan.tables]
+        members.require(len(set(changing)) == len(changing), "tables", "name a table twice")
     uuids = [
         *(tx.uuid for table in plan.tables for tx in table.transactions),
         *(table.restore_uuid for table in plan.tables),

@@ -65,6 +65,10 @@ class Failpoint(StrEnum):
     SCHEMA_APPLY_POST_TABLE_COMMIT = "schema_apply.post_table_commit"
     SCHEMA_APPLY_AFTER_MANIFEST_COMMIT = "schema_apply.after_manifest_commit"
 
+    SCHEMA_REBASE_POST_SIDECAR_PRE_FORK = "schema_rebase.post_sidecar_pre_fork"
+    SCHEMA_REBASE_POST_TABLE_COMMIT = "schema_rebase.post_table_commit"
+    SCHEMA_REBASE_PRE_PUBLISH = "schema_rebase.pre_publish"
+
     BRANCH_MERGE_POST_AUTHORITY_CAPTURE = "branch_merge.post_authority_capture"
     BRANCH_MERGE_POST_SIDECAR_PRE_FORK = "branch_merge.post_sidecar_pre_fork"
     BRANCH_MERGE_BETWEEN_CHUNKS = "branch_merge.between_chunks"

@@ -47,6 +47,7 @@ from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
 from omnigraph.commit.recovery.settling import Settlement
 from omnigraph.commit.schema.apply import apply_schema
+from omnigraph.commit.schema.rebase import rebase_schema
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph.blobs import Blob, find_blob
 from omnigraph.graph.opened import OpenGraph, no_commit
@@ -95,6 +96,7 @@ from omnigraph.model.receipts import (
     MutationReceipt,
     ReplayReceipt,
     SchemaApplyReceipt,
+    SchemaRebaseReceipt,
     check_load_mode,
     checked_export_format,
     checked_key,
@@ -182,8 +184,8 @@ class Graph:
 
     @property
     def schema_source(self) -> str:
-        """The accepted schema, as it was written."""
-        return self._opened.accepted().contract.source
+        """The schema of main, or of the branch of this handle, as it was written."""
+        return self._opened.accepted(self._default_branch).contract.source
 
     @property
     def accepted_ir(self) -> SchemaIR:
@@ -230,11 +232,12 @@ class Graph:
 
     def explain(self, source: str | Path | Source, *, name: str | None = None) -> Explanation:
         """The typed plan of a query, read or write, without running it."""
-        return explanation(self._opened.compiled(source, name, self._opened.known_catalog()))
+        catalog = self._opened.known_catalog(self._default_branch)
+        return explanation(self._opened.compiled(source, name, catalog))
 
     def describe_queries(self, source: str | Path | Source) -> tuple[QuerySignature, ...]:
-        """Every query of a text, checked against the accepted schema: name, parameters, kind."""
-        return signatures_of(source, self._opened.accepted().catalog)
+        """Every query of a text, checked against the schema: name, parameters, kind."""
+        return signatures_of(source, self._opened.accepted(self._default_branch).catalog)
 
     def snapshot(self, branch: str | None = None) -> SnapshotSummary:
         """The tables and counts at the head of a branch."""
@@ -409,13 +412,14 @@ class Graph:
 
         return with_newest_schema(
             opened,
+            target,
             "mutation",
             lambda: mutate(
                 self._kernel,
                 opened.path,
                 compile_for,
                 params,
-                accepted=opened.accepted(),
+                accepted=opened.last_accepted(target),
                 branch=target,
                 limits=opened.limits,
                 actor_id=actor,
@@ -610,15 +614,16 @@ class Graph:
         operation_id: str | None = None,
         check: Callable[[Catalog], None] | None = None,
     ) -> SchemaApplyReceipt:
-        """Bring the graph to another schema (a text, or the path of a `.pg` file) as one commit.
+        """Bring main to another schema (a text, or the path of a `.pg` file) as one commit.
 
-        Without any difference nothing is published. What is dropped stays readable at older
-        commits, unless ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
+        Other branches keep the schema they have, until `rebase_schema` brings them forward. Without
+        any difference nothing is published. What is dropped stays readable at older commits, unless
+        ``allow_data_loss`` reclaims it. Raises the compile error of a bad schema,
         `UnsupportedSchemaChange` if a step has no migration, `ConstraintViolation` naming the
-        entities if stored data breaks an added constraint, and `Conflict` while there are branches
-        other than main or while another apply runs; the graph is then as it was. ``operation_id``
-        names the change: if the same actor repeats it, the first receipt returns. ``check`` gets
-        the new schema before anything is written, and may refuse it by raising.
+        entities if stored data breaks an added constraint, and `Conflict` while another apply runs,
+        or if data is to be reclaimed while there are other branches; the graph is then as it was.
+        ``operation_id`` names the change: if the same actor repeats it, the first receipt returns.
+        ``check`` gets the new schema before anything is written, and may refuse it by raising.
         """
         actor = self._actor_of(actor)
         self._opened.gate.schema_apply(actor)
@@ -632,6 +637,47 @@ class Graph:
         )
         return SchemaApplyReceipt(
             self.uri, True, done.commit is not None, done.manifest_version, done.steps
+        )
+
+    def rebase_schema(
+        self,
+        branch: str | None = None,
+        *,
+        allow_data_loss: bool = False,
+        dry_run: bool = False,
+        actor: str | None = None,
+        operation_id: str | None = None,
+    ) -> SchemaRebaseReceipt:
+        """Bring a branch to the schema that main has now, as one commit on the branch.
+
+        A branch keeps the schema it was created with when main gets another one. ``branch`` is the
+        branch of this handle if it is left out. Entities get the defaults of added properties;
+        nothing of main's data is brought along, for which there is `merge_branch`. ``dry_run`` only
+        says what would happen. Raises `Conflict` if main has dropped types or properties that the
+        branch has written to, unless ``allow_data_loss``, and `ConstraintViolation` naming the
+        entities of the branch that break an added constraint; the branch is then as it was.
+        ``operation_id`` names the request: if the same actor repeats it, the first receipt returns.
+        """
+        target, actor = self._branch_of(branch), self._actor_of(actor)
+        if not dry_run:
+            self._opened.gate.schema_rebase(actor, target)
+        done = rebase_schema(
+            self._kernel,
+            target,
+            allow_data_loss=allow_data_loss,
+            dry_run=dry_run,
+            actor_id=actor,
+            operation_id=checked_key(operation_id),
+        )
+        return SchemaRebaseReceipt(
+            self.uri,
+            target,
+            done.commit is not None,
+            dry_run,
+            done.manifest_version,
+            done.steps,
+            done.dropped,
+            None if done.commit is None else commit_info(done.commit),
         )
 
     # --- branches ---------------------------------------------------------------------------------
@@ -723,7 +769,7 @@ class Graph:
         """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         request = MergeSpec(source, self._branch_of(into), rules)
-        return plan_merge(self._kernel, self._opened.accepted(), request)
+        return plan_merge(self._kernel, request)
 
     def merge_branch(
         self,
@@ -755,7 +801,7 @@ class Graph:
         rules = ConflictRules(on_conflict, on_conflict_of or {}, granularity)
         key = checked_key(operation_id)
         request = MergeSpec(source, target, rules, actor, key, metadata)
-        receipt = merge(self._kernel, self._opened.accepted(), request)
+        receipt = merge(self._kernel, request)
         self._opened.notify_auto_optimizer()
         if not delete_branch:
             return receipt
@@ -810,17 +856,17 @@ class Graph:
 
         if not self._opened.gate.replay(verb, request.actor_id, request.branch, authored_branch):
             raise no_commit(request.commit_id)
-        return replay(self._kernel, self._opened.accepted(), request)
+        return replay(self._kernel, request)
 
     def plan_revert(self, commit_id: str, *, branch: str | None = None) -> MergePlan:
         """What `revert` would do now. Changes nothing."""
         request = ReplaySpec("revert", commit_id, self._branch_of(branch))
-        return plan_replay(self._kernel, self._opened.accepted(), request)
+        return plan_replay(self._kernel, request)
 
     def plan_cherry_pick(self, commit_id: str, into: str | None = None) -> MergePlan:
         """What `cherry_pick` would do now. Changes nothing."""
         request = ReplaySpec("cherry-pick", commit_id, self._branch_of(into))
-        return plan_replay(self._kernel, self._opened.accepted(), request)
+        return plan_replay(self._kernel, request)
 
     # --- history and changes ----------------------------------------------------------------------
 
@@ -1008,7 +1054,10 @@ class Graph:
         """
         self._opened.gate.require_writable("index")
         return ensure_indices(
-            self._kernel, self._opened.path, self._opened.accepted(), self._branch_of(branch)
+            self._kernel,
+            self._opened.path,
+            self._opened.accepted(self._branch_of(branch)),
+            self._branch_of(branch),
         )
 
     def optimize(self, *, progress: Callable[[int, int], None] | None = None) -> OptimizeReceipt:
@@ -1033,7 +1082,7 @@ class Graph:
         self._opened.gate.require_writable("repair")
         return repair(
             self._kernel,
-            self._opened.accepted(),
+            self._opened.accepted(self._branch_of(branch)),
             self._branch_of(branch),
             confirm=confirm,
             force=force,
@@ -1067,14 +1116,14 @@ class Graph:
         Every finding names the command that mends it. `doctor` does the same for a graph that may
         not even open.
         """
-        return examine(self._kernel, self._opened.accepted())
+        return examine(self._kernel)
 
     def stats(self, branch: str | None = None) -> GraphStats:
         """The head of a branch and the graph around it in numbers; writes nothing.
 
         What needs attention is listed with the command that mends it.
         """
-        return graph_stats(self._kernel, self._opened.accepted(), self._branch_of(branch))
+        return graph_stats(self._kernel, self._branch_of(branch))
 
     def recover(self, *, force: bool = False) -> list[Settlement]:
         """Finish or undo every interrupted operation; ``force`` also through foreign commits."""

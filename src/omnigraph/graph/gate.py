@@ -78,6 +78,10 @@ class WriteGate:
         """Before the schema changes, which it does on main."""
         self._permit("schema apply", actor, Action.SCHEMA_APPLY, None, MAIN)
 
+    def schema_rebase(self, actor: str | None, branch: str) -> None:
+        """Before a branch gets the schema of main."""
+        self._permit("schema rebase", actor, Action.SCHEMA_APPLY, None, branch)
+
     def branch_create(self, verb: str, actor: str | None, from_: str, name: str) -> None:
         """Before a branch begins with what another holds."""
         self._permit(verb, actor, Action.BRANCH_CREATE, from_, name)

@@ -46,6 +46,9 @@ ENGINES = ("local", "spark")
 
 READERS_KEPT_MAX = 16
 """Branches whose head stays open between queries."""
+CATALOGS_KEPT_MAX = 64
+COMPILERS_KEPT_MAX = 4
+"""Schemas whose compiled plans are kept."""
 
 
 class OpenGraph:
@@ -71,8 +74,11 @@ class OpenGraph:
         self.readers: dict[str, tuple[ManifestState, SnapshotReader]] = {}
         """The head of a branch as it was last queried, with the tables that were opened."""
         self.auto_optimizer: AutoOptimizer | None = None
-        self._compiler: QueryCompiler | None = None
-        self._catalog: Catalog | None = None
+        self._compilers: dict[str, QueryCompiler] = {}
+        self._catalogs: dict[str, Catalog] = {}
+        """By the hash of the schema: branches may have older ones than main."""
+        self._known: dict[str, Catalog] = {}
+        """By branch, the types as they were last read."""
         self._lock = threading.Lock()
         every = None if read_only else commits_between(auto_optimize)
         self.healer = Healer(kernel) if kernel.heals else None
@@ -99,36 +105,46 @@ class OpenGraph:
 
     # --- types and plans --------------------------------------------------------------------------
 
-    def accepted(self) -> AcceptedSchema:
-        """The accepted schema as it is in storage now."""
-        return self.kernel.accepted_schema()
+    def accepted(self, branch: str = MAIN) -> AcceptedSchema:
+        """The schema of a branch as it is in storage now; raises `NotFound`."""
+        return self.kernel.accepted_on(branch)
 
-    def known_catalog(self) -> Catalog:
+    def last_accepted(self, branch: str) -> AcceptedSchema:
+        """The schema that a branch had when it was last read, to begin a write with."""
+        return self.kernel.accepted_on(branch, self.kernel.manifest.known_state(branch))
+
+    def known_catalog(self, branch: str) -> Catalog:
         """The types as last read, to compile with before a snapshot is pinned; may be outdated."""
-        if self._catalog is None:
-            self._catalog = self.accepted().catalog
-        return self._catalog
+        known = self._known.get(branch)
+        return self._remember(branch, self.accepted(branch).catalog) if known is None else known
 
     def catalog_of(self, snapshot: Snapshot) -> Catalog:
-        """The types to read a snapshot with: the known ones until main names another schema.
+        """The types to read a snapshot with: those that its branch has today.
 
         An older snapshot is read with the types of today, too.
         """
-        known = self._catalog
-        if known is not None and known.schema_hash == snapshot.commit.schema_hash:
-            return known
-        published = self.kernel.manifest.main.state.head_snapshot().commit.schema_hash
-        if known is None or known.schema_hash != published:
-            known = self._catalog = self.kernel.accepted_schema(published).catalog
-        return known
+        catalog = self._catalogs.get(snapshot.head_schema)
+        if catalog is None:
+            found = self.kernel.required_schema(snapshot.branch, snapshot.head_schema)
+            catalog = found.catalog
+        return self._remember(snapshot.branch, catalog)
+
+    def _remember(self, branch: str, catalog: Catalog) -> Catalog:
+        for known, key in ((self._known, branch), (self._catalogs, catalog.schema_hash)):
+            if len(known) >= CATALOGS_KEPT_MAX and key not in known:
+                known.clear()
+            known[key] = catalog
+        return catalog
 
     def compiled(
         self, source: str | Path | Source, name: str | None, catalog: Catalog
     ) -> QueryPlan:
         """The plan of a query; compiled plans are kept until the schema changes."""
-        compiler = self._compiler
+        compiler = self._compilers.get(catalog.schema_hash)
         if compiler is None or compiler.catalog is not catalog:
-            compiler = self._compiler = QueryCompiler(catalog)
+            if len(self._compilers) >= COMPILERS_KEPT_MAX:
+                self._compilers.clear()
+            compiler = self._compilers[catalog.schema_hash] = QueryCompiler(catalog)
         return compiler.compile(source, name)
 
     def engine(self, name: str | None, spark: SparkOptions | None = None) -> Engine:

@@ -93,12 +93,13 @@ class QueryRun:
 
     def _run(self, trace: Trace | None, *, is_retry: bool = False) -> tuple[ReadPlan, Result]:
         opened = self.opened
-        known = opened.known_catalog()
+        # The branch of a commit is known when it is found; most are on main.
+        known = opened.known_catalog(self.target.branch or MAIN)
         try:
             plan, parameters = self._bound(known)
-        except CompileError:
-            # The query may be right and the known types outdated.
-            newer = opened.catalog_of(opened.state(MAIN).head_snapshot())
+        except CompileError as problem:
+            # The query may be right and the known types outdated, or those of another branch.
+            newer = self._newest_catalog(problem)
             if newer is known:
                 raise
             known = newer
@@ -123,6 +124,18 @@ class QueryRun:
             target=self.target,
             graph_commit_id=reader.snapshot.commit_id,
         )
+
+    def _newest_catalog(self, problem: CompileError) -> Catalog:
+        """The types that the target has now; raises the ``problem`` if there is no target."""
+        opened = self.opened
+        try:
+            if self.target.branch is None:
+                snapshot = opened.snapshot_of_any_branch(str(self.target.snapshot))
+            else:
+                snapshot = opened.snapshot(self.target.branch)
+        except NotFound:
+            raise problem from None
+        return opened.catalog_of(snapshot)
 
     def _bound(self, catalog: Catalog) -> tuple[ReadPlan, Mapping[str, Any]]:
         """The plan and its parameters; raises what is wrong with them before any row is read."""

@@ -29,7 +29,6 @@ from omnigraph.query import expressions as ex
 from omnigraph.query.compile import compile_where
 from omnigraph.schema.catalog import Catalog, EdgeType, TableType, table_schema
 from omnigraph.storage.blobs import DESCRIPTION, described
-from omnigraph.storage.layout import MAIN
 from omnigraph.storage.reader import SnapshotReader
 
 _TEXT = ValueType(Scalar.STRING)
@@ -48,9 +47,6 @@ def table_of(
     Raises `NotFound` for an unknown type, `InputError` for an unknown column, and what is wrong
     with the condition, before any row is read.
     """
-    if target.snapshot is not None:
-        # An older commit is shown with the types of today, which may be newer than the known ones.
-        opened.catalog_of(opened.state(MAIN).head_snapshot())
     reader = opened.pinned(target)
     catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
     type = find_type(catalog, type_name)

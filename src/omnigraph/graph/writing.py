@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
-from omnigraph.errors import InputError, NotFound, WrongVerb
+from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
 from omnigraph.graph.opened import OpenGraph
 from omnigraph.loading.load import load_with_engine
 from omnigraph.loading.request import LoadBranch, LoadSpec
@@ -51,24 +51,47 @@ def compiled_mutation(
 
 
 def with_newest_schema(
-    opened: OpenGraph, operation: str, write: Callable[[], Written], *, repeatable: bool = True
+    opened: OpenGraph,
+    branch: str,
+    operation: str,
+    write: Callable[[], Written],
+    *,
+    repeatable: bool = True,
 ) -> Written:
-    """Run a write, and again if it failed for a schema apply that was interrupted late.
+    """Run a write, and again if it failed because it began with an outdated schema.
 
-    Such an apply is completed first, so that the write can use its types. A write whose input can
-    be read only once is not ``repeatable``: it raises, and the caller's next attempt succeeds.
+    On main that is one whose successor was interrupted late: its apply is completed first, so that
+    the write can use its types. On another branch, one that was brought forward meanwhile. A write
+    whose input can be read only once is not ``repeatable``: it raises, and the caller's next
+    attempt succeeds.
     """
     try:
         done = write()
     except InputError:
-        if not opened.kernel.store.exists(LAST_STAGED_OBJECT):
+        if branch != MAIN:
+            if not _is_brought_forward(opened, branch, operation):
+                raise
+        elif opened.kernel.store.exists(LAST_STAGED_OBJECT):
+            Recoverer(opened.kernel).barrier(MAIN, operation)
+        else:
             raise
-        Recoverer(opened.kernel).barrier(MAIN, operation)
         if not repeatable:
             raise
         done = write()
     opened.notify_auto_optimizer()
     return done
+
+
+def _is_brought_forward(opened: OpenGraph, branch: str, operation: str) -> bool:
+    """Whether a branch has another schema than when it was last read, or gets it by recovery."""
+    known = opened.kernel.manifest.known_state(branch)
+    if known is None:
+        return False
+    try:
+        newest = Recoverer(opened.kernel).barrier(branch, operation).state
+    except OmnigraphError:
+        return False  # the input is what the caller has to hear about
+    return newest.head_schema != known.head_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +132,19 @@ def run_load(
     files = inputs.file_sources(given.paths, given.nodes, given.edges)
     frames: Sequence[Frame] = ()
     mappings: Mappings | None = None
+    starts_from = _start_of(opened, request.branch, request.base_branch)
+    seen_branch = starts_from or request.branch
     if given.mapping.is_given:
         mappings = inputs.table_mappings(
             given.mapping,
             files,
             given.frames,
-            opened.accepted().catalog,
+            opened.accepted(seen_branch).catalog,
             has_records=bool(given.paths) or given.data is not None,
         )
         files = [mappings.applied(each) for each in files]
     if given.frames is not None:
-        catalog = opened.accepted().catalog
+        catalog = opened.accepted(seen_branch).catalog
         frames = inputs.named_frames(
             given.frames,
             catalog,
@@ -136,12 +161,11 @@ def run_load(
         environment=os.environ,
     )
     replaced: tuple[str, ...] = ()
-    starts_from = _start_of(opened, request.branch, request.base_branch)
     emptied: Iterable[str] = given.replace_types
     if request.mode == "overwrite" and not isinstance(emptied, str):
         emptied = [*emptied, *inputs.types_of_exports(given.paths)]
     if emptied:
-        catalog = opened.accepted().catalog
+        catalog = opened.accepted(seen_branch).catalog
         replaced = inputs.replaced_types(emptied, request.mode, catalog)
     is_local = choice.engine == "local"
     request = replace(
@@ -178,7 +202,9 @@ def run_load(
         spark=spark,
         watch=observer.on_stage,
     )
-    return with_newest_schema(opened, "load", work, repeatable=not given.is_stream)
+    return with_newest_schema(
+        opened, request.seen_branch, "load", work, repeatable=not given.is_stream
+    )
 
 
 def ensure_branch(opened: OpenGraph, name: str, from_: str | None, actor: str | None) -> str | None:

@@ -79,7 +79,7 @@ class LoadExecutor(ABC):
     def __init__(self, kernel: Kernel, request: LoadSpec) -> None:
         self.kernel = kernel
         self.request = request
-        self.accepted = kernel.accepted_schema()
+        self.accepted = kernel.accepted_on(request.seen_branch)
         self.stages: dict[str, LoadStage] = {}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -130,6 +131,8 @@ class MergePlan(JsonObject):
     types: tuple[PlannedType, ...]
     """Of the types that the merge changes or that have conflicts."""
     conflicts: Annotated[tuple[MergeConflict | RowConflict, ...], Json("merge_conflicts")]
+    schema_steps: Annotated[tuple[Mapping[str, Any], ...], Json(unless=())] = ()
+    """What the schema of the target has more than that of the source; what is merged gets it."""
 
     def require_no_conflicts(self, hint: str | None = None) -> None:
         """Raise `MergeConflicts` if anything is in the way; ``hint`` says what helps then."""
@@ -152,8 +155,21 @@ class MergePlan(JsonObject):
     def __repr__(self) -> str:
         return "\n".join(self._lines())
 
+    @property
+    def schema_note(self) -> str | None:
+        """That the source has an older schema, and by which steps what is merged gets the newer."""
+        if not self.schema_steps:
+            return None
+        kinds = Counter(str(step.get("kind")).replace("_", " ") for step in self.schema_steps)
+        steps = ", ".join(
+            kind if count == 1 else f"{count} × {kind}" for kind, count in kinds.items()
+        )
+        return f"{self.source} has an older schema; what is merged gets: {steps}"
+
     def _lines(self) -> Iterator[str]:
         yield self.title
+        if self.schema_note:
+            yield self.schema_note
         if self.types:
             yield ""
             cells = [list(map(str, each.cells)) for each in self.types]
@@ -166,7 +182,7 @@ class MergePlan(JsonObject):
             yield more
 
     def _repr_html_(self) -> str:
-        parts = [html_line(self.title)]
+        parts = [html_line(line) for line in (self.title, self.schema_note) if line]
         if self.types:
             colours = ["red" if each.conflicts else None for each in self.types]
             parts.append(html_table(HEADERS, [each.cells for each in self.types], colours))

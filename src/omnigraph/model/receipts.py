@@ -295,6 +295,29 @@ class SchemaApplyReceipt(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRebaseReceipt(JsonObject):
+    """How a branch was brought to the schema of main; if it had that, nothing was published."""
+
+    uri: str
+    branch: str
+    applied: bool
+    dry_run: bool
+    graph_manifest_version: int
+    steps: tuple[Mapping[str, Any], ...]
+    """What main has changed since."""
+    dropped: tuple[str, ...]
+    """Types and properties that the branch has written to and that are dropped by this."""
+    commit: Annotated[CommitInfo | None, OPTIONAL] = None
+
+    computed: ClassVar[Mapping[str, Json]] = {"step_count": Json()}
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class BranchCreated(JsonObject):
     """A branch exists now."""
 

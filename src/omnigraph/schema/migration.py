@@ -7,10 +7,11 @@ Declarations are compared by id; names are only what a step calls them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from omnigraph.errors import SchemaContractError, UnsupportedSchemaChange
 from omnigraph.model.types import Scalar, ValueType
@@ -27,6 +28,7 @@ from omnigraph.schema.shape import (
     NodeShape,
     PropertyShape,
     SchemaIR,
+    SchemaShape,
     TypeShape,
     types_of,
 )
@@ -57,7 +59,7 @@ from omnigraph.schema.steps import (
     WidenProperty,
     written_constraint,
 )
-from omnigraph.syntax.schema_ast import ColumnsKind
+from omnigraph.syntax.schema_ast import ColumnsKind, LiteralValue
 from omnigraph.syntax.tokens import Source
 
 
@@ -76,6 +78,12 @@ class MigrationPlan:
     def supported(self) -> bool:
         """Whether the plan can be applied."""
         return not self.unsupported
+
+    @property
+    def hard_drops(self) -> tuple[DropType | DropProperty, ...]:
+        """The steps that drop data for good."""
+        drops = (step for step in self.steps if isinstance(step, DropType | DropProperty))
+        return tuple(step for step in drops if step.mode == "hard")
 
     def require_supported(self) -> None:
         """Raise `UnsupportedSchemaChange` if a change is unsupported; details name them all."""
@@ -128,6 +136,60 @@ def plan_migration(
     if not planner.out.steps and ir_text(accepted) != ir_text(desired):
         planner.out.refuse("schema", "the schemas differ in an unclassified way")
     return MigrationPlan(tuple(planner.out.steps))
+
+
+def with_arrival_defaults(line: Sequence[SchemaIR]) -> SchemaIR:
+    """The last of some schemas that followed each other, with the defaults that properties brought.
+
+    Entities that were there got the default that a property had when it was added, if any. That is
+    what entities of the first schema get, whatever the property says by now.
+    """
+    first, *later = line
+    known = _defaults(first)
+    arrived: dict[tuple[int, int], PropertyShape] = {}
+    for ir in later:
+        for ids, prop in _defaults(ir).items():
+            if ids not in known:
+                arrived.setdefault(ids, prop)
+    last = line[-1]
+
+    def patched(kind: TypeKind, shape: _Type) -> _Type:
+        type_id = last.ids.types[kind, shape.name]
+        properties = []
+        for prop in shape.properties:
+            ids = type_id, last.ids.properties[kind, shape.name, prop.name]
+            brought = arrived.get(ids)
+            default = prop.default if brought is None else _as_stored(brought)
+            properties.append(replace(prop, default=default))
+        return replace(shape, properties=tuple(properties))
+
+    shape = SchemaShape(
+        tuple(patched("interface", each) for each in last.shape.interfaces),
+        tuple(patched("node", each) for each in last.shape.nodes),
+        tuple(patched("edge", each) for each in last.shape.edges),
+    )
+    # How many ids were given out in between is no difference of the two schemas.
+    return replace(last, shape=shape, next_identity_id=first.next_identity_id)
+
+
+_Type = TypeVar("_Type", InterfaceShape, NodeShape, EdgeShape)
+
+
+def _defaults(ir: SchemaIR) -> dict[tuple[int, int], PropertyShape]:
+    """The properties of a schema by the ids of their type and their own."""
+    return {
+        (ir.ids.types[ref], ir.ids.properties[*ref, prop.name]): prop
+        for ref, shape in types_of(ir.shape).items()
+        for prop in shape.properties
+    }
+
+
+def _as_stored(prop: PropertyShape) -> LiteralValue | None:
+    """The default as rows have it: of an F32, the nearest number there is."""
+    if prop.type.scalar is Scalar.F32 and isinstance(prop.default, int | float):
+        (rounded,) = struct.unpack("f", struct.pack("f", prop.default))
+        return float(rounded)
+    return prop.default
 
 
 class _Planner:

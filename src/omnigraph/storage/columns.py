@@ -47,6 +47,13 @@ class ColumnsChange:
 
     columns: tuple[TargetColumn, ...]
 
+    def transactions(self, handle: LanceDataset) -> int:
+        """How many transactions lead there, known without writing anything."""
+        adds = any(column.is_new for column in self.columns)
+        if not handle.get_fragments() or not adds or self._only_adds(handle.schema):
+            return 1
+        return 2
+
     def stage(self, handle: LanceDataset, uuids: Iterator[str]) -> list[Transaction]:
         """Write what has to be computed, and return the transactions that lead there, in order."""
         with lance_errors(handle, "stage"):

@@ -45,3 +45,8 @@ def load_scratch_name(operation_id: str) -> str:
 def past_schema_name(schema_hash: str) -> str:
     """The object of a schema that was replaced."""
     return f"{PAST_SCHEMAS}/{schema_hash.removeprefix('sha256:')}.json"
+
+
+def past_source_name(schema_name: str) -> str:
+    """The source that a kept schema, by the name of its object, was written as."""
+    return f"{schema_name.removesuffix('.json')}.pg"

@@ -76,6 +76,8 @@ class Snapshot:
     commit: CommitRow
     tables: Mapping[str, TableEntry]
     """By table key, sorted."""
+    head_schema: str
+    """Hash of the schema that the branch has now; an older commit is shown in its words."""
     commit_id: str = field(init=False)
     """The public id of this snapshot."""
 
@@ -199,10 +201,16 @@ class ManifestState:
             raise InternalError(f"branch {self.branch} has no commit")
         return HeadRow(self.branch, last.commit_id, 0, last.commit_seq)
 
+    @property
+    def head_schema(self) -> str:
+        """Hash of the schema that this branch has."""
+        return self.commits[self.head.commit_id].schema_hash
+
     def head_snapshot(self) -> Snapshot:
         """What the branch shows now."""
         commit = self.commits[self.head.commit_id]
-        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(self.pins))
+        entries = self._entries(self.pins)
+        return Snapshot(self.branch, self.ref, self.version, commit, entries, self.head_schema)
 
     def snapshot_at(self, commit_id: str) -> Snapshot:
         """What the branch showed at one of its commits, inherited ones included."""
@@ -214,7 +222,8 @@ class ManifestState:
             )
         history: list[VersionRow | TombstoneRow] = [*self.versions, *self.tombstones]
         pins = _fold_pins({}, (row for row in history if row.commit_seq <= commit.commit_seq))
-        return Snapshot(self.branch, self.ref, self.version, commit, self._entries(pins, past=True))
+        entries = self._entries(pins, past=True)
+        return Snapshot(self.branch, self.ref, self.version, commit, entries, self.head_schema)
 
     def pins_along(
         self, commits: Iterable[CommitRow]
@@ -256,6 +265,24 @@ class ManifestState:
                 pin.row_count,
             )
         return MappingProxyType({key: entries[key] for key in sorted(entries)})
+
+    def wrote_to(self, identity: TableIdentity, since: int = -1) -> bool:
+        """Whether a commit on this branch, after a position, may have changed rows of a table.
+
+        Recovery, upkeep and changes of schema move the table and write nothing.
+        """
+        kinds = {row.commit_seq: row.kind for row in self.commits.values()}
+        return any(
+            kinds.get(row.commit_seq) not in ("recovery", "maintenance", "schema")
+            for row in self.versions
+            if row.identity == identity and row.ref == self.ref and row.commit_seq > since
+        )
+
+    @cached_property
+    def schema_positions(self) -> Mapping[str, int]:
+        """By hash of a schema, the last position on this line that has it."""
+        commits = sorted(self.commits.values(), key=lambda row: row.commit_seq)
+        return {row.schema_hash: row.commit_seq for row in commits}
 
     def lineage(self) -> list[CommitRow]:
         """The commits the head reaches on this branch's line, newest first."""
@@ -529,6 +556,11 @@ class Manifest:
             )
             self._branches[name] = known
         return known
+
+    def known_state(self, name: str) -> ManifestState | None:
+        """The state of a branch as it was last read, without asking storage; None if it was not."""
+        known = self.main if name == MAIN else self._branches.get(name)
+        return None if known is None or known.published is None else known.state
 
     def refreshed(self, name: str) -> ManifestBranch:
         """The manifest of a branch at its newest state; raises `NotFound`.

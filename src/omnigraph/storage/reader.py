@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,20 +41,42 @@ def column_at(schema: pa.Schema, field: pa.Field) -> str | None:
     return same_name
 
 
+class DifferingColumn(NamedTuple):
+    """A column of today that a version of its table has otherwise, or not at all."""
+
+    today: str
+    stored: str | None
+    """Its name in that version."""
+    type: pa.DataType
+    """Its type today."""
+    absent: pa.Scalar
+    """The value of all rows where the version does not have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredColumns:
     """How one version of a table differs from the columns of today."""
 
-    differing: tuple[tuple[str, str | None, pa.DataType], ...] = ()
-    """Name today, name in that version or None, and type today; only where something differs."""
+    differing: tuple[DifferingColumn, ...] = ()
 
     @classmethod
-    def between(cls, stored: pa.Schema, today: pa.Schema) -> StoredColumns:
-        """What differs between a version and today."""
+    def between(
+        cls, stored: pa.Schema, today: pa.Schema, absent: Mapping[str, pa.Scalar] | None = None
+    ) -> StoredColumns:
+        """What differs between a version and today.
+
+        ``absent`` are the values of columns that the version does not have, null without one.
+        """
+        values = absent or {}
         found = ((field, column_at(stored, field)) for field in today)
         return cls(
             tuple(
-                (field.name, name, field.type)
+                DifferingColumn(
+                    field.name,
+                    name,
+                    field.type,
+                    values.get(field.name, pa.scalar(None, field.type)),
+                )
                 for field, name in found
                 if name != field.name or not _same_type(stored.field(name).type, field.type)
             )
@@ -66,20 +89,20 @@ class StoredColumns:
 
     def name(self, column: str) -> str | None:
         """The name a column of today has in that version; None if it is not there."""
-        for today, stored, _ in self.differing:
-            if today == column:
-                return stored
+        for each in self.differing:
+            if each.today == column:
+                return each.stored
         return column
 
     def as_today(self, column: str, values: pa.Array) -> pa.Array:
         """Stored values with the type the column has today."""
-        for today, _, type in self.differing:
-            if today == column:
-                return values.cast(type)
+        for each in self.differing:
+            if each.today == column:
+                return values.cast(each.type)
         return values
 
     def read(self, columns: Sequence[str], read: Callable[[list[str]], pa.Table]) -> pa.Table:
-        """Columns of today out of a read of stored ones; what was not there is null."""
+        """Columns of today out of a read of stored ones."""
         if self.is_same:
             return read(list(columns))
         # The id is always read: it tells how many rows there are.
@@ -90,12 +113,12 @@ class StoredColumns:
         return list(dict.fromkeys([ID, *filter(None, map(self.name, columns))]))
 
     def shown(self, columns: Sequence[str], rows: pa.Table) -> pa.Table:
-        """Columns of today out of stored ones; what was not there is null."""
-        types = {today: type for today, _, type in self.differing}
+        """Columns of today out of stored ones; what was not there has one value for all rows."""
+        absent = {each.today: each.absent for each in self.differing}
         names = {column: self.name(column) for column in columns}
         return pa.table(
             {
-                column: pa.nulls(rows.num_rows, types[column])
+                column: pa.repeat(absent[column], rows.num_rows)
                 if stored is None
                 else self.as_today(column, rows[stored])
                 for column, stored in names.items()
@@ -241,7 +264,10 @@ class SnapshotReader:
 
     def stored_blobs_at(self, table_key: str, column: str, positions: pa.Array) -> pa.Array:
         """The blobs at ``positions``, bytes or URIs, as they are written."""
-        return blobs.stored_at(self.handle(table_key), column, positions)
+        name = self.columns(table_key).name(column)
+        if name is None:
+            return pa.nulls(len(positions), BLOB_STORAGE)
+        return blobs.stored_at(self.handle(table_key), name, positions)
 
     def blob_cell(self, table_key: str, column: str, id: str) -> BlobCell | None:
         """What one entity has in a blob column, not read yet; None if there is no such entity."""
@@ -260,6 +286,8 @@ class TableToday:
 
     identity: TableIdentity
     schema: pa.Schema
+    defaults: Mapping[str, pa.Scalar] | None = None
+    """By column, what rows have from before it was added; null where nothing is said."""
 
 
 class PastReader(SnapshotReader):
@@ -293,8 +321,8 @@ class PastReader(SnapshotReader):
         """How the table of that time differs from today's."""
         known = self._columns.get(table_key)
         if known is None:
-            stored = self.handle(table_key).schema
-            known = StoredColumns.between(stored, self._today[table_key].schema)
+            stored, today = self.handle(table_key).schema, self._today[table_key]
+            known = StoredColumns.between(stored, today.schema, today.defaults)
             self._columns[table_key] = known
         return known
 

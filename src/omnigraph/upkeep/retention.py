@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from omnigraph.commit.plan import FIRST_VERSION
 from omnigraph.effects.clock import ulid_at
 from omnigraph.effects.objects import ObjectStore
 from omnigraph.model.ids import is_ulid
-from omnigraph.storage.layout import LOAD_SCRATCH, MAIN, PAST_SCHEMAS, past_schema_name
+from omnigraph.storage.layout import (
+    LOAD_SCRATCH,
+    MAIN,
+    PAST_SCHEMAS,
+    past_schema_name,
+    past_source_name,
+)
 from omnigraph.storage.manifest import ManifestState, Snapshot
 from omnigraph.storage.manifest_rows import TableIdentity
 
@@ -34,7 +41,10 @@ class Retention:
         for state in states.values():
             for place, version in _pins(state.head_snapshot()):
                 oldest[place] = min(version, oldest.get(place, version))
-        bases = {pin for snapshot in _merge_bases(states) for pin in _pins(snapshot)}
+        forks = list(_merge_bases(states))
+        bases = {pin for snapshot in forks for pin in _pins(snapshot)}
+        heads = [state.head_snapshot() for state in states.values()]
+        bases |= set(_first_versions([*heads, *forks]))
         owned = {(row.identity, row.ref) for state in states.values() for row in state.versions}
         return cls(oldest, frozenset(bases), frozenset(owned))
 
@@ -42,6 +52,18 @@ class Retention:
         """Whether a version must not go."""
         seen = self.oldest.get(place)
         return (seen is not None and version >= seen) or (place, version) in self.bases
+
+
+def _first_versions(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Place, int]]:
+    """The empty first versions of types that some branches have and others do not.
+
+    A branch gets such a type with it when it takes over the schema of main, and a merge compares
+    with it.
+    """
+    each = [{entry.identity for entry in snapshot.tables.values()} for snapshot in snapshots]
+    everywhere = set.intersection(*each)
+    for identity in set.union(*each) - everywhere:
+        yield (identity, None), FIRST_VERSION
 
 
 def _pins(snapshot: Snapshot) -> Iterator[tuple[Place, int]]:
@@ -94,7 +116,7 @@ def unneeded_schemas(
     if not stored:
         return ()
     known: set[str] = set()
-    needed: set[str] = set()
+    needed = set(_on_the_way(states))
     for state in states.values():
         seen = (
             row.commit_seq
@@ -110,9 +132,27 @@ def unneeded_schemas(
     return tuple(sorted(stored & known - needed))
 
 
+def _on_the_way(states: Mapping[str, ManifestState]) -> Iterator[str]:
+    """The schemas that main has had since the oldest one that a live branch began with.
+
+    They are the way on which entities of that branch are brought to the schema of main.
+    """
+    main = states[MAIN]
+    began = [
+        main.schema_positions.get(state.commits[row.source_commit_id].schema_hash, 0)
+        for name, state in states.items()
+        if name != MAIN and (row := main.branches[name]).source_commit_id in state.commits
+    ]
+    if began:
+        for commit in main.commits.values():
+            if commit.commit_seq >= min(began):
+                yield past_schema_name(commit.schema_hash)
+
+
 def remove_schemas(store: ObjectStore, names: tuple[str, ...]) -> int:
     """Remove them; how many bytes they had."""
     sizes = [len(store.read_if_exists(name) or b"") for name in names]
     for name in names:
+        store.delete(past_source_name(name))
         store.delete(name)
     return sum(sizes)

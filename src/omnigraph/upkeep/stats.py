@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,7 +30,6 @@ from omnigraph.model.upkeep import (
     command_on,
 )
 from omnigraph.schema.catalog import Catalog, EdgeType, NodeType, declared_indexes
-from omnigraph.schema.contract import AcceptedSchema
 from omnigraph.storage.damage import damaged_files
 from omnigraph.storage.datasets import Handle
 from omnigraph.storage.indexes import indexes_of, why_not_buildable
@@ -54,9 +53,10 @@ UNCOVERED_ROWS_MANY = 100_000
 VERSIONS_MANY = 100
 
 
-def graph_stats(kernel: Kernel, accepted: AcceptedSchema, branch: str = MAIN_BRANCH) -> GraphStats:
+def graph_stats(kernel: Kernel, branch: str = MAIN_BRANCH) -> GraphStats:
     """The numbers of a branch head, and of the graph around it."""
     manifest = kernel.manifest.refreshed(branch)
+    accepted = kernel.accepted_at(manifest.state.head_snapshot())
     capture = kernel.capture(manifest, accepted.schema_hash)
     drifts = plan_repair(kernel, capture).tables
     tables = _tables(kernel, capture, accepted.catalog, drifts)
@@ -290,13 +290,13 @@ def _file_findings(root: Root) -> list[UpkeepFinding]:
     return [_damage("graph", root.uri, each) for each in damaged_files(root.path)]
 
 
-def examine(kernel: Kernel, accepted: AcceptedSchema) -> Diagnosis:
+def examine(kernel: Kernel) -> Diagnosis:
     """Try everything that can be read, on every branch."""
-    visit = _Visit(kernel, accepted)
+    visit = _Visit(kernel)
     branches = visit.branches()
     for branch in branches:
         visit.check(f"numbers of {branch}", branch, partial(visit.numbers, branch))
-        for type in accepted.catalog.types:
+        for type in visit.types(branch):
             subject = _on(branch, type.table_key)
             visit.check(f"read {subject}", subject, partial(visit.read, branch, type))
     visit.check(FILES, "graph", partial(_file_findings, kernel.root))
@@ -315,7 +315,6 @@ class _Visit:
     """One examination on its way."""
 
     kernel: Kernel
-    accepted: AcceptedSchema
     checks: list[DoctorCheck] = field(default_factory=list)
     findings: list[UpkeepFinding] = field(default_factory=list)
 
@@ -341,9 +340,16 @@ class _Visit:
         names = set(self.kernel.manifest.main.refresh().branches) - {SCHEMA_APPLY_LOCK}
         return [MAIN_BRANCH, *sorted(names)]
 
+    def types(self, branch: str) -> Sequence[NodeType | EdgeType]:
+        """The types of a branch; none if its schema cannot be read, as its numbers have told."""
+        try:
+            return self.kernel.accepted_on(branch).catalog.types
+        except OmnigraphError:
+            return ()
+
     def numbers(self, branch: str) -> Iterable[UpkeepFinding]:
         """Drift, and what could be faster or smaller."""
-        stats = graph_stats(self.kernel, self.accepted, branch)
+        stats = graph_stats(self.kernel, branch)
         return (found for found in stats.findings if found.code not in GRAPH_WIDE)
 
     def owners(self) -> Iterable[UpkeepFinding]:

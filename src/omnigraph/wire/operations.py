@@ -26,6 +26,7 @@ from omnigraph.model.receipts import (
     ReplayReceipt,
     SchemaApplyReceipt,
     SchemaPlan,
+    SchemaRebaseReceipt,
 )
 from omnigraph.model.result import Explanation, ReadAnswer, SnapshotSummary
 from omnigraph.model.upkeep import GraphStats
@@ -355,7 +356,11 @@ INVOKE_IF = Operation(
 # --- schemas, loads, exports and tables -----------------------------------------------------------
 
 SCHEMA = Operation(
-    "cluster_getSchema", f"GET {GRAPH}/schema", "The accepted schema", answers.SchemaSource
+    "cluster_getSchema",
+    f"GET {GRAPH}/schema",
+    "The schema of a branch",
+    answers.SchemaSource,
+    parameters=(BRANCH,),
 )
 PLAN_SCHEMA = Operation(
     "cluster_planSchema",
@@ -370,6 +375,14 @@ APPLY_SCHEMA = Operation(
     "Bring the graph to another schema",
     SchemaApplyReceipt,
     requests.SchemaRequest,
+    is_gated=True,
+)
+REBASE_SCHEMA = Operation(
+    "cluster_rebaseSchema",
+    f"POST {GRAPH}/schema/rebase",
+    "Bring a branch to the schema of main",
+    SchemaRebaseReceipt,
+    requests.SchemaRebaseRequest,
     is_gated=True,
 )
 LOAD = Operation(

@@ -302,6 +302,16 @@ class SchemaRequest(Body):
     allow_data_loss: bool = Field(default=False, description="drops are final")
 
 
+class SchemaRebaseRequest(Body):
+    """The branch that is to have the schema of main."""
+
+    branch: BranchName
+    allow_data_loss: bool = Field(
+        default=False, description="drop what main has dropped, also if the branch wrote to it"
+    )
+    dry_run: bool = Field(default=False, description="only say what would happen")
+
+
 # --- branches and changes -------------------------------------------------------------------------
 
 

@@ -126,7 +126,8 @@ class Recoverer:
         )
         if self._pass(branch, names):
             newest = self._kernel.manifest.refreshed(branch)
-        if SCHEMA_APPLY_LOCK in self._kernel.manifest.main.state.branches:
+        if branch == MAIN and SCHEMA_APPLY_LOCK in self._kernel.manifest.main.state.branches:
+            # Other branches keep the schema they have, whatever becomes of the apply.
             remove_abandoned_lock(self._kernel)
             newest = self._kernel.manifest.refreshed(branch)
             require_no_schema_apply(self._kernel, operation)
@@ -194,7 +195,7 @@ class Recoverer:
             branch = self._branch_of(current)
             if branch is not None:
                 settled = self._settle_owned(current, branch, lease, mode, force)
-                if settled.is_settled and current.schema is not None:
+                if settled.is_settled and current.changes_contract:
                     release_lock(self._kernel, lease)
                 return settled
         # What is left concerns main, whose gate and lease may not be waited for under another's.
@@ -257,6 +258,9 @@ class Recoverer:
             state.commits
         ):
             return
+        if not plan.changes_contract:
+            self._require_rebase(plan, plan.schema, state)
+            return
         staged, accepted = staged_contract(self._kernel.store), self._kernel.accepted_schema()
         if (
             staged is not None
@@ -266,6 +270,15 @@ class Recoverer:
             head = state.head_snapshot()
             change = schema_change(accepted.catalog, staged.catalog, head)
             require_same_change(plan, plan.schema, change)
+
+    def _require_rebase(self, plan: CommitPlan, delta: SchemaDelta, state: ManifestState) -> None:
+        """A branch leads from the schema it has to one of main; both are known by their hashes."""
+        positions = self._kernel.manifest.main.refresh().schema_positions
+        old, new = (self._kernel.schema_of(each) for each in (state.head_schema, delta.target_hash))
+        if old is None or new is None or delta.target_hash not in positions:
+            raise refusal(plan, "leads to a schema that main never had")
+        change = schema_change(old.catalog, new.catalog, state.head_snapshot())
+        require_same_change(plan, delta, change)
 
     def _branch_of(self, plan: CommitPlan) -> ManifestBranch | None:
         """The branch of a sidecar; None when the registry proves it is gone or another one."""
@@ -335,7 +348,7 @@ class Recoverer:
                 "blocked",
                 f"{describe(tables)}; `omnigraph recover --force --confirm` rolls back through it",
             )
-        if plan.schema is not None:
+        if plan.schema is not None and plan.changes_contract:
             return self._decide_schema(case, plan.schema, kinds, mode)
         has_forks = any(table.is_idle_fork for table in tables)
         if kinds <= {TableClass.NO_MOVEMENT} and not has_forks:
@@ -371,9 +384,10 @@ class Recoverer:
     def _authority_holds(self, case: Case) -> bool:
         """Whether the graph is still the one the operation was prepared on."""
         authority = case.plan.authority
-        return (
-            case.state.head.commit_id == authority.head_commit_id
-            and self._kernel.accepted_schema().schema_hash == authority.schema_hash
+        head = case.state.commits[case.state.head.commit_id]
+        return (head.commit_id, head.schema_hash) == (
+            authority.head_commit_id,
+            authority.schema_hash,
         )
 
     def _remove_abandoned_staging(self) -> None:
@@ -416,7 +430,8 @@ class Recoverer:
             tables = late.tables(branch)
             if not tables or self._has_pending(branch):
                 return None
-            capture = self._kernel.capture(branch, self._kernel.accepted_schema().schema_hash)
+            head = branch.state.head_snapshot()
+            capture = self._kernel.capture(branch, head.commit.schema_hash, head)
             intent = Intent("Recovery", "recovery", RECOVERY_ACTOR)
             # It plans no transactions: all that can become of it is to be rolled back.
             plan = self._kernel.plan(capture, lease, intent, tables, attempt_id=attempt_id)

@@ -102,11 +102,18 @@ class Examiner:
         """Every table of a plan, on a branch in this state."""
         if plan.versions_only:
             return [self._by_versions(table, plan, state) for table in plan.tables]
-        return [self._by_transactions(table, state) for table in plan.tables]
+        return [
+            self._by_transactions(table, state, is_new=plan.is_new(table)) for table in plan.tables
+        ]
 
-    def _by_transactions(self, table: TableEffects, state: ManifestState) -> ExaminedTable:
+    def _by_transactions(
+        self, table: TableEffects, state: ManifestState, *, is_new: bool
+    ) -> ExaminedTable:
         published = state.pins.get(table.identity)
-        pin = published.version if published is not None else 0
+        # A table that is new to the branch starts from the version it is forked at.
+        pin = table.expected_version if is_new else 0
+        if published is not None:
+            pin = published.version
         where = self._where(table)
         fork: ForkState | None = None
         if table.first_touch is not None and (published is None or published.ref != table.ref):

@@ -87,8 +87,10 @@ class Settling:
         self._audit = audit
 
     def schema(self, plan: CommitPlan) -> SchemaRecovery | None:
-        """What only a change of schema has left; None for any other operation."""
-        return None if plan.schema is None else SchemaRecovery(self._kernel, plan.schema)
+        """What only a change of the contract has left; None for any other operation."""
+        if plan.schema is None or not plan.changes_contract:
+            return None
+        return SchemaRecovery(self._kernel, plan.schema)
 
     def roll_forward(self, case: Case) -> Settlement:
         """Publish what the operation would have published; all of it has been committed."""
@@ -111,7 +113,11 @@ class Settling:
     def roll_back(self, case: Case) -> Settlement:
         """Restore every table that moved, publish that, and remove what else was made."""
         plan, executor = case.plan, Executor(self._kernel, case.branch, case.lease)
-        ahead = [t for t in case.tables if t.handle is not None and t.head > t.pin]
+        ahead = [
+            t
+            for t in case.tables
+            if t.handle is not None and t.head > t.pin and not plan.is_new(t.effects)
+        ]
         restores = [_Landed.restoring(table) for table in ahead]
         for restore in restores:
             if restore.landed is None:
@@ -135,8 +141,16 @@ class Settling:
         return self.finish(plan, "RolledBack", commit_id, "rolled_back", outcomes)
 
     def _remove_idle_forks(self, plan: CommitPlan, tables: list[ExaminedTable]) -> None:
-        """Forks this operation made and never committed to, unless another sidecar claims them."""
-        idle = [table.effects for table in tables if table.is_idle_fork]
+        """Forks this operation made and never committed to, unless another sidecar claims them.
+
+        Of a table that the branch does not have, also with commits of this operation: the branch
+        shows no version of it that they could be undone to.
+        """
+        idle = [
+            table.effects
+            for table in tables
+            if table.is_idle_fork or (table.handle is not None and plan.is_new(table.effects))
+        ]
         if not idle:
             return
         claimed = {
@@ -151,10 +165,14 @@ class Settling:
 
     def commit(self, commit_id: str, branch: ManifestBranch, attempt_id: str) -> CommitRow:
         """A commit of recovery itself on top of a branch."""
-        schema_hash = self._kernel.accepted_schema().schema_hash
-        head = branch.state.head.commit_id
+        head = branch.state.commits[branch.state.head.commit_id]
         commit = self._kernel.next_commit(
-            branch, head, "recovery", schema_hash, actor_id=RECOVERY_ACTOR, commit_id=commit_id
+            branch,
+            head.commit_id,
+            "recovery",
+            head.schema_hash,
+            actor_id=RECOVERY_ACTOR,
+            commit_id=commit_id,
         )
         return replace(commit, recovery_operation_id=attempt_id)
 

@@ -9,7 +9,15 @@ it describes. `UnreadableSidecar` names the first contradiction.
 from __future__ import annotations
 
 from omnigraph.commit.kernel import Kernel
-from omnigraph.commit.plan import CommitPlan, NewTable, SchemaDelta, TableEffects, sidecar_name
+from omnigraph.commit.plan import (
+    FIRST_VERSION,
+    CommitPlan,
+    FirstTouch,
+    NewTable,
+    SchemaDelta,
+    TableEffects,
+    sidecar_name,
+)
 from omnigraph.commit.schema.change import SchemaChange, identity_of
 from omnigraph.errors import NotFound, UnreadableSidecar
 from omnigraph.model.ids import TableKey
@@ -57,14 +65,15 @@ def rollback_commit(plan: CommitPlan, state: ManifestState) -> CommitRow | None:
 
 
 def require_same_change(plan: CommitPlan, delta: SchemaDelta, change: SchemaChange) -> None:
-    """The delta is what the accepted and the staged schema lead to, not what the sidecar says."""
+    """The delta is what the old and the new schema lead to, not what the sidecar says."""
     created = {(identity_of(each), each.table_key, each.table_path) for each in change.created}
     changed = {table.entry.identity for table in change.changed}
+    changing = {table.identity for table in plan.tables if not plan.is_new(table)}
     if (
         {(new.identity, new.table_key, new.location) for new in delta.registrations} != created
         or set(delta.renames) != set(change.renamed)
         or {gone.identity for gone in delta.tombstones} != {e.identity for e in change.dropped}
-        or {table.identity for table in plan.tables} != changed
+        or changing != changed
     ):
         raise refusal(plan, "does not have the tables of the schema that it leads to")
 
@@ -108,6 +117,9 @@ class _Check:
     def _table(self, where: str, table: TableEffects) -> None:
         if self._plan.versions_only:
             return  # its identities are looked up by location and key, when it is classified
+        if self._plan.is_new(table) and not self._is_landed:
+            self._forked(where, table)
+            return
         self._registered(where, table)
         if self._is_landed:
             return  # it may have another name by now, and its versions have moved on
@@ -118,6 +130,15 @@ class _Check:
             raise self._refuse(f"{where}.expected_version", "was never published")
         if table.first_touch is None and pin.ref != table.ref:
             raise self._refuse(f"{where}.table_branch", "is not where its rows are")
+
+    def _forked(self, where: str, table: TableEffects) -> None:
+        """A table that is new to the branch, from the first version that main has of it."""
+        assert self._plan.schema is not None
+        for new in self._plan.schema.registrations:
+            if new.identity == table.identity and new.location != table.location:
+                raise self._refuse(f"{where}.location", f"is not where {new.table_key} belongs")
+        if table.first_touch != FirstTouch(None, FIRST_VERSION):
+            raise self._refuse(f"{where}.first_touch", "is not the first version of main")
 
     def _registered(self, where: str, table: TableEffects | NewTable | TableRow) -> None:
         row = self._state.tables.get(table.identity)

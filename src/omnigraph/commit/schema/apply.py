@@ -1,10 +1,13 @@
 """Changing the schema of a live graph, as one commit.
 
-The whole graph is owned while it happens, so that nothing can move: what has to be computed is
-staged first, then the sidecar claims every effect, the new contract is laid beside the old one, the
-tables change, and one publish makes it all visible. Only then does the new contract become the
-accepted one. Recovery undoes or publishes an apply that was interrupted before the publish, and
-completes one that was interrupted after it.
+It happens on main, which is owned meanwhile, and with it the set of branches. What has to be
+computed is staged first, then the sidecar claims every effect, the new contract is laid beside the
+old one, the tables change, and one publish makes it all visible. Only then does the new contract
+become the accepted one. Recovery undoes or publishes an apply that was interrupted before the
+publish, and completes one that was interrupted after it.
+
+Other branches keep the schema of their head, and their writers do not wait: `rebase` brings a
+branch forward.
 """
 
 from __future__ import annotations
@@ -12,18 +15,23 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omnigraph.commit.executor import Executor, SchemaExecution
 from omnigraph.commit.kernel import Capture, Kernel
-from omnigraph.commit.leases import Lease, branch_scope
+from omnigraph.commit.leases import Lease
 from omnigraph.commit.plan import Intent, NewTable, SchemaDelta, TableEffects
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.recovery.examining import uncovered_drift
 from omnigraph.commit.schema.change import ChangedTable, SchemaChange, identity_of, schema_change
-from omnigraph.commit.schema.lock import SCHEMA_APPLY, release_lock, take_lock
+from omnigraph.commit.schema.lock import (
+    SCHEMA_APPLY,
+    release_lock,
+    require_no_schema_apply,
+    take_lock,
+)
 from omnigraph.commit.schema.stored_data import check_stored_data
 from omnigraph.commit.write_path import earlier_commit
 from omnigraph.errors import Conflict, RecoveryRequired, SchemaParseError
@@ -31,10 +39,9 @@ from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.schema.catalog import Catalog, table_schema
 from omnigraph.schema.contract import AcceptedSchema, build_contract
 from omnigraph.schema.migration import PlannedChange, plan_change
-from omnigraph.schema.steps import DropProperty, DropType
 from omnigraph.storage.datasets import Handle, StagedTransaction, latest_version
 from omnigraph.storage.layout import MAIN
-from omnigraph.storage.manifest import ManifestState
+from omnigraph.storage.manifest import ManifestBranch, ManifestState
 from omnigraph.storage.manifest_rows import CommitRow
 from omnigraph.storage.table_upkeep import rewrite_everything
 from omnigraph.storage.versions import reclaim, stored_versions
@@ -68,33 +75,35 @@ def apply_schema(
     anything is staged, and may refuse it by raising.
 
     Raises a `CompileError` for a bad schema, `UnsupportedSchemaChange`, `ConstraintViolation` if
-    stored entities break an added constraint, and `Conflict` while there are branches or another
-    apply runs; none of them leaves anything behind. `RecoveryRequired`
-    means that it was interrupted: the next open or `omnigraph recover` finishes or undoes it.
+    stored entities break an added constraint, and `Conflict` while another apply runs, or if data
+    is to be dropped for good while branches may show it; none of them leaves anything behind.
+    `RecoveryRequired` means that it was interrupted: the next open or `omnigraph recover` finishes
+    or undoes it.
     """
     source = Source.of(desired, SchemaParseError)
     asked = {
         "source_digest": hashlib.sha256(source.text.encode()).hexdigest(),
         "allow_data_loss": allow_data_loss,
     }
-    Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
+    main = Recoverer(kernel).barrier(MAIN, SCHEMA_APPLY)
     attempt_id = kernel.ids.ulid()
-    with kernel.own_graph(attempt_id, lambda: [MAIN]) as leases:
+    with kernel.own_branch(main, attempt_id) as lease:
         branch = kernel.manifest.refreshed(MAIN)
         done = earlier_commit(branch.state, operation_id, actor_id, "schema", asked)
         if done is not None:
             steps = tuple((done.receipt or {})["steps"])
             return AppliedSchema(steps, done, done.manifest_version)
-        _require_only_main(branch.state)
-        _require_nothing_pending(kernel)
+        require_no_schema_apply(kernel, SCHEMA_APPLY)
+        require_nothing_pending(kernel, MAIN)
         accepted = kernel.accepted_at(branch.state.head_snapshot())
         planned = plan_change(accepted.ir, source, allow_data_loss=allow_data_loss)
         if not planned.plan.steps:
             return AppliedSchema((), None, branch.state.version)
         planned.plan.require_supported()
+        if planned.plan.hard_drops:
+            _require_only_main(branch.state)
         if check is not None:
             check(planned.compiled.catalog)
-        lease = leases[branch_scope(MAIN)]
         steps = tuple(step.to_json() for step in planned.plan.steps)
         receipt = None if operation_id is None else {**asked, "steps": steps}
         intent = Intent(
@@ -105,18 +114,21 @@ def apply_schema(
 
 
 def _require_only_main(state: ManifestState) -> None:
+    """Versions that a hard drop reclaims are what branches with the former schema read."""
     others = sorted(state.branches.keys() - {SCHEMA_APPLY_LOCK})
     if others:
         raise Conflict(
-            "schema apply requires a graph with only main; "
+            "dropping data for good requires a graph with only main; "
             f"found non-main branches: {', '.join(others)}",
-            hint="merge or delete them first",
+            hint="merge or delete them first, or apply the schema without `--allow-data-loss`: "
+            "what is dropped then stays readable at older commits",
             details={"branches": others},
         )
 
 
-def _require_nothing_pending(kernel: Kernel) -> None:
-    for plan in kernel.sidecars.pending_on(MAIN):
+def require_nothing_pending(kernel: Kernel, branch: str) -> None:
+    """Raise `Conflict` if an operation on a branch was interrupted since the barrier."""
+    for plan in kernel.sidecars.pending_on(branch):
         raise Conflict(
             f"operation {plan.attempt_id} was interrupted and has to be settled first",
             hint="try again, or run `omnigraph recover`",
@@ -124,24 +136,57 @@ def _require_nothing_pending(kernel: Kernel) -> None:
 
 
 @dataclass(slots=True)
-class _ChangedTable:
+class ChangingTable:
     """A table that changes and its transactions: the `TableExecution` of its effects."""
 
     effects: TableEffects
     change: ChangedTable
     handle: Handle | None
-    staged: list[StagedTransaction]
+    """None for a table that its branch has yet to get a copy of."""
+    staged: list[StagedTransaction] = field(default_factory=list)
     landed: Handle | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        branch: ManifestBranch,
+        change: ChangedTable,
+        at: Handle,
+        *,
+        rewrites: bool = False,
+    ) -> ChangingTable:
+        """A table as it is published on a branch, which its owner has opened ``at`` that version.
+
+        It is staged at once, if the branch has it alone. With ``rewrites``, dropped columns leave
+        no values behind.
+        """
+        ids, entry, ref = kernel.ids, change.entry, branch.where.ref
+        own = entry.ref == ref
+        if own and (head := latest_version(at)) != entry.version:
+            raise uncovered_drift(kernel, branch.branch, entry, head)
+        uuids = ids.ulids(change.change.transactions(at))
+        if rewrites and change.drops and entry.row_count > 0:
+            uuids = [*uuids, ids.ulid()]
+        table = cls(TableEffects.of(entry, ref, uuids, ids.ulid()), change, at if own else None)
+        if own:
+            table._stage(at)
+        return table
+
+    def _stage(self, handle: Handle) -> None:
+        self.staged = self.change.change.stage(handle, (t.uuid for t in self.effects.transactions))
 
     def transaction(self, at: int, handle: Handle) -> StagedTransaction:
         """Those staged, then one that leaves the values of dropped columns behind."""
+        if not self.staged:
+            self._stage(handle)
         if at < len(self.staged):
             return self.staged[at]
         return rewrite_everything(handle).stage(handle, self.effects.transactions[at].uuid)
 
 
 class _Apply:
-    """One apply, by the owner of the whole graph."""
+    """One apply, by the owner of main."""
 
     def __init__(
         self,
@@ -179,16 +224,23 @@ class _Apply:
             tuple(table_schema(each) for each in created),
         )
         self._steps = planned.plan.steps
-        self._hard = any(
-            isinstance(s, DropType | DropProperty) and s.mode == "hard" for s in self._steps
-        )
-        self._tables: list[_ChangedTable] = []
+        self._hard = bool(planned.plan.hard_drops)
+        self._tables: list[ChangingTable] = []
 
     def run(self) -> CommitRow:
         """Check stored data, stage, take the lock, run the plan, release the lock."""
         self._require_vacant()
         check_stored_data(self._steps, *self._catalogs, self._capture.reader)
-        self._tables = [self._stage(table) for table in self._change.changed]
+        self._tables = [
+            ChangingTable.of(
+                self._kernel,
+                self._capture.branch,
+                table,
+                self._capture.reader.handle(table.entry.table_key),
+                rewrites=self._hard,
+            )
+            for table in self._change.changed
+        ]
         take_lock(self._kernel, self._lease, self._attempt_id, self._intent.actor_id)
         try:
             commit = self._run_locked()
@@ -224,19 +276,6 @@ class _Apply:
                     hint="move it out of the graph's root, then apply again",
                     details={"location": new.location, "table_key": new.table_key},
                 )
-
-    def _stage(self, table: ChangedTable) -> _ChangedTable:
-        ids, entry = self._kernel.ids, table.entry
-        handle = self._capture.reader.handle(entry.table_key)
-        head = latest_version(handle)
-        if head != entry.version:
-            raise uncovered_drift(self._kernel, MAIN, entry, head)
-        staged = table.change.stage(handle, iter(ids.ulid, None))
-        uuids = [str(transaction.uuid) for transaction in staged]
-        if self._hard and table.drops and entry.row_count > 0:
-            uuids.append(ids.ulid())
-        effects = TableEffects.of(entry, entry.ref, uuids, ids.ulid())
-        return _ChangedTable(effects, table, handle, staged)
 
     def _unlock(self) -> None:
         try:

@@ -58,7 +58,7 @@ def schema_change(old: Catalog, new: Catalog, snapshot: Snapshot) -> SchemaChang
         if known.table_key != desired.table_key:
             renamed.append(TableRow(entry.identity, desired.table_key, entry.location))
         if not table_schema(known).equals(table_schema(desired), check_metadata=True):
-            changed.append(_changed(entry, known, desired))
+            changed.append(changed_table(entry, known, desired))
     dropped = [snapshot.table(t.table_key) for ref, t in before.items() if ref not in after]
     return SchemaChange(tuple(created), tuple(changed), tuple(renamed), tuple(dropped))
 
@@ -73,6 +73,22 @@ def tables_today(catalog: Catalog) -> dict[str, TableToday]:
     return {
         type.table_key: TableToday(identity_of(type), table_schema(type))
         for type in _types(catalog).values()
+    }
+
+
+def tables_forward(catalog: Catalog) -> dict[str, TableToday]:
+    """What rows of an older schema are converted to: what a property brought is filled in."""
+    return {
+        type.table_key: TableToday(
+            identity_of(type),
+            table_schema(type),
+            {
+                name: _default_value(table_schema(type).field(name), prop)
+                for name, prop in type.properties.items()
+                if prop.default is not None
+            },
+        )
+        for type in catalog.types
     }
 
 
@@ -98,7 +114,8 @@ def target_columns(old: TableType, new: TableType) -> tuple[TargetColumn, ...]:
     )
 
 
-def _changed(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
+def changed_table(entry: TableEntry, old: TableType, new: TableType) -> ChangedTable:
+    """A table whose columns are those of one type and become those of another."""
     stored = {prop.property_id for prop in old.properties.values()}
     wanted = {prop.property_id for prop in new.properties.values()}
     return ChangedTable(entry, ColumnsChange(target_columns(old, new)), drops=not wanted >= stored)
@@ -118,8 +135,12 @@ def _column(
 
 
 def _default(field: pa.Field, prop: Property) -> Fill:
-    value = pa.scalar(property_value(prop.default, prop.type, prop.name, strict=True), field.type)
+    value = _default_value(field, prop)
     return lambda batch: pa.repeat(value, batch.num_rows)
+
+
+def _default_value(field: pa.Field, prop: Property) -> pa.Scalar:
+    return pa.scalar(property_value(prop.default, prop.type, prop.name, strict=True), field.type)
 
 
 def _widened(field: pa.Field, stored: str) -> Fill:

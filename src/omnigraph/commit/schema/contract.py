@@ -14,9 +14,19 @@ from omnigraph.effects.requests import concurrently
 from omnigraph.errors import SchemaContractError
 from omnigraph.schema.catalog import Catalog, sha256_of
 from omnigraph.schema.compile import project
-from omnigraph.schema.contract import AcceptedSchema, SchemaContract, open_contract
+from omnigraph.schema.contract import (
+    AcceptedSchema,
+    SchemaContract,
+    build_contract,
+    open_contract,
+)
 from omnigraph.schema.encoding import read_ir
-from omnigraph.storage.layout import SCHEMA_OBJECTS, STAGING_SUFFIX, past_schema_name
+from omnigraph.storage.layout import (
+    SCHEMA_OBJECTS,
+    STAGING_SUFFIX,
+    past_schema_name,
+    past_source_name,
+)
 from omnigraph.storage.legacy import AcceptedTables
 from omnigraph.storage.manifest_rows import TableIdentity
 
@@ -78,22 +88,41 @@ def staged_objects(store: ObjectStore) -> list[str]:
 def keep_past(store: ObjectStore, accepted: AcceptedSchema) -> None:
     """Keep what commits up to now are read with, before another schema takes its place.
 
-    The name is the hash of the content, so that doing it again changes nothing.
+    Branches go on writing with it. The name is the hash of the content, so that doing it again
+    changes nothing.
     """
-    store.write(past_schema_name(accepted.schema_hash), accepted.contract.ir.encode())
+    name = past_schema_name(accepted.schema_hash)
+    store.write(past_source_name(name), accepted.contract.source.encode())
+    store.write(name, accepted.contract.ir.encode())
 
 
 def past_catalog(store: ObjectStore, schema_hash: str) -> Catalog | None:
     """The types of a schema that was replaced; None if it was replaced before they were kept."""
-    text = _text(store.read_if_exists(past_schema_name(schema_hash)))
-    if text is None:
+    text = _past_ir(store, schema_hash)
+    return None if text is None else project(read_ir(text))
+
+
+def past_schema(store: ObjectStore, schema_hash: str) -> AcceptedSchema | None:
+    """A schema that was replaced and that branches may still have, with its source.
+
+    None if it was replaced before that was kept: no branch can have it then.
+    """
+    ir = _past_ir(store, schema_hash)
+    source = _text(store.read_if_exists(past_source_name(past_schema_name(schema_hash))))
+    if ir is None or source is None:
         return None
-    if sha256_of(text) != schema_hash:
+    contract = build_contract(source, read_ir(ir))
+    return open_contract(contract.source, contract.ir, contract.state)
+
+
+def _past_ir(store: ObjectStore, schema_hash: str) -> str | None:
+    text = _text(store.read_if_exists(past_schema_name(schema_hash)))
+    if text is not None and sha256_of(text) != schema_hash:
         raise SchemaContractError(
             f"{past_schema_name(schema_hash)} does not have the hash of its name",
             hint="restore it from a copy of this graph",
         )
-    return project(read_ir(text))
+    return text
 
 
 def promote_contract(store: ObjectStore, target_hash: str) -> None:

@@ -52,11 +52,16 @@ the search."""
 
 
 def check_stored_data(
-    steps: Iterable[Step], old: Catalog, new: Catalog, reader: SnapshotReader
+    steps: Iterable[Step],
+    old: Catalog,
+    new: Catalog,
+    reader: SnapshotReader,
+    verb: str = "apply the schema",
 ) -> None:
     """Raise `ConstraintViolation` if stored entities break a constraint that ``steps`` add.
 
-    The error is about the first such constraint, and names the entities that break it.
+    The error is about the first such constraint, and names the entities that break it; ``verb`` is
+    what to do again once they are mended.
     """
     before = {(type(each), each.type_id): each for each in old.types}
     for step in steps:
@@ -69,10 +74,10 @@ def check_stored_data(
         stored = before[type(desired), desired.type_id]
         if not reader.is_empty(stored.table_key):
             rows = _FutureRows(reader, stored, desired)
-            _require_kept(step, _violations(desired, step.constraint, rows))
+            _require_kept(step, _violations(desired, step.constraint, rows), verb)
 
 
-def _require_kept(step: AddConstraint, violations: Iterator[Violation]) -> None:
+def _require_kept(step: AddConstraint, violations: Iterator[Violation], verb: str) -> None:
     shown: list[Violation] = []
     counts: Counter[str] = Counter()
     for violation in violations:
@@ -88,7 +93,7 @@ def _require_kept(step: AddConstraint, violations: Iterator[Violation]) -> None:
     raise ConstraintViolation(
         f"cannot add {written_constraint(step.constraint)} to {where}, "
         f"which stored data breaks: {'; '.join(told)}",
-        hint="mend or delete these entities first, then apply the schema again",
+        hint=f"mend or delete these entities first, then {verb} again",
         details={
             "constraint": written_constraint(step.constraint),
             "table_key": where,

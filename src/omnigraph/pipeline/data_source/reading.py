@@ -47,7 +47,7 @@ class Pinned:
         """Pin the current version; raises `InputError` for an unknown column or a bad filter."""
         kernel = Kernel.of(Root.parse(options.path), serve_older=True)
         open_for_reading(kernel)
-        key = options.table_key(kernel.accepted_schema().catalog)
+        key = options.table_key(kernel.accepted_on(options.branch).catalog)
         state = kernel.manifest.refreshed(options.branch).state
         commit = options.snapshot
         snapshot = state.head_snapshot() if commit is None else state.snapshot_at(commit)

@@ -57,7 +57,7 @@ class TypedRows:
         self.errors_out = checked_errors_out(self.errors.errors_out, (), options.path)
         self.scratch = load_scratch_name(MINT.ulid())
         kernel = self.kernel()
-        catalog = kernel.accepted_schema().catalog
+        catalog = kernel.accepted_on(options.branch).catalog
         self.table_key = options.table_key(catalog)
         self.folder = kernel.root.join(self.scratch)
         type = type_of(self.table_key, catalog)

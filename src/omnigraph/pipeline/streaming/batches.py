@@ -157,7 +157,7 @@ class BatchWriter:
         spec = MergeSpec(source, into, ConflictRules(on_conflict), self._target.actor)
         for attempt in range(1, MERGES_MAX + 1):
             try:
-                merge(kernel, kernel.accepted_schema(), spec)
+                merge(kernel, spec)
                 return
             except ReadSetChanged:
                 if attempt == MERGES_MAX:

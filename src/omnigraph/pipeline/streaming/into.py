@@ -102,11 +102,12 @@ class TypedBatches:
 
     def __init__(self, kernel: Kernel, target: StreamTarget) -> None:
         self._kernel = kernel
+        self._branch = target.branch
         self._keeps_absent = target.mode == "merge" and target.absent == "keep"
 
     def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """One frame with a column for each type; raises `InputError` for a column it has not."""
-        catalog = self._kernel.accepted_schema().catalog
+        catalog = self._kernel.accepted_on(self._branch).catalog
         parts: list[DataFrame] = []
         for name, frame in frames.items():
             key = type_key(name, catalog)

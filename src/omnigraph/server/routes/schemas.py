@@ -11,17 +11,21 @@ from omnigraph.graph.reading import require_compiling
 from omnigraph.model.ids import MAIN_BRANCH
 from omnigraph.model.receipts import SchemaPlan
 from omnigraph.policy import Action
+from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.call import Call, Handlers
 from omnigraph.server.responses import json_response
 from omnigraph.wire import operations
 from omnigraph.wire.answers import SchemaSource
-from omnigraph.wire.requests import SchemaRequest
+from omnigraph.wire.requests import SchemaRebaseRequest, SchemaRequest
 
 
 async def get_schema(call: Call) -> Response:
-    """The accepted schema."""
+    """The schema of a branch."""
+    branch = call.branch_parameter()
     call.authorize(Action.READ)
-    graph = call.served.graph
+    if branch is not None:
+        call.authorize(Action.READ, branch)
+    graph = call.served.graph.on_branch(branch or MAIN_BRANCH)
     return json_response(SchemaSource(await call.read(lambda: graph.schema_source)))
 
 
@@ -50,6 +54,25 @@ async def apply_schema(call: Call) -> Response:
         ),
     )
     return json_response(receipt)
+
+
+async def rebase_schema(call: Call) -> Response:
+    """Bring a branch to the schema of main."""
+    asked = await call.document(SchemaRebaseRequest)
+    rebase = partial(
+        call.served.graph.rebase_schema,
+        asked.branch,
+        allow_data_loss=asked.allow_data_loss,
+        dry_run=asked.dry_run,
+        actor=call.actor,
+        operation_id=call.key,
+    )
+    if asked.dry_run:
+        call.authorize(Action.READ)
+        call.authorize(Action.READ, asked.branch)
+        return json_response(await call.read(rebase))
+    call.authorize(Action.SCHEMA_APPLY, None, asked.branch)
+    return json_response(await call.write(asked.branch, BRANCH_OPERATION_BYTES, rebase))
 
 
 async def plan_schema(call: Call) -> Response:
@@ -84,6 +107,7 @@ async def get_snapshot(call: Call) -> Response:
 HANDLERS: Handlers = {
     operations.SCHEMA.id: get_schema,
     operations.APPLY_SCHEMA.id: apply_schema,
+    operations.REBASE_SCHEMA.id: rebase_schema,
     operations.SNAPSHOT.id: get_snapshot,
     operations.PLAN_SCHEMA.id: plan_schema,
     operations.STATS.id: get_stats,

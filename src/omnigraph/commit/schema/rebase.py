@@ -1,0 +1,326 @@
+"""Bringing a branch to the schema that main has now, as one commit on the branch.
+
+Schemas follow each other on main, and ids are given out there alone. A branch keeps the schema it
+was made with, so the way forward is always one that main has gone: types and properties are found
+by their ids, properties that were added get what they brought along, and the rest is what
+`schema_change` does to main. Only the branch is owned meanwhile. Nothing is staged beside the
+accepted contract: the commit names a schema that the graph has.
+
+A type that is new to the branch begins with the first version of its table, which has no rows; if
+its columns have changed since, the branch gets a copy of that version and changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from omnigraph.commit.executor import Executor
+from omnigraph.commit.kernel import Capture, Kernel
+from omnigraph.commit.leases import Lease
+from omnigraph.commit.plan import FIRST_VERSION, Intent, NewTable, SchemaDelta
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.schema.apply import ChangingTable, require_nothing_pending
+from omnigraph.commit.schema.change import (
+    ChangedTable,
+    SchemaChange,
+    changed_table,
+    identity_of,
+    schema_change,
+)
+from omnigraph.commit.schema.stored_data import check_stored_data
+from omnigraph.commit.write_path import earlier_commit
+from omnigraph.errors import Conflict, InputError, SchemaContractError
+from omnigraph.model.ids import TableKey
+from omnigraph.schema.catalog import Catalog, TableType, table_schema
+from omnigraph.schema.compile import project
+from omnigraph.schema.contract import AcceptedSchema
+from omnigraph.schema.migration import MigrationPlan, plan_migration, with_arrival_defaults
+from omnigraph.storage.datasets import DatasetRef, Handle
+from omnigraph.storage.layout import MAIN, past_schema_name
+from omnigraph.storage.manifest import ManifestBranch, TableEntry
+from omnigraph.storage.manifest_rows import CommitRow
+
+SCHEMA_REBASE = "schema rebase"
+
+
+def schema_position(kernel: Kernel, schema_hash: str) -> int | None:
+    """Where a schema comes in the order that main had them in; None if main never had it."""
+    main = kernel.manifest.main
+    found = main.state.schema_positions.get(schema_hash)
+    return main.refresh().schema_positions.get(schema_hash) if found is None else found
+
+
+@dataclass(frozen=True)
+class SchemaPath:
+    """The way from one schema of main to a later one."""
+
+    line: tuple[AcceptedSchema, ...]
+    """The schemas on the way, both ends included."""
+
+    @classmethod
+    def between(cls, kernel: Kernel, start: AcceptedSchema, target: AcceptedSchema) -> SchemaPath:
+        """The way that main has gone.
+
+        Raises `SchemaContractError` if one of the schemas in between is lost.
+        """
+        if start.schema_hash == target.schema_hash:
+            return cls((start,))
+        first = schema_position(kernel, start.schema_hash)
+        last = schema_position(kernel, target.schema_hash)
+        if first is None or last is None or last < first:
+            raise SchemaContractError("a schema of this graph does not follow another one of it")
+        passed = sorted(
+            (row.commit_seq, row.schema_hash)
+            for row in kernel.manifest.main.state.commits.values()
+            if first < row.commit_seq <= last
+        )
+        line = [start]
+        for schema_hash, _ in groupby(schema_hash for _, schema_hash in passed):
+            found = kernel.schema_of(schema_hash)
+            if found is None:
+                raise SchemaContractError(
+                    f"a schema that main had is missing: {past_schema_name(schema_hash)}",
+                    hint="restore it from a copy of this graph; the data is still there",
+                )
+            line.append(found)
+        return cls(tuple(line))
+
+    @property
+    def start(self) -> AcceptedSchema:
+        """Where it begins."""
+        return self.line[0]
+
+    @property
+    def target(self) -> AcceptedSchema:
+        """Where it leads to."""
+        return self.line[-1]
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether both ends are the same."""
+        return len(self.line) == 1
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The types of the target, with the defaults that properties brought along."""
+        if self.is_trivial:
+            return self.target.catalog
+        return project(with_arrival_defaults([each.ir for each in self.line]))
+
+    @cached_property
+    def plan(self) -> MigrationPlan:
+        """The steps."""
+        if self.is_trivial:
+            return MigrationPlan(())
+        desired = with_arrival_defaults([each.ir for each in self.line])
+        return plan_migration(self.start.ir, desired)
+
+    def arrival(self, type: TableType) -> TableType:
+        """A type of the target that the start does not have, as it was when it was created."""
+        identity = identity_of(type)
+        types = (each for schema in self.line for each in schema.catalog.types)
+        return next(each for each in types if identity_of(each) == identity)
+
+    def dropped(self, of: TableType) -> list[str]:
+        """What the target does not have of a type: the type, or some of its properties."""
+        name = of.table_key
+        after = {identity_of(each): each for each in self.target.catalog.types}
+        kept = after.get(identity_of(of))
+        if kept is None:
+            return [name]
+        ids = {prop.property_id for prop in kept.properties.values()}
+        return [
+            f"{name}.{prop.name}" for prop in of.properties.values() if prop.property_id not in ids
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RebasedSchema:
+    """The way a branch was brought, and the commit that did it; None if nothing was to be done."""
+
+    steps: tuple[Mapping[str, Any], ...]
+    dropped: tuple[str, ...]
+    """Types and properties with entities of the branch that it loses by this."""
+    commit: CommitRow | None
+    manifest_version: int
+
+
+def rebase_schema(
+    kernel: Kernel,
+    branch: str,
+    *,
+    allow_data_loss: bool = False,
+    dry_run: bool = False,
+    actor_id: str | None = None,
+    operation_id: str | None = None,
+) -> RebasedSchema:
+    """Bring a branch to the schema that main has now, whole or not at all.
+
+    If the actor has named an earlier rebase of the branch ``operation_id``, nothing is done and
+    that one is returned.
+
+    Raises `Conflict` if main has dropped what the branch has written to, unless
+    ``allow_data_loss``; `ConstraintViolation` if its entities break a constraint that main has got;
+    `NotFound` for an unknown branch. None of them leaves anything behind. `RecoveryRequired` means
+    that it was interrupted.
+    """
+    if branch == MAIN:
+        raise InputError(
+            "main always has the newest schema", hint="name the branch to bring forward"
+        )
+    if dry_run:
+        rebase = _Rebase.of(kernel, kernel.manifest.refreshed(branch))
+        rebase.check()
+        return rebase.result(None)
+    manifest = Recoverer(kernel).barrier(branch, SCHEMA_REBASE)
+    attempt_id = kernel.ids.ulid()
+    asked = {"verb": SCHEMA_REBASE, "allow_data_loss": allow_data_loss}
+    with kernel.own_branch(manifest, attempt_id) as lease:
+        manifest = kernel.manifest.refreshed(branch)
+        done = earlier_commit(manifest.state, operation_id, actor_id, "schema", asked)
+        if done is not None:
+            told = done.receipt or {}
+            return RebasedSchema(
+                tuple(told["steps"]), tuple(told["dropped"]), done, done.manifest_version
+            )
+        rebase = _Rebase.of(kernel, manifest)
+        if rebase.path.is_trivial:
+            return rebase.result(None)
+        require_nothing_pending(kernel, branch)
+        if not allow_data_loss:
+            rebase.require_nothing_lost()
+        rebase.check()
+        told = asked | {"steps": rebase.steps, "dropped": rebase.dropped}
+        receipt = None if operation_id is None else told
+        intent = Intent(
+            "SchemaRebase", "schema", actor_id, operation_id=operation_id, receipt=receipt
+        )
+        return rebase.result(rebase.run(lease, attempt_id, intent))
+
+
+@dataclass(frozen=True)
+class _Rebase:
+    """A branch as it is, and what leads to the schema of main."""
+
+    kernel: Kernel
+    branch: ManifestBranch
+    capture: Capture
+    path: SchemaPath
+
+    @classmethod
+    def of(cls, kernel: Kernel, branch: ManifestBranch) -> _Rebase:
+        head = branch.state.head_snapshot()
+        start = kernel.accepted_at(head)
+        main = kernel.manifest.main.refresh().head_snapshot()
+        capture = kernel.capture(branch, start.schema_hash, head)
+        path = SchemaPath.between(kernel, start, kernel.accepted_at(main))
+        path.plan.require_supported()
+        return cls(kernel, branch, capture, path)
+
+    @cached_property
+    def change(self) -> SchemaChange:
+        """What happens to the tables of the branch."""
+        return schema_change(self.path.start.catalog, self.path.catalog, self.capture.snapshot)
+
+    def result(self, commit: CommitRow | None) -> RebasedSchema:
+        """What is told of it."""
+        version = (
+            self.capture.snapshot.manifest_version if commit is None else commit.manifest_version
+        )
+        return RebasedSchema(self.steps, self.dropped, commit, version)
+
+    @property
+    def steps(self) -> tuple[Mapping[str, Any], ...]:
+        """What main has changed since."""
+        return tuple(step.to_json() for step in self.path.plan.steps)
+
+    @cached_property
+    def dropped(self) -> tuple[str, ...]:
+        """What goes of tables that the branch has written to; of others, main still has it."""
+        state, snapshot = self.branch.state, self.capture.snapshot
+        return tuple(
+            name
+            for type in self.path.start.catalog.types
+            if (entry := snapshot.table(type.table_key)).row_count
+            and state.wrote_to(entry.identity)
+            for name in self.path.dropped(type)
+        )
+
+    def check(self) -> None:
+        """The entities of the branch keep the constraints that it gets."""
+        catalogs = self.path.start.catalog, self.path.catalog
+        check_stored_data(self.path.plan.steps, *catalogs, self.capture.reader, "rebase the branch")
+
+    def require_nothing_lost(self) -> None:
+        """Main has dropped nothing that the branch has written to."""
+        if self.dropped:
+            raise Conflict(
+                f"main has dropped what branch {self.branch.branch} has written to: "
+                f"{', '.join(self.dropped)}",
+                hint="drop it on the branch as well with `--allow-data-loss`: older commits of the "
+                "branch still show it",
+                details={"branch": self.branch.branch, "dropped": list(self.dropped)},
+            )
+
+    def run(self, lease: Lease, attempt_id: str, intent: Intent) -> CommitRow:
+        """Stage what can be staged, then run the plan."""
+        kernel, change = self.kernel, self.change
+        tables = [
+            ChangingTable.of(
+                kernel, self.branch, each, self.capture.reader.handle(each.entry.table_key)
+            )
+            for each in change.changed
+        ]
+        tables += [
+            ChangingTable.of(kernel, self.branch, each, self._opened(each))
+            for each in self._changed_since_they_were_made()
+        ]
+        created = change.created
+        delta = SchemaDelta(
+            self.path.target.schema_hash,
+            tuple(
+                NewTable(identity_of(each), each.table_key, each.table_path, kernel.ids.ulid())
+                for each in created
+            ),
+            change.renamed,
+            change.tombstones,
+        )
+        plan = kernel.plan(
+            self.capture,
+            lease,
+            intent,
+            tuple(table.effects for table in tables),
+            attempt_id=attempt_id,
+            schema=delta,
+        )
+        return Executor(kernel, self.branch, lease).run(plan, tables)
+
+    def _changed_since_they_were_made(self) -> Iterator[ChangedTable]:
+        """Tables that are new to the branch, and whose first version has other columns."""
+        for type in self.change.created:
+            first = self.path.arrival(type)
+            if not table_schema(first).equals(table_schema(type), check_metadata=True):
+                entry = first_entry(type)
+                yield changed_table(entry, first, type)
+
+    def _opened(self, table: ChangedTable) -> Handle:
+        """The first version of a table that is new to the branch.
+
+        A copy that an owner made too late, after its rebase was undone, is not in the way.
+        """
+        where = DatasetRef(self.kernel.table_uri(table.entry.location))
+        late = where.on(self.branch.where.ref)
+        if self.kernel.forks.state(late) != "absent":
+            self.kernel.forks.remove(late)
+        return self.kernel.lance.open(where, FIRST_VERSION)
+
+
+def first_entry(type: TableType) -> TableEntry:
+    """The first version of a type's table, which has no rows: what a branch without it shows."""
+    return TableEntry(
+        identity_of(type), TableKey(type.table_key), type.table_path, FIRST_VERSION, None, 0
+    )

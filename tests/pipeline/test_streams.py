@@ -283,6 +283,61 @@ def test_a_stream_that_is_stopped_finishes_its_batch_and_begins_no_other(graph, 
     assert slugs(graph) == ["a", "b"]
 
 
+def kept(folder: Path, of: str) -> dict[int, list[dict[str, Any]]]:
+    """The records of a quarantine, by batch."""
+    return {
+        int(path.stem.split("-")[-2]): list(map(json.loads, path.read_text().splitlines()))
+        for path in folder.glob(f"*-{of}.jsonl")
+    }
+
+
+def test_bad_and_late_records_go_to_the_quarantine_and_the_rest_into_the_graph(
+    graph, spark, tmp_path
+):
+    inbox = Inbox(tmp_path, "slug string, age int, at timestamp")
+    now = "2999-01-01T00:00:00"
+    inbox.put({"slug": "a", "age": 500, "at": now}, {"slug": "b", "age": 5, "at": now})
+    inbox.put({"slug": "c", "age": 5, "at": now})
+    inbox.put({"slug": "d", "age": 5, "at": "2020-01-01T00:00:00"}, {"slug": "e", "age": -1})
+    folder = tmp_path / "quarantine"
+    options: dict[str, Any] = {"quarantine": folder, "late": ("at", "10 minutes"), **NOW}
+    options["checkpoint"] = inbox.checkpoint
+
+    def stream(**more: Any) -> Any:
+        started = graph.stream_into(inbox.frame(spark), **options, **more)
+        started.await_end()
+        return started.receipt
+
+    receipt = stream(type="Person")
+    assert (slugs(graph), loads(graph), receipt.skipped) == (["b", "c"], 2, 1)
+    bad, late = kept(folder, "bad"), kept(folder, "late")
+    assert {batch: [each["input"]["slug"] for each in rows] for batch, rows in bad.items()} == {
+        0: ["a"],
+        2: ["e"],
+    }
+    assert (bad[0][0]["kind"], bad[0][0]["property"]) == ("constraint", "age")
+    assert [(each["kind"], each["type"], each["input"]["slug"]) for each in late[2]] == [
+        ("late", "Person", "d")
+    ]
+    # A batch that comes again finds its file as it is, or writes the same one.
+    before = bad, late
+    inbox.forget_last_batch()
+    stream(split=lambda batch: {"Person": batch.drop("at")})
+    again = kept(folder, "bad"), kept(folder, "late")
+    assert ([*again[0]], [*again[1]]) == ([*before[0]], [*before[1]])
+    with pytest.raises(InputError, match="more than the allowed share"):
+        inbox.put({"slug": "f", "age": -1, "at": now})
+        stream(type="Person", max_error_share=0.5)
+
+
+def test_a_sink_skips_bad_records_into_its_quarantine(graph, spark, inbox, tmp_path):
+    inbox.put(*people("a", "B", "c"))
+    folder = tmp_path / "quarantine"
+    written(inbox.frame(spark), graph, inbox, quarantine=str(folder))
+    assert slugs(graph) == ["a", "c"]
+    assert [each["input"]["slug"] for each in kept(folder, "bad")[0]] == ["B"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -292,6 +347,8 @@ def test_a_stream_that_is_stopped_finishes_its_batch_and_begins_no_other(graph, 
         ({"type": "Person", "merge_every": 2}, "cannot be merged into it"),
         ({"type": "Person", "branch": "b", "merge_every": 0}, "`merge_every` is 0"),
         ({"type": "Person", "on_conflict": "both"}, "a merge knows no `both`"),
+        ({"type": "Person", "late": ("at", "1 day")}, "`late` needs a `quarantine`"),
+        ({"type": "Person", "max_error_share": 0.1}, "needs a `quarantine`"),
     ],
 )
 def test_what_a_stream_cannot_do_is_told_before_it_starts(graph, spark, inbox, options, message):
@@ -314,6 +371,16 @@ def test_what_a_sink_cannot_do_is_told_by_its_options(graph, options, message):
     columns = StructType().add("slug", "string")
     with pytest.raises(InputError, match=message):
         source(graph, **{"type": "Person", **options}).streamWriter(columns, overwrite=False)
+
+
+def test_a_quarantine_is_a_folder_outside_the_graph(graph, spark, inbox, tmp_path):
+    (tmp_path / "file").touch()
+    places = {tmp_path / "file": "is a file", Path(graph.uri) / "q": "in the graph"}
+    for place, message in places.items():
+        with pytest.raises(InputError, match=message):
+            graph.stream_into(
+                inbox.frame(spark), "Person", checkpoint=inbox.checkpoint, quarantine=place
+            )
 
 
 def test_a_stream_is_gated_before_it_starts_by_all_it_will_do(graph, spark, inbox):
@@ -468,3 +535,63 @@ def test_c_pip_022_a_gap_of_the_feed_is_told_with_the_way_out(graph, outbox):
 def test_what_a_stream_of_changes_cannot_do_is_told_when_the_frame_is_made(graph, options, message):
     with pytest.raises(OmnigraphError, match=message):
         source(graph, **options).schema()
+
+
+# --- from one graph into another ---
+
+
+def changes(spark: Any, graph: Graph, **options: str) -> Any:
+    reading = spark.readStream.format("omnigraph").option("sequence", "true")
+    return reading.options(start="beginning", **options).load(graph.uri)
+
+
+def exported(graph: Graph) -> list[str]:
+    return sorted(b"".join(graph.export()).decode().splitlines())
+
+
+def test_a_graph_follows_another_with_upserts_and_deletes(graph, spark, inbox, tmp_path):
+    copy = omnigraph.init(tmp_path / "copy.omni", graph.schema_source)
+    people = [node("Person", slug=name, age=3, photo="base64:AAEC", tags=["x"]) for name in "abcd"]
+    graph.load(data=lines(*people, node("Note", text="hi")), mode="append")
+    graph.load(data=lines(edge("Knows", "a", "b"), edge("Knows", "b", "c")), mode="append")
+    graph.mutate('query q { update Person set { age: 9 } where slug = "a" }')
+    graph.mutate('query q { delete Person where slug = "b" }')
+    graph.load(data=lines(node("Person", slug="b", age=1)), mode="append")
+    options: dict[str, Any] = {"apply": "changes", "checkpoint": inbox.checkpoint, **NOW}
+
+    def follow() -> Any:
+        stream = copy.stream_into(changes(spark, graph, max_commits="4"), **options)
+        stream.await_end()
+        return stream.receipt
+
+    follow()
+    assert exported(copy) == exported(graph)
+    assert loads(copy) == 2, "five commits in batches of four"
+    # In one batch and one table: an update, an insert and a delete.
+    graph.load(data=lines(node("Person", slug="a", age=5), node("Person", slug="e")), mode="merge")
+    graph.mutate('query q { delete Person where slug = "d" }')
+    # What the copy alone has stays, but for edges of deleted nodes.
+    copy.load(data=lines(node("Person", slug="z"), edge("Knows", "z", "d")), mode="append")
+    receipt = follow()
+    assert [(each.name, each.inserted, each.updated) for each in receipt.nodes] == [
+        ("Person", 1, 1)
+    ]
+    assert loads(copy) == 4
+    assert copy.table("Knows").to_arrow().num_rows == 0
+    copy.mutate('query q { delete Person where slug = "z" }')
+    assert exported(copy) == exported(graph)
+    # A batch that comes again finds its commit.
+    head = copy.list_commits()
+    inbox.forget_last_batch()
+    follow()
+    assert copy.list_commits() == head
+
+
+def test_changes_need_the_columns_of_a_feed(graph, spark, inbox):
+    options: dict[str, Any] = {"apply": "changes", "checkpoint": inbox.checkpoint}
+    with pytest.raises(InputError, match="the changes have no column 'sequence'"):
+        graph.stream_into(inbox.frame(spark), **options)
+    with pytest.raises(InputError, match="changes name their types themselves"):
+        graph.stream_into(inbox.frame(spark), "Person", **options)
+    with pytest.raises(InputError, match="`apply` is 'row'"):
+        graph.stream_into(inbox.frame(spark), **{**options, "apply": "row"})

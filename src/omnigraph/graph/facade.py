@@ -133,7 +133,7 @@ from omnigraph.upkeep.stats import examine, graph_stats
 if TYPE_CHECKING:
     from omnigraph.graph.computing import Compute
     from omnigraph.loading.inputs import LoadEngine, Paths
-    from omnigraph.pipeline.streaming.into import GraphStream
+    from omnigraph.pipeline.streaming.into import Apply, GraphStream
 
 
 class Graph:
@@ -534,11 +534,15 @@ class Graph:
         mode: LoadMode = "merge",
         absent: AbsentMeaning = "keep",
         split: Callable[[Any], Mapping[str, Any]] | None = None,
+        apply: Apply = "rows",
         branch: str | None = None,
         from_: str | None = None,
         merge_every: int | None = None,
         merge_into: str | None = None,
         on_conflict: ConflictPolicy = "fail",
+        quarantine: str | os.PathLike[str] | None = None,
+        max_error_share: float | None = None,
+        late: tuple[str, str] | None = None,
         every: str | None = None,
         available_now: bool = False,
         name: str | None = None,
@@ -547,15 +551,20 @@ class Graph:
         """Write streaming frames of Spark to the graph: each micro-batch is one commit, once.
 
         ``frames`` is a streaming frame with rows of one ``type``, or several by type, whose rows
-        are committed together; or ``split`` makes frames by type of each batch. ``checkpoint`` is
+        are committed together; or ``split`` makes frames by type of each batch. With ``apply``
+        `changes` it is a stream of changes of another graph, with the column `sequence`, and its
+        inserts, updates and deletes happen here, those of a batch in one commit. ``checkpoint`` is
         the folder where Spark notes what it has read: a stream that is started again with it goes
         on where it was, and no row is written twice, however the process ended. A batch that
         changes nothing has no commit.
 
         ``mode`` and ``absent`` are those of `load`. A missing ``branch`` is created from ``from_``;
         with ``merge_every`` it is merged ``merge_into`` another, main by default, after so many
-        batches. ``every`` is the time between two batches, as `10 seconds`; ``available_now`` takes
-        what is there and ends.
+        batches. A bad record ends the stream, unless ``quarantine`` names a folder: then bad
+        records are left out, at most ``max_error_share`` of a batch, and kept there with the
+        reasons, a file for each batch. ``late=("at", "10 minutes")`` puts records aside, too, whose
+        time `at` is longer ago when they come. ``every`` is the time between two batches, as
+        `10 seconds`; ``available_now`` takes what is there and ends.
 
         Returns at once; `GraphStream.await_end` waits and raises what ended the stream, and
         `GraphStream.stop` finishes the current batch. Raises `InputError` for columns that a type
@@ -564,8 +573,8 @@ class Graph:
         from omnigraph.pipeline.spark.session import require_pyspark
 
         require_pyspark()
-        from omnigraph.pipeline.streaming.batches import StreamTarget
-        from omnigraph.pipeline.streaming.into import StreamSpec, stream_into
+        from omnigraph.pipeline.streaming.batches import Quarantine, StreamTarget
+        from omnigraph.pipeline.streaming.into import Late, StreamSpec, stream_into
 
         check_load_mode(mode)
         actor, opened = self._actor_of(actor), self._opened
@@ -578,6 +587,7 @@ class Graph:
             merge_every,
             merge_into or MAIN,
             on_conflict,
+            Quarantine.of(quarantine, max_error_share, self.uri),
         )
 
         def permit() -> None:
@@ -586,10 +596,13 @@ class Graph:
                 opened.gate.branch_merge(actor, target.branch, target.merge_into)
 
         permit()
+        told_late = Late.of(late, target, apply)
         return stream_into(
             self._kernel,
             opened.path,
-            StreamSpec(frames, type, split, checkpoint, every, available_now, name),
+            StreamSpec(
+                frames, type, split, apply, told_late, checkpoint, every, available_now, name
+            ),
             target,
             permit=permit,
             written=opened.notify_auto_optimizer,

@@ -29,7 +29,7 @@ from omnigraph.storage.fragments import (
     placed_fragments,
     places_of,
 )
-from omnigraph.storage.tables import stage_in_place_of, take
+from omnigraph.storage.tables import offsets_by_fragment, stage_in_place_of, take
 
 NO_POSITIONS: Positions = np.zeros(0, np.int64)
 NOWHERE = -1
@@ -90,6 +90,18 @@ def positions_in(handle: LanceDataset, positions: Positions, other: LanceDataset
         now = twin.start + places_of(offsets, theirs_deleted)
         found[among] = np.where(np.isin(offsets, theirs_deleted), NOWHERE, now)
     return found
+
+
+def positions_of(handle: LanceDataset, ids: pa.Array) -> Positions:
+    """Where the rows with some ids lie in a version."""
+    offsets = offsets_by_fragment(handle, ids)
+    found = [NO_POSITIONS]
+    for placed in placed_fragments(handle):
+        within = offsets.get(placed.state.fragment_id)
+        if within is not None:
+            deleted = deleted_offsets(handle, placed.state)
+            found.append(placed.start + places_of(within, deleted))
+    return np.concatenate(found)
 
 
 def stage_exchange(handle: LanceDataset, rows: pa.Table, gone: Positions, uuid: str) -> Transaction:

@@ -68,7 +68,9 @@ def stage_upsert(handle: LanceDataset, rows: pa.Table, uuid: str) -> Transaction
     deleted in the same transaction.
     """
     if _has_references(rows):
-        return stage_in_place_of(handle, rows, _offsets_of(handle, rows[ID]), uuid)
+        return stage_in_place_of(
+            handle, rows, offsets_by_fragment(handle, rows[ID].combine_chunks()), uuid
+        )
     count_lance("stage", handle.uri)
     transaction, _ = (
         handle.merge_insert(ID)
@@ -87,9 +89,9 @@ def _has_references(rows: pa.Table) -> bool:
     return any(pc.any(pc.is_valid(pc.struct_field(each, "uri"))).as_py() for each in columns)
 
 
-def _offsets_of(handle: LanceDataset, ids: pa.ChunkedArray) -> dict[int, Positions]:
+def offsets_by_fragment(handle: LanceDataset, ids: pa.Array) -> dict[int, Positions]:
     """Where the rows with some ids lie, as offsets by fragment id."""
-    found = rows_where_in(handle, ID, ids.combine_chunks(), [ID], with_row_address=True)
+    found = rows_where_in(handle, ID, ids, [ID], with_row_address=True)
     addresses = found[ROW_ADDRESS].combine_chunks().to_numpy()
     fragments, offsets = addresses >> FRAGMENT_SHIFT, addresses & OFFSET_MASK
     return {

@@ -90,14 +90,7 @@ class SourceOptions:
 
     def error_options(self) -> ErrorOptions:
         """What bad rows mean; raises `InputError` for another word, or a share that is none."""
-        share = self.max_error_share
-        try:
-            number = None if share is None else float(share)
-        except ValueError:
-            raise InputError(
-                f"the option 'max_error_share' is '{share}', which is no number",
-                hint='.option("max_error_share", "0.01")',
-            ) from None
+        number = error_share(self.max_error_share)
         given: Any = self.on_error  # checked by `ErrorOptions`
         return ErrorOptions(errors_out=self.errors_out, on_error=given, max_error_share=number)
 
@@ -106,6 +99,17 @@ class SourceOptions:
         if self.actor is not None:
             check_declared_actor(self.actor, where="the option `actor`")
         return self.actor
+
+
+def error_share(text: str | None) -> float | None:
+    """The option `max_error_share`; raises `InputError` for a text that is no number."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise InputError(
+            f"the option 'max_error_share' is '{text}', which is no number",
+            hint='.option("max_error_share", "0.01")',
+        ) from None
 
 
 def known_options(

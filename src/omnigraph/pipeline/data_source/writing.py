@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from omnigraph.branching.branches import list_branches
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.opening import open_for_writing
 from omnigraph.commit.write_path import WritePath
@@ -45,10 +46,24 @@ class _PutAside(WriterCommitMessage):
     rows_digest: int
 
 
+def schema_branch(kernel: Kernel, branch: str, from_: str | None) -> str:
+    """The branch whose schema rows for ``branch`` have to fit, which may be created later."""
+    is_missing = from_ is not None and branch not in list_branches(kernel)
+    return from_ if is_missing and from_ is not None else branch
+
+
 class TypedRows:
     """The rows of a frame as a load of one type takes them, checked by their columns."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        from_: str | None = None,
+    ) -> None:
+        """``from_`` is the branch that a missing one will be created from."""
         self.options = options
         self.mode = options.load_mode(overwrite=overwrite)
         self.absent = options.absent_meaning(self.mode)
@@ -57,7 +72,7 @@ class TypedRows:
         self.errors_out = checked_errors_out(self.errors.errors_out, (), options.path)
         self.scratch = load_scratch_name(MINT.ulid())
         kernel = self.kernel()
-        catalog = kernel.accepted_on(options.branch).catalog
+        catalog = kernel.accepted_on(schema_branch(kernel, options.branch, from_)).catalog
         self.table_key = options.table_key(catalog)
         self.folder = kernel.root.join(self.scratch)
         type = type_of(self.table_key, catalog)

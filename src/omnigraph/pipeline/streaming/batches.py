@@ -9,7 +9,9 @@ before the batch counts as done, and merging twice changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import get_args
 
 from omnigraph.branching.branches import create_branch, list_branches
@@ -22,6 +24,7 @@ from omnigraph.errors import InputError, NotFound, ReadSetChanged
 from omnigraph.loading.load import LoadExecutor, load
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.loading.request import EXISTING_BRANCH, LoadSpec, load_receipt
+from omnigraph.model.load_options import ErrorOptions
 from omnigraph.model.merging import ConflictPolicy
 from omnigraph.model.receipts import AbsentMeaning, LoadMode, LoadReceipt
 from omnigraph.storage.layout import MAIN
@@ -46,6 +49,42 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A folder for the records of a stream that are not written, with the reasons.
+
+    Each batch that has some has a file of its own, which is complete before the batch is committed.
+    """
+
+    folder: Path
+    max_error_share: float | None = None
+
+    @classmethod
+    def of(
+        cls, folder: str | PathLike[str] | None, max_error_share: float | None, graph_uri: str
+    ) -> Quarantine | None:
+        """A folder, made if it is missing; None without one. Raises `InputError` for a bad one."""
+        if folder is None:
+            if max_error_share is not None:
+                raise InputError(
+                    "`max_error_share` needs a `quarantine` for the bad records",
+                    hint="name a folder, or leave the share out",
+                )
+            return None
+        ErrorOptions(on_error="skip", max_error_share=max_error_share)
+        path = Path(folder).expanduser().resolve()
+        if path.exists() and not path.is_dir():
+            raise InputError(f"the quarantine {path} is a file", hint="name a folder")
+        if "://" not in graph_uri and path.is_relative_to(Path(graph_uri).resolve()):
+            raise InputError(f"the quarantine {path} lies in the graph", hint="name another folder")
+        path.mkdir(parents=True, exist_ok=True)
+        return cls(path, max_error_share)
+
+    def file(self, batch: Batch, of: str = "bad") -> Path:
+        """The file of a batch."""
+        return self.folder / f"{batch.query_id}-{batch.number:08}-{of}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTarget:
     """Where the batches of a stream go, and how."""
 
@@ -59,6 +98,8 @@ class StreamTarget:
     """After so many batches ``branch`` is merged; None: never."""
     merge_into: str = MAIN
     on_conflict: ConflictPolicy = "fail"
+    quarantine: Quarantine | None = None
+    """Where bad records go; None: a bad record ends the stream."""
 
     def __post_init__(self) -> None:
         if self.merge_every is not None and self.merge_into == self.branch:
@@ -97,7 +138,7 @@ class BatchWriter:
             self._ensure_branch(batch)
             if every is not None and batch.number and batch.number % every == 0:
                 self._take_over()
-            receipt = load(self._path, EXISTING_BRANCH, executor(self._request(batch)))
+            receipt = self._load(batch, executor)
         hit(Failpoint.STREAM_POST_COMMIT_PRE_CHECKPOINT)
         if every is not None and (batch.number + 1) % every == 0:
             self._merge(self._target.branch, self._target.merge_into, self._target.on_conflict)
@@ -113,9 +154,18 @@ class BatchWriter:
         row = next(found, None)
         return None if row is None else load_receipt(row)
 
+    def _load(self, batch: Batch, executor: Callable[[LoadSpec], LoadExecutor]) -> LoadReceipt:
+        request = self._request(batch)
+        try:
+            return load(self._path, EXISTING_BRANCH, executor(request))
+        finally:
+            file = request.errors_out
+            if file is not None and file.exists() and not file.stat().st_size:
+                file.unlink()
+
     def _request(self, batch: Batch) -> LoadSpec:
         target = self._target
-        return LoadSpec(
+        request = LoadSpec(
             target.branch,
             target.mode,
             actor_id=target.actor,
@@ -123,6 +173,15 @@ class BatchWriter:
             # Of a batch that is computed again, some functions give other rows: its ids decide.
             input_digest=batch.key,
             absent=target.absent,
+        )
+        quarantine = target.quarantine
+        if quarantine is None:
+            return request
+        return replace(
+            request,
+            on_error="skip",
+            errors_out=quarantine.file(batch),
+            max_error_share=quarantine.max_error_share,
         )
 
     def _ensure_branch(self, batch: Batch) -> None:

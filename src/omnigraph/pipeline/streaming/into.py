@@ -15,37 +15,97 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+import orjson
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from omnigraph.commit.kernel import Kernel
+from omnigraph.commit.plan import WriteLimits
 from omnigraph.commit.write_path import WritePath
 from omnigraph.errors import InputError
+from omnigraph.loading.changes import CHANGE_COLUMNS, ChangesLoad, read_batches
 from omnigraph.loading.files import Files
 from omnigraph.loading.inputs import type_key
 from omnigraph.loading.load import LoadExecutor
 from omnigraph.loading.reading import check_columns
 from omnigraph.loading.request import LoadSpec
-from omnigraph.loading.sources import FileSource, Frame
+from omnigraph.loading.sources import FileSource, Frame, type_of
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.receipts import LoadReceipt
+from omnigraph.pipeline.data_source.writing import schema_branch
 from omnigraph.pipeline.spark.session import require_classic
-from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
+from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
 from omnigraph.pipeline.streaming.failures import failure_of
 from omnigraph.pipeline.streaming.sink import QUERY_ID
 from omnigraph.storage.layout import load_scratch_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
+Apply = Literal["rows", "changes"]
 Split = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
 
 _WAIT_SECONDS = 0.1
+
+
+LATE = "late "
+"""Before the name of a column whose rows came too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Which records come too late to be written: those whose time is long past when they come."""
+
+    column: str
+    after: str
+    """An interval as Spark writes it, `10 minutes`."""
+
+    @classmethod
+    def of(cls, given: tuple[str, str] | None, target: StreamTarget, apply: Apply) -> Late | None:
+        """Raises `InputError` without a quarantine, and for changes, which have no such time."""
+        if given is None:
+            return None
+        if apply == "changes":
+            raise InputError("changes of a graph are never too late", hint="leave out `late`")
+        if target.quarantine is None:
+            raise InputError(
+                "`late` needs a `quarantine` for the records that come too late",
+                hint="name a folder as `quarantine`",
+            )
+        return cls(*given)
+
+    def condition(self, frame: DataFrame) -> Column:
+        """Whether a row is late; Spark notes the time of a batch, so a replay finds the same."""
+        if self.column not in frame.columns:
+            raise InputError(
+                f"the frame has no column '{self.column}' to tell late records by",
+                hint=f"it has {', '.join(frame.columns)}",
+            )
+        past = F.current_timestamp() - F.expr(f"INTERVAL {self.after}")
+        return F.coalesce(F.col(f"`{self.column}`") < past, F.lit(False))
+
+    def keep_aside(self, files: Sequence[tuple[str, str]], into: Path) -> None:
+        """Write rows that are late to a file of the quarantine, as a load does with bad ones."""
+        message = f"{self.column} is more than {self.after} before the record came"
+        written = into.with_suffix(".part")
+        with written.open("wb") as out:
+            for name, path in files:
+                type = name.removeprefix(LATE).rpartition(":")[2] or None
+                for batch in read_batches(path):
+                    for row in batch.to_pylist():
+                        told = {"kind": "late", "type": type, "property": self.column}
+                        told |= {"message": message, "input": row}
+                        out.write(orjson.dumps(told, default=str) + b"\n")
+        written.replace(into)
+
+
+def _struct(columns: Sequence[str]) -> Column:
+    return F.struct(*(F.col(f"`{column}`") for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +115,8 @@ class StreamSpec:
     frames: DataFrame | Mapping[str, DataFrame]
     type: str | None
     split: Split | None
+    apply: Apply
+    late: Late | None
     checkpoint: str | os.PathLike[str]
     every: str | None = None
     available_now: bool = False
@@ -69,7 +131,18 @@ class StreamSpec:
     def by_type(self) -> Mapping[str, DataFrame]:
         """The streaming frames by type; with a ``split``, one without."""
         given, ways = self.frames, [self.type, self.split]
-        if isinstance(given, Mapping):
+        if self.apply not in get_args(Apply):
+            raise InputError(
+                f"`apply` is '{self.apply}'", hint=f"it is one of {', '.join(get_args(Apply))}"
+            )
+        if self.apply == "changes":
+            if isinstance(given, Mapping) or ways != [None, None]:
+                raise InputError(
+                    "changes name their types themselves",
+                    hint='write stream_into(feed, apply="changes", …)',
+                )
+            frames = {"": given}
+        elif isinstance(given, Mapping):
             if ways != [None, None] or not given:
                 raise InputError(
                     "frames by type have no other `type` or `split`",
@@ -97,40 +170,88 @@ def type_name(frame: object) -> str:
     return "a frame that is complete" if hasattr(frame, "isStreaming") else type(frame).__name__
 
 
-class TypedBatches:
-    """Makes loads of the micro-batches of a stream: rows by type, put aside by tasks."""
+class Batches(Protocol):
+    """What the batches of a stream are to a graph."""
 
-    def __init__(self, kernel: Kernel, target: StreamTarget) -> None:
+    def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """One frame with a column for each of several; raises `InputError` for wrong columns."""
+
+    def executor(
+        self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
+    ) -> LoadExecutor:
+        """Loads files of tasks, given with the names of the columns they are from."""
+
+
+class TypedBatches:
+    """Batches of rows by type."""
+
+    def __init__(self, kernel: Kernel, target: StreamTarget, late: Late | None) -> None:
         self._kernel = kernel
-        self._branch = target.branch
+        self._target = target
+        self._late = late
         self._keeps_absent = target.mode == "merge" and target.absent == "keep"
 
     def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
-        """One frame with a column for each type; raises `InputError` for a column it has not."""
-        catalog = self._kernel.accepted_on(self._branch).catalog
+        """A column for each type, named by its key."""
+        target, kernel = self._target, self._kernel
+        catalog = kernel.accepted_on(schema_branch(kernel, target.branch, target.from_)).catalog
         parts: list[DataFrame] = []
         for name, frame in frames.items():
             key = type_key(name, catalog)
+            rows, late = frame, self._late
+            if late is not None and late.column not in type_of(key, catalog).properties:
+                rows = frame.drop(late.column)
             check_columns(
-                to_arrow_schema(frame.schema, timezone="UTC"),
+                to_arrow_schema(rows.schema, timezone="UTC"),
                 Frame(key, None).found,
                 catalog,
                 ignore_unknown=False,
                 keeps_absent=self._keeps_absent,
             )
-            columns = (F.col(f"`{column}`") for column in frame.columns)
-            parts.append(frame.select(F.struct(*columns).alias(key)))
+            if late is None:
+                parts.append(frame.select(_struct(frame.columns).alias(key)))
+                continue
+            is_late = late.condition(frame)
+            on_time = F.when(~is_late, _struct(rows.columns)).alias(key)
+            too_late = F.when(is_late, _struct(frame.columns)).alias(f"{LATE}{key}")
+            parts.append(frame.select(on_time, too_late))
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
     def executor(
         self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
     ) -> LoadExecutor:
-        """Loads files of tasks, given with the keys of their types."""
+        """Loads tables, whatever their size."""
         sources = [
             FileSource(path, key, "arrow", f"<batch {batch.number} of {key}>[{at}]")
             for at, (key, path) in enumerate(files)
         ]
         return TaskLoad(self._kernel, request, sources, None)
+
+
+class ChangeBatches:
+    """Batches of a change feed."""
+
+    def __init__(self, kernel: Kernel, limits: WriteLimits) -> None:
+        self._kernel = kernel
+        self._limits = limits
+
+    def tagged(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """One column that has what there is to do."""
+        (feed,) = frames.values()
+        for name in CHANGE_COLUMNS:
+            if name not in feed.columns:
+                raise InputError(
+                    f"the changes have no column '{name}'",
+                    hint='they come from spark.readStream.format("omnigraph")'
+                    '.option("sequence", "true"), whose rows may be filtered',
+                )
+        return feed.select(F.struct(*CHANGE_COLUMNS).alias("changes"))
+
+    def executor(
+        self, files: Sequence[tuple[str, str]], batch: Batch, request: LoadSpec
+    ) -> LoadExecutor:
+        """Applies changes, as many as fit into memory."""
+        return ChangesLoad(self._kernel, request, [path for _, path in files], self._limits)
 
 
 def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -164,9 +285,11 @@ class GraphStream:
         self,
         kernel: Kernel,
         writer: BatchWriter,
-        batches: TypedBatches,
+        batches: Batches,
         *,
         split: Split | None,
+        late: Late | None,
+        quarantine: Quarantine | None,
         permit: Callable[[], None],
         written: Callable[[], None],
     ) -> None:
@@ -174,6 +297,8 @@ class GraphStream:
         self._writer = writer
         self._batches = batches
         self._split = split
+        self._late = late
+        self._quarantine = quarantine
         self._permit = permit
         self._written = written
         self._failure: BaseException | None = None
@@ -257,6 +382,11 @@ class GraphStream:
             with self._tagged(rows) as tagged:
                 found = tagged.mapInArrow(put_aside(folder), "name string, path string").collect()
             files = [(row["name"], row["path"]) for row in found]
+            late = [each for each in files if each[0].startswith(LATE)]
+            if late:
+                assert self._late is not None and self._quarantine is not None
+                self._late.keep_aside(late, self._quarantine.file(batch, "late"))
+                files = [each for each in files if each not in late]
             executor = partial(self._batches.executor, files, batch)
             self.receipt = self._writer.write(batch, executor)
         finally:
@@ -270,7 +400,13 @@ class GraphStream:
             return
         rows.persist()  # several frames may be made of it
         try:
-            yield self._batches.tagged(self._split(rows))
+            if self._late is None:
+                yield self._batches.tagged(self._split(rows))
+                return
+            is_late = self._late.condition(rows)
+            on_time = self._batches.tagged(self._split(rows.where(~is_late)))
+            late = rows.where(is_late).select(_struct(rows.columns).alias(LATE))
+            yield on_time.unionByName(late, allowMissingColumns=True)
         finally:
             rows.unpersist()
 
@@ -309,11 +445,24 @@ def stream_into(
     called after each. Raises `InputError` before the query is started.
     """
     frames = spec.by_type()
-    batches = TypedBatches(kernel, target)
+    batches: Batches = (
+        TypedBatches(kernel, target, spec.late if spec.split is None else None)
+        if spec.apply == "rows"
+        else ChangeBatches(kernel, WriteLimits.from_environment(os.environ))
+    )
     first = next(iter(frames.values()))
     require_classic(first.sparkSession)
     writer = BatchWriter(kernel, target, path)
-    stream = GraphStream(kernel, writer, batches, split=spec.split, permit=permit, written=written)
+    stream = GraphStream(
+        kernel,
+        writer,
+        batches,
+        split=spec.split,
+        late=spec.late,
+        quarantine=target.quarantine,
+        permit=permit,
+        written=written,
+    )
     rows = first if spec.split is not None else batches.tagged(frames)
     started = rows.writeStream.foreachBatch(stream.write_batch)
     started = started.option("checkpointLocation", spec.checkpoint_location)

@@ -21,9 +21,9 @@ from omnigraph.loading.files import Files
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
-from omnigraph.pipeline.data_source.options import SourceOptions, whole_number
+from omnigraph.pipeline.data_source.options import SourceOptions, error_share, whole_number
 from omnigraph.pipeline.data_source.writing import TypedRows
-from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, StreamTarget
+from omnigraph.pipeline.streaming.batches import Batch, BatchWriter, Quarantine, StreamTarget
 from omnigraph.storage.layout import MAIN
 
 QUERY_ID = "sql.streaming.queryId"
@@ -35,12 +35,11 @@ _NOT_OF_STREAMS = {
     "columns": "select the columns of the frame",
     "filter": "filter the frame",
     "idempotency_key": "its batches have keys of their own",
-    "on_error": "a stream ends with the problems of a bad batch",
-    "errors_out": "a stream ends with the problems of a bad batch",
-    "max_error_share": "a stream ends with the problems of a bad batch",
+    "on_error": "with a folder as `quarantine`, bad records are skipped",
+    "errors_out": "bad records are kept in the folder `quarantine`, a file for each batch",
 }
 """Options of a frame that is written at once, and why a stream has none of them."""
-_OWN = ("from", "merge_every", "merge_into", "on_conflict")
+_OWN = ("from", "merge_every", "merge_into", "on_conflict", "quarantine", "max_error_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,8 @@ class SinkOptions:
     merge_every: int | None = None
     merge_into: str = MAIN
     on_conflict: str = "fail"
+    quarantine: str | None = None
+    max_error_share: float | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -68,6 +69,8 @@ class SinkOptions:
             None if every is None else whole_number("merge_every", every, 1),
             given.get("merge_into", MAIN),
             given.get("on_conflict", "fail"),
+            given.get("quarantine"),
+            error_share(given.get("max_error_share")),
         )
 
     def target(self, rows: TypedRows) -> StreamTarget:
@@ -81,6 +84,7 @@ class SinkOptions:
             self.merge_every,
             self.merge_into,
             cast(ConflictPolicy, self.on_conflict),
+            Quarantine.of(self.quarantine, self.max_error_share, rows.options.path),
         )
 
 
@@ -97,7 +101,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of each micro-batch as one commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
-        self._rows = TypedRows(options.rows, schema, overwrite=overwrite)
+        self._rows = TypedRows(options.rows, schema, overwrite=overwrite, from_=options.from_)
         self._target = options.target(self._rows)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

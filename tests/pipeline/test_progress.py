@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from omnigraph.cli.load import stages
 from omnigraph.errors import InputError, StorageError
 from omnigraph.graph import Graph, LoadObserver
 from omnigraph.loading.executors import StageProgress, TaskRunner
@@ -55,3 +60,51 @@ def test_rows_are_counted_while_they_are_read(graph: Graph, tmp_path):
     assert (running[-1].rows, running[-1].tasks_done) == (4, running[-1].tasks)
     assert seen[0].files == 2 and seen[0].rows is None
     assert [(stage.name, stage.rows) for stage in receipt.stages][:2] == [("plan", 0), ("read", 4)]
+
+
+class NotYetRunning:
+    """A session that is started on first use."""
+
+    is_running = False
+    ui: str | None = None
+
+    def get(self) -> Any:
+        self.is_running = True
+        return SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=self.ui))
+
+
+def test_c_pip_034_the_start_of_spark_is_told_before_it_takes_its_seconds():
+    session: Any = NotYetRunning()
+    seen: list[tuple[bool, dict[str, Any]]] = []
+    jobs = TaskRunner(session, "op", lambda each: seen.append((session.is_running, each.to_dict())))
+    assert jobs.begin()
+    assert seen == [(False, {"event": "session", "state": "starting"})]
+    assert not jobs.begin() and len(seen) == 1
+    session.ui = "http://x:4040"
+    jobs.begin()
+    assert seen[-1] == (True, {"event": "session", "ui": "http://x:4040"})
+    assert not TaskRunner(None, "op", lambda _: pytest.fail("told")).begin()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_c_pip_034_the_command_says_that_spark_starts(is_terminal, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR" if is_terminal else "NO_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR" if is_terminal else "FORCE_COLOR", raising=False)
+    output = SimpleNamespace(
+        quiet=False,
+        shows_progress=is_terminal,
+        notes_are_colored=False,
+        stderr=sys.stderr,
+        note=lambda text: print(text, file=sys.stderr),
+    )
+    begun, ended = StageProgress("session", 0, 0, 0.0), StageProgress("session", 0, 0, 5.0, 0, True)
+    with stages(output, json=False) as watch:  # type: ignore[arg-type]
+        watch(begun)
+        watch(ended)
+    assert "starting Spark" in capsys.readouterr().err
+    with stages(output, json=True) as watch:  # type: ignore[arg-type]
+        watch(begun)
+        watch(ended)
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert told[0] == {"event": "session", "state": "starting"}
+    assert (told[1]["event"], told[1]["stage"], told[1]["seconds"]) == ("finished", "session", 5.0)

@@ -497,11 +497,14 @@ def stages(output: Output, *, json: bool) -> Iterator[Watch]:
             show = stack.enter_context(stages_of(output))
 
         def watch(progress: StageProgress) -> None:
-            if json and (progress.finished or progress.ui) and not output.quiet:
+            is_told = progress.finished or progress.ui or progress.starts_spark
+            if json and is_told and not output.quiet:
                 # One event per stage, on stderr: stdout is for the receipt.
                 output.note(dumps(progress.to_dict()))
             elif progress.ui and not (json or output.quiet):
                 output.note(f"Spark shows its work at {progress.ui}")
+            elif progress.starts_spark and show is None and not (json or output.quiet):
+                output.note("starting Spark, which takes some seconds")
             elif show is not None:
                 show(progress)
 

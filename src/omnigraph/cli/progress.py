@@ -98,7 +98,11 @@ def stages_of(output: Output) -> Iterator[Callable[[StageProgress], None]]:
         def watch(progress: StageProgress) -> None:
             line = lines.get(progress.stage)
             if line is None:
-                line = lines[progress.stage] = bar.add_task(progress.stage, total=None, amount="")
+                name = "starting Spark" if progress.starts_spark else progress.stage
+                line = lines[progress.stage] = bar.add_task(name, total=None, amount="")
+            if progress.is_session:
+                bar.update(line, completed=progress.finished, total=progress.finished or None)
+                return
             amount = _amount(progress)
             if progress.finished:
                 bar.update(line, completed=1, total=1, amount=amount)

@@ -71,6 +71,9 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.1
 
+SESSION = "session"
+"""The stage in which Spark is started."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
@@ -88,10 +91,22 @@ class StageProgress:
     ui: str | None = None
     """The URL of the Spark UI; sent once, before the first job, if the UI is enabled."""
 
+    @property
+    def is_session(self) -> bool:
+        """Whether it is about the start of Spark, which has no rows and tasks."""
+        return self.stage == SESSION
+
+    @property
+    def starts_spark(self) -> bool:
+        """Whether Spark is being started, which takes seconds."""
+        return self.is_session and not self.finished and self.ui is None
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: one event."""
         if self.ui is not None:
             return {"event": "session", "ui": self.ui}
+        if self.starts_spark:
+            return {"event": "session", "state": "starting"}
         rate = None if self.rows is None or not self.seconds else round(self.rows / self.seconds)
         files = {} if self.files is None else {"files": self.files}
         return {
@@ -208,11 +223,20 @@ class TaskRunner:
             for name in ("spark.jobGroup.id", "spark.job.description"):
                 context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
-    def began(self) -> None:
-        """Start Spark if it runs the tasks, and report the URL of its UI if that is enabled."""
-        ui = None if self.uses_threads else self.spark.sparkContext.uiWebUrl
+    def begin(self) -> bool:
+        """Start Spark if it runs the tasks and does not run yet; whether it was started.
+
+        Reports that it starts, and the URL of its UI if that is enabled.
+        """
+        if self._session is None:
+            return False
+        starts = not self._session.is_running
+        if starts and self._watch is not None:
+            self._watch(StageProgress(SESSION, 0, 0, 0.0))
+        ui = self.spark.sparkContext.uiWebUrl
         if self._watch is not None and ui is not None:
-            self._watch(StageProgress("session", 0, 0, 0.0, ui=ui))
+            self._watch(StageProgress(SESSION, 0, 0, 0.0, ui=ui))
+        return starts
 
     def _group(self, stage: str) -> str:
         return f"omnigraph-{self._operation_id}-{stage}"

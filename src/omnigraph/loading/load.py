@@ -4,6 +4,7 @@
 stage    what happens
 =======  ==========================================================================================
 plan     files are found; a bulk load cuts them into tasks and checks headers and footers
+session  Spark is started, if it runs the tasks and does not run yet
 read     records are read and converted to typed rows, and single values are checked
 match    of a bulk upsert: tasks find the rows that are replaced, and write those that differ
 check    the constraints that concern several rows (`commit.validation.constraints`)

@@ -18,7 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.loading.check_plan import CheckJob, ChecksPlanner, CommittedPart, Part, WrittenPart
 from omnigraph.loading.checks import count_broken
 from omnigraph.loading.edge_identity import check_edge_ids
-from omnigraph.loading.executors import RESULTS, TaskRunner, Watch, mapped, unpickled
+from omnigraph.loading.executors import RESULTS, SESSION, TaskRunner, Watch, mapped, unpickled
 from omnigraph.loading.files import Files
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.locate import LoadProblems, RecordPlaces
@@ -138,7 +138,9 @@ class TaskLoad(LoadExecutor):
 
     def start(self) -> None:
         """Start Spark, if it runs the tasks."""
-        self._runner.began()
+        started = perf_counter()
+        if self._runner.begin():
+            self.note(SESSION, perf_counter() - started)
 
     def close(self) -> None:
         """Delete scratch files."""

@@ -181,6 +181,11 @@ class SparkWhenNeeded:
         return self._session
 
     @property
+    def is_running(self) -> bool:
+        """Whether there is a session already."""
+        return self._session is not None or self._found is not None
+
+    @property
     def is_local(self) -> bool:
         """Whether Spark runs in one JVM on this machine."""
         if self._found is None:

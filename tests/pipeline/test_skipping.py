@@ -593,6 +593,29 @@ def test_c_pip_040_records_are_tried_again_when_the_branch_moves(
     assert "x" in {row["data"].get("slug") for row in content(graph)}
 
 
+@pytest.mark.parametrize("engine", ["local", "spark"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [node("Person", slug="x", name="X", age=151)],
+        [node("Person", slug="x", name="X")] * 2,
+        [node("Person", slug=slug, name="X", email="m9") for slug in ("x", "y")],
+        [node("Person", slug="x", age=7)],
+    ],
+    ids=["value", "repeated", "unique", "incomplete"],
+)
+def test_c_pip_040_edges_say_that_their_node_was_skipped(graph, tmp_path, errors, engine, bad):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(
+        lines(*bad, edge("Knows", "p0", "x", id="k9"), edge("Knows", "p1", "q", id="k8"))
+    )
+    with by_threads():
+        graph.load(path, mode="merge", engine=engine, errors=skipping(errors))
+    messages = [each["message"] for each in told(errors) if each["type"] == "Knows"]
+    known = "dst 'x' not found in Person: the record of this node was skipped"
+    assert messages == [known, "dst 'q' not found in Person"]
+
+
 def test_c_pip_040_records_of_a_stream_are_told(graph, errors):
     blocks = iter([b'{"type": "Note", "data": {"text": 1}}\n{"ty', b'pe": "Note", "data": {}}\n'])
     receipt = graph.load(data=blocks, mode="append", grammar="strict", errors=skipping(errors))

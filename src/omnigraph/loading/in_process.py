@@ -181,7 +181,7 @@ class InProcessLoad(LoadExecutor):
         plan = LoadPlan(ChangeSet(), {})
         while not account.is_over(read):
             plan = plan_load(loaded, view, replace_types=replaced, limits=limits, skips=True)
-            is_changed = account.take(bad_records(loaded, plan, view, names))
+            is_changed = account.take(bad_records(loaded, plan, view, names), plan.incomplete)
             if not is_changed or account.is_stuck:
                 break
             left_out = numbers_of(account.records)
@@ -489,6 +489,8 @@ class LoadPlan(LoadChanges):
     """By type key."""
     missing: Sequence[tuple[str, Problem]] = ()
     """Of records that would be new and lack a required property, with the keys of their types."""
+    incomplete: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By type key, their ids."""
     ids: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     """Of a merge, by type key: the ids of `InputTable.rows`."""
 
@@ -531,7 +533,19 @@ def plan_load(
     missing = [(key, problem) for key, plan in plans.items() for problem in plan.missing]
     counts = {key: plan.count for key, plan in plans.items()}
     ids = {key: plan.ids for key, plan in plans.items() if plan.ids is not None}
-    return LoadPlan(ChangeSet(changes), counts, given=given, missing=missing, ids=ids)
+    incomplete = {
+        key: [each for ids in plan.refused for each in ids.to_pylist()]
+        for key, plan in plans.items()
+        if plan.refused
+    }
+    return LoadPlan(
+        ChangeSet(changes),
+        counts,
+        given=given,
+        missing=missing,
+        incomplete=incomplete,
+        ids=ids,
+    )
 
 
 @dataclass(frozen=True, slots=True)

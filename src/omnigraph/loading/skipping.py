@@ -76,6 +76,8 @@ class BadRecord:
     ) -> BadRecord:
         """The culprit of a violation."""
         key = violation.table_key
+        if violation.culprit is not None:
+            problem = replace(problem, entity_id=violation.culprit.entity_id)
         missing = None
         if violation.missing_id is not None:
             edge = catalog.edges[violation.type_name]
@@ -108,11 +110,16 @@ class Skipping:
     """Why they are."""
     _ids: dict[str, set[str]] = field(default_factory=dict)
 
-    def take(self, found: Iterable[BadRecord]) -> bool:
+    def take(
+        self, found: Iterable[BadRecord], incomplete: Mapping[str, Iterable[str]] | None = None
+    ) -> bool:
         """Leave out the records of the first kind of problems; whether there are any.
 
-        One of these without a record makes the load fail: `is_stuck`.
+        ``incomplete`` are the ids of new nodes that lack a required property, by type key. A
+        problem without a record makes the load fail: `is_stuck`.
         """
+        for key, ids in (incomplete or {}).items():
+            self._ids.setdefault(key, set()).update(ids)
         several = list(found)
         if not several:
             return False

@@ -100,8 +100,6 @@ class TaskLoad(LoadExecutor):
         request = self.request
         self._plan = self._planned()
         check_headers(self._plan, self._reading)
-        if request.skips and self._plan.frames:
-            self._write_frames()
         if request.operation_id is not None:
             if self._plan.frames and request.input_digest is None:
                 raise InputError(
@@ -111,6 +109,8 @@ class TaskLoad(LoadExecutor):
                 )
             digest = request.input_digest or input_digest(self._plan.files, request.record_mappings)
             self.request = replace(request, input_digest=digest)
+        if request.skips and self._plan.frames:
+            self._write_frames()
         self.note("plan", perf_counter() - started, files=len(self._plan.files))
 
     def _planned(self) -> InputPlan:
@@ -217,15 +217,18 @@ class TaskLoad(LoadExecutor):
         self._leave_out(account.records)  # what met an earlier head may be good on this one
         staged = self._stage(capture)
         read = self.rows + staged.skipped.total()
-        account.refused = staged.skipped
-        account.refused_ids = {key: set(ids) for key, ids in staged.refused.items()}
-        while not staged.ends_reading and not account.is_over(read):
+        while True:
+            account.refused = staged.skipped
+            account.refused_ids = {key: set(ids) for key, ids in staged.refused.items()}
+            if staged.ends_reading or account.is_over(read):
+                break
             job = self._job(capture, staged)
             started = perf_counter()
             if job is not None and not count_broken(self._runner, job):
                 job = None
             is_changed = account.take(
-                self._report().bad_records(job, self._missing, self._ambiguous)
+                self._report().bad_records(job, self._missing, self._ambiguous),
+                {} if self._upsert is None else self._upsert.refused,
             )
             self.note("check", perf_counter() - started)
             if not is_changed or account.is_stuck:

@@ -264,6 +264,11 @@ class Upsert:
         return self._replaced[key].refused if key in self._replaced else ()
 
     @property
+    def refused(self) -> dict[str, list[str]]:
+        """By type key: the ids of new entities that lack a required property."""
+        return {key: known.refused for key, known in self._replaced.items() if known.refused}
+
+    @property
     def missing(self) -> dict[str, tuple[int, list[MissingValue]]]:
         """By type key: how many required values new entities lack, and the first of these."""
         return {

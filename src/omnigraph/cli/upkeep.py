@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -18,8 +18,11 @@ from omnigraph.cli.options import (
     BranchOption,
     ConfirmFlag,
     JsonFlag,
+    SparkConfOption,
+    SparkMasterOption,
     UriArgument,
     flag,
+    one_of,
     option,
 )
 from omnigraph.cli.output import Line, Styled, counted, output_of, table
@@ -43,6 +46,15 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 RepairForceFlag = Annotated[
     bool, flag("--force", "also adopt what may have changed rows; needs --confirm")
+]
+EngineOption = Annotated[
+    str | None,
+    option(
+        "--engine",
+        "local|spark",
+        "who does the work: this process, which is the default, or Spark",
+        check=one_of(("local", "spark")),
+    ),
 ]
 KeepOption = Annotated[
     int | None, option("--keep", "N", "how many of the newest versions stay", min=0)
@@ -99,22 +111,41 @@ def _columns(done: IndexedTable, kind: str) -> str:
 
 
 @COMMANDS.add(GraphCommand)
-def optimize(ctx: typer.Context, uri: UriArgument = None, json: JsonFlag = False) -> None:
+def optimize(
+    ctx: typer.Context,
+    uri: UriArgument = None,
+    *,
+    engine: EngineOption = None,
+    spark_master: SparkMasterOption = None,
+    spark_conf: SparkConfOption = None,
+    json: JsonFlag = False,
+) -> None:
     """Compact the tables of main and complete their indexes.
 
     Small fragments become large ones, rows written since are brought into the indexes, and missing
     indexes are built, in one commit. What queries return stays the same, and old versions stay
-    readable. A table that an external writer changed (drift) is skipped.
+    readable. A table that an external writer changed (drift) is skipped. With `--engine spark`
+    executors do the work, and the result is the same.
 
     omnigraph optimize team.omni
+    omnigraph optimize s3://lake/team.omni --engine spark --spark-master spark://host:7077
     omnigraph optimize team.omni --json
     """
     from omnigraph.cli.progress import tables_of
 
     output = output_of(ctx)
+    how: dict[str, Any] = {"engine": engine}
+    if spark_master is not None or spark_conf:
+        from omnigraph.model.load_options import SparkOptions
+        from omnigraph.pipeline.spark.session import parse_conf
+
+        how = {
+            "engine": "spark",
+            "spark": SparkOptions(master=spark_master, conf=parse_conf(spark_conf or ())),
+        }
     graph = open_to_write(ctx, "optimize", uri)
     with tables_of(output, "optimizing") as progress:
-        receipt = graph.optimize(progress=progress)
+        receipt = graph.optimize(progress=progress, **how)
     document = {"uri": graph.uri, **receipt.to_dict()}
     output.show(document, _optimize_lines(receipt), json=json)
 

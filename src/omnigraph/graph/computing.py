@@ -6,7 +6,6 @@ commit on a branch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -26,7 +25,7 @@ from omnigraph.computing.rows import distance_rows, group_names
 from omnigraph.computing.selection import ComputeDirection, Selection
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import InputError
-from omnigraph.graph.opened import ENGINES
+from omnigraph.graph.opened import engine_name
 from omnigraph.graph.reading import read_target
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.computations import Computation, ComputationSummary, ComputeOptions
@@ -36,7 +35,7 @@ from omnigraph.schema.catalog import Catalog, NodeType
 from omnigraph.syntax.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from omnigraph.computing.in_process import Computed, Topology
+    from omnigraph.computing.in_process import Computed, OnRound, Topology
     from omnigraph.graph.facade import Graph
     from omnigraph.storage.reader import SnapshotReader
 
@@ -162,12 +161,15 @@ class Compute:
             direction=direction,
             weight=weight,
         )
-        engine = _engine(options.get("engine"))
+        spark = checked_options(options.get("spark"), SparkOptions, "spark")
+        engine = engine_name(options.get("engine"), spark)
         writing = self._writing(catalog, selection, options)
         found = None if landmarks is None else _landmarks(landmarks, selection)
         started = monotonic_seconds()
         if engine == "spark":
-            run = self._on_spark(algorithm, selection, reader, found, options)
+            run = self._on_spark(
+                algorithm, selection, reader, found, spark=spark, on_round=options.get("on_round")
+            )
         else:
             run = self._in_process(algorithm, selection, reader, found, options)
         nodes, edges, rounds, converged, rows, frame = run
@@ -217,11 +219,12 @@ class Compute:
         selection: Selection,
         reader: SnapshotReader,
         landmarks: Sequence[tuple[str, str]] | None,
-        options: ComputeOptions,
+        *,
+        spark: SparkOptions,
+        on_round: OnRound | None,
     ) -> _Run:
         from omnigraph.pipeline.computing.job import run_on_spark
 
-        spark = checked_options(options.get("spark"), SparkOptions, "spark")
         done = run_on_spark(
             algorithm,
             selection,
@@ -231,7 +234,7 @@ class Compute:
             operation_id=self._graph._kernel.ids.ulid(),
             label=_LABELS.get(algorithm.name),
             landmarks=landmarks,
-            on_round=options.get("on_round"),
+            on_round=on_round,
         )
         if landmarks is not None:
             _require_found(landmarks, done.landmarks)
@@ -322,18 +325,6 @@ class Compute:
 
 _Run = tuple[int, int, int, bool, Callable[[], pa.Table], Callable[[], Any] | None]
 """Nodes, edges, rounds, whether it converged, and the rows as Arrow and as a Spark frame."""
-
-
-def _engine(given: str | None) -> str:
-    engine = given or os.environ.get("OMNIGRAPH_ENGINE") or "local"
-    if engine == "auto":
-        return "local"
-    if engine not in ENGINES:
-        raise InputError(
-            f"there is no engine `{engine}`",
-            hint=did_you_mean(engine, ENGINES) or "it is local or spark",
-        )
-    return engine
 
 
 def _require_rounds(iterations: int) -> None:

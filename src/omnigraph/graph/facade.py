@@ -50,7 +50,7 @@ from omnigraph.commit.schema.apply import apply_schema
 from omnigraph.commit.schema.rebase import rebase_schema
 from omnigraph.embedding.config import EmbeddingConfig
 from omnigraph.graph.blobs import Blob, find_blob
-from omnigraph.graph.opened import OpenGraph, no_commit
+from omnigraph.graph.opened import OpenGraph, engine_name, no_commit
 from omnigraph.graph.reading import (
     QueryRun,
     entity_at,
@@ -1073,15 +1073,30 @@ class Graph:
             self._branch_of(branch),
         )
 
-    def optimize(self, *, progress: Callable[[int, int], None] | None = None) -> OptimizeReceipt:
+    def optimize(
+        self,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        engine: Literal["local", "spark"] | None = None,
+        spark: SparkOptions | None = None,
+    ) -> OptimizeReceipt:
         """Make main compact and its indexes complete: one commit, or none if nothing is due.
 
         Old versions stay. A table that an external writer has changed (drift) is skipped.
-        ``progress`` gets how many tables are done, of how many. Raises `RecoveryRequired` while an
-        interrupted operation is unsettled, and `Conflict` when others wrote to main meanwhile.
+        ``progress`` gets how many tables are done, of how many. With ``engine="spark"`` executors
+        rewrite fragments and build indexes; the result is the same. Raises `RecoveryRequired` while
+        an interrupted operation is unsettled, and `Conflict` when others wrote to main meanwhile.
         """
         self._opened.gate.require_writable("optimize")
-        return optimize(self._kernel, self._opened.accepted(), progress=progress)
+        options = checked_options(spark, SparkOptions, "spark")
+        if engine_name(engine, options) == "local":
+            return optimize(self._kernel, self._opened.accepted(), progress=progress)
+        from omnigraph.pipeline.maintenance import spark_workers
+
+        with spark_workers(self._kernel.root, options, self._kernel.ids.ulid()) as workers:
+            return optimize(
+                self._kernel, self._opened.accepted(), progress=progress, workers=workers
+            )
 
     def repair(
         self, branch: str | None = None, *, confirm: bool = False, force: bool = False

@@ -153,17 +153,12 @@ class OpenGraph:
         ``spark`` says where the Spark engine runs; naming a session or a master asks for it.
         """
         options = spark or SparkOptions()
-        wanted = name or ("spark" if options.is_named else "local")
+        wanted = engine_name(name, options)
         if wanted == "spark":
             return self._spark_engine(options)
         found = self.engines.get(wanted)
         if found is not None:
             return found
-        if wanted not in ENGINES:
-            raise InputError(
-                f"there is no engine `{wanted}`",
-                hint=did_you_mean(wanted, ENGINES) or f"leave `engine` out, or {ENGINES[0]}",
-            )
         from omnigraph.engines.local.engine import LocalEngine
 
         with self._lock:
@@ -236,6 +231,20 @@ class OpenGraph:
                 del self.readers[next(iter(self.readers))]
             self.readers[target.branch] = (state, reader)
         return reader
+
+
+def engine_name(given: str | None, spark: SparkOptions) -> str:
+    """The engine that is meant: naming a session or a master asks for Spark.
+
+    Raises `InputError` for a name that is none.
+    """
+    wanted = given or ("spark" if spark.is_named else "local")
+    if wanted not in ENGINES:
+        raise InputError(
+            f"there is no engine `{wanted}`",
+            hint=did_you_mean(wanted, ENGINES) or f"leave `engine` out, or {ENGINES[0]}",
+        )
+    return wanted
 
 
 def no_commit(commit_id: str) -> NotFound:

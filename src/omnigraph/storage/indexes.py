@@ -17,9 +17,17 @@ from lance.dataset import Index
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import count_lance, lance_errors
+from omnigraph.storage.upkeep_tasks import (
+    THIS_PROCESS,
+    BuildIndexPart,
+    UpkeepWorkers,
+    divided,
+    vector_count,
+)
 
-VECTORS_PER_PARTITION = 4_096
-"""A search that is exact probes all partitions; one that need not be should read few vectors."""
+PARTS_AT_ONCE_MAX = 4
+"""Parts that an index is built in by several workers: every search looks into all of them."""
+PART_ROWS_MIN = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,7 @@ def missing_indexes(handle: LanceDataset, wanted: Iterable[IndexSpec]) -> list[I
 
 def why_not_buildable(handle: LanceDataset, spec: IndexSpec) -> PendingIndex | None:
     """Why an index cannot be built on a table as it is; None if it can."""
-    if spec.kind == "vector" and _vector_count(handle, spec.column) == 0:
+    if spec.kind == "vector" and vector_count(handle, spec.column) == 0:
         return PendingIndex(spec.column, "there is no vector yet: every value is null")
     return None
 
@@ -108,11 +116,14 @@ def stage_indexes(
     drop: Sequence[IndexSpec] = (),
     drop_parts: Sequence[str] = (),
     fold_without: frozenset[int] = frozenset(),
+    workers: UpkeepWorkers = THIS_PROCESS,
+    parts_max: int = PARTS_AT_ONCE_MAX,
 ) -> Transaction:
     """One transaction that builds ``specs`` over the whole table, replacing what there is of them.
 
     Those to ``fold`` get a further part for what they do not cover, without the fragments
-    ``fold_without``; those to ``drop`` go, and so do ``drop_parts``, by uuid.
+    ``fold_without``; those to ``drop`` go, and so do ``drop_parts``, by uuid. Several ``workers``
+    make ``parts_max`` parts of an index at most.
     """
     count_lance("index", handle.uri)
     known = indexes_of(handle)
@@ -124,7 +135,8 @@ def stage_indexes(
         if index.spec in specs or index.spec in drop or part.uuid in drop_parts
     ]
     with lance_errors(handle):
-        built = [_build(handle, spec, index_name(handle, spec), everything) for spec in specs]
+        most = min(workers.spread, parts_max)
+        tasks = [task for spec in specs for task in _parts(handle, spec, everything, most)]
         by_spec = {index.spec: index for index in known}
         for spec in fold:
             # Absent if all of its parts have just been dropped.
@@ -132,8 +144,25 @@ def stage_indexes(
             parts = () if index is None else index.segments
             kept = (part for part in parts if part.uuid not in drop_parts)
             missing = everything.difference(fold_without, *(part.fragment_ids for part in kept))
-            built.append(_build(handle, spec, index_name(handle, spec), missing, index))
+            tasks += _parts(handle, spec, missing, most, None if index is None else index.name)
+        built = [BuildIndexPart.result(given) for given in workers.run(handle, tasks)]
     return Transaction(handle.version, LanceOperation.CreateIndex(built, gone), uuid=uuid)
+
+
+def _parts(
+    handle: LanceDataset,
+    spec: IndexSpec,
+    fragment_ids: Iterable[int],
+    parts_max: int,
+    part_of: str | None = None,
+) -> list[BuildIndexPart]:
+    """The tasks that build an index over some fragments, one for each part of it."""
+    fragments = sorted(fragment_ids)
+    groups = [tuple(fragments)]
+    if parts_max > 1 and spec.kind != "vector":  # whose parts would each divide space anew
+        groups = list(divided(handle, fragments, parts_max, PART_ROWS_MIN))
+    name = index_name(handle, spec)
+    return [BuildIndexPart(spec, name, group, part_of) for group in groups]
 
 
 def index_name(handle: LanceDataset, spec: IndexSpec) -> str:
@@ -148,51 +177,6 @@ def is_named_by_us(handle: LanceDataset, index: TableIndex) -> bool:
     """Whether `index_name` gave an index its name; its column may have been renamed since."""
     field = handle.lance_schema.field(index.spec.column)
     return field is not None and index.name.endswith(f"_{index.spec.kind}_{field.id()}")
-
-
-def _build(
-    handle: LanceDataset,
-    spec: IndexSpec,
-    name: str,
-    fragment_ids: Iterable[int],
-    part_of: TableIndex | None = None,
-) -> Index:
-    """Write the files of one index, or of a further part of one; nothing refers to them yet."""
-    fragments = sorted(fragment_ids)
-    # The name may be taken, by what is replaced or added to; Lance wants to be told.
-    match spec.kind:
-        case "btree":
-            return handle.create_index_uncommitted(
-                spec.column, "BTREE", name=name, fragment_ids=fragments, replace=True
-            )
-        case "inverted":
-            part = handle.create_index_uncommitted(
-                spec.column, "INVERTED", name=name, fragment_ids=fragments, replace=True
-            )
-            # A part as it comes could be committed, but not be searched.
-            return handle.merge_existing_index_segments([part])
-        case "vector":
-            partitions = max(1, _vector_count(handle, spec.column) // VECTORS_PER_PARTITION)
-            centroids = None
-            if part_of is not None:
-                # All parts divide space alike, which also spares the training.
-                centroids = handle.get_ivf_model(part_of.name).centroids
-                partitions = len(centroids)
-            return handle.create_index_uncommitted(
-                spec.column,
-                "IVF_FLAT",
-                name=name,
-                metric="L2",
-                num_partitions=partitions,
-                ivf_centroids=centroids,
-                fragment_ids=fragments,
-                replace=True,
-            )
-
-
-def _vector_count(handle: LanceDataset, column: str) -> int:
-    vectors: int = handle.count_rows(f"`{column}` IS NOT NULL")
-    return vectors
 
 
 def _spec_of(described: Any) -> IndexSpec | None:

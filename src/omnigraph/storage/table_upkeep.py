@@ -21,19 +21,20 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.debug import format_manifest
-from lance.optimize import Compaction, CompactionTask
+from lance.optimize import Compaction
 
 from omnigraph.effects.failpoints import Failpoint, hit
 from omnigraph.errors import InternalError
 from omnigraph.model.upkeep import INDEX_KINDS, IndexKind, IndexSpec, PendingIndex
 from omnigraph.storage.failures import lance_errors
 from omnigraph.storage.indexes import (
+    PARTS_AT_ONCE_MAX,
     TableIndex,
     index_name,
     index_parts,
@@ -42,12 +43,15 @@ from omnigraph.storage.indexes import (
     stage_indexes,
     why_not_buildable,
 )
+from omnigraph.storage.upkeep_tasks import THIS_PROCESS, RewriteFragments, UpkeepWorkers, divided
 
 # --- rewriting fragments --------------------------------------------------------------------------
 
 _MAX_FRAGMENT_ID = re.compile(r"max_fragment_id: Some\(\s*(\d+)")
 
 TARGET_ROWS_PER_FRAGMENT = 1_000_000
+TASK_FRAGMENTS = 8
+"""Full fragments that a task writes at least, if several workers rewrite a table."""
 
 
 def next_fragment_id(handle: LanceDataset) -> int:
@@ -65,6 +69,7 @@ class Rewrite:
     groups: tuple[tuple[int, ...], ...]
     """Fragment ids."""
     fragment_rows: int = TARGET_ROWS_PER_FRAGMENT
+    workers: UpkeepWorkers = field(default=THIS_PROCESS, compare=False, repr=False)
     rewrites = True
 
     def __str__(self) -> str:
@@ -73,11 +78,15 @@ class Rewrite:
     def stage(self, handle: LanceDataset, uuid: str) -> Transaction:
         """Writes the new fragments. Row ids and row versions stay as they are."""
         hit(Failpoint.OPTIMIZE_BEFORE_COMPACT)
-        return stage_rewrite(handle, self.groups, self.fragment_rows, uuid)
+        return stage_rewrite(handle, self.groups, self.fragment_rows, uuid, self.workers)
 
 
 def stage_rewrite(
-    handle: LanceDataset, groups: Iterable[Sequence[int]], fragment_rows: int, uuid: str
+    handle: LanceDataset,
+    groups: Iterable[Sequence[int]],
+    fragment_rows: int,
+    uuid: str,
+    workers: UpkeepWorkers = THIS_PROCESS,
 ) -> Transaction:
     """Rewrite each group of fragments, by their ids, into as few of that size as possible."""
     with lance_errors(handle, "compact"):
@@ -85,9 +94,14 @@ def stage_rewrite(
         plan: Any = Compaction.plan(handle, target)
         options = json.loads(plan.json())["options"]
         next_id = next_fragment_id(handle)
+        if workers.spread > 1:
+            # Each task leaves one fragment that is not full.
+            rows = TASK_FRAGMENTS * fragment_rows
+            groups = [part for each in groups for part in divided(handle, each, len(each), rows)]
+        tasks = [_task(handle, group, options) for group in groups]
         rewritten = []
-        for group in groups:
-            result = _task(handle, group, options).execute(handle)
+        for given in workers.run(handle, tasks):
+            result = RewriteFragments.result(given)
             new = [
                 dataclasses.replace(fragment, id=next_id + at)
                 for at, fragment in enumerate(result.new_fragments)
@@ -102,7 +116,7 @@ def rewrite_everything(handle: LanceDataset) -> Rewrite:
     return Rewrite(tuple((fragment.fragment_id,) for fragment in handle.get_fragments()))
 
 
-def _task(handle: LanceDataset, group: Sequence[int], options: object) -> CompactionTask:
+def _task(handle: LanceDataset, group: Sequence[int], options: object) -> RewriteFragments:
     """A task of our own making: Lance's planner knows nothing of steps to come."""
     fragments = [handle.get_fragment(each) for each in group]
     task = {
@@ -110,8 +124,7 @@ def _task(handle: LanceDataset, group: Sequence[int], options: object) -> Compac
         "read_version": handle.version,
         "options": options,
     }
-    made: CompactionTask = CompactionTask.from_json(json.dumps(task))  # type: ignore[attr-defined]
-    return made
+    return RewriteFragments(json.dumps(task))
 
 
 # --- what is worth doing --------------------------------------------------------------------------
@@ -192,6 +205,10 @@ class ChangeIndexes:
     """Uuids of parts whose rows come into the part that an index to ``fold`` gets."""
     fold_without: frozenset[int] = frozenset()
     """Fragments that are not brought into an index to ``fold``."""
+    is_undivided: bool = False
+    """Whether an index gets one part at most: only fragments in the same parts can be rewritten
+    together, which is the next step."""
+    workers: UpkeepWorkers = field(default=THIS_PROCESS, compare=False, repr=False)
     rewrites = False
 
     def __str__(self) -> str:
@@ -214,6 +231,8 @@ class ChangeIndexes:
             drop=self.drop,
             drop_parts=self.drop_parts,
             fold_without=self.fold_without,
+            workers=self.workers,
+            parts_max=1 if self.is_undivided else PARTS_AT_ONCE_MAX,
         )
 
 
@@ -243,6 +262,14 @@ class TableUpkeep:
     steps: tuple[UpkeepStep, ...] = ()
     pending: tuple[PendingIndex, ...] = ()
     fragments_removed: int = 0
+
+    def by(self, workers: UpkeepWorkers) -> TableUpkeep:
+        """The same, done by some workers."""
+        steps = tuple(
+            step if isinstance(step, KeepVersions) else dataclasses.replace(step, workers=workers)  # type: ignore[type-var]
+            for step in self.steps
+        )
+        return dataclasses.replace(self, steps=steps)
 
 
 def work_on(
@@ -363,6 +390,7 @@ class _Planner:
             tuple(each.spec for each in stale if each.is_anew and each.spec.kind == "btree"),
             loose,
             without,
+            is_undivided=True,
         )
         after = ChangeIndexes(
             tuple(spec for spec in build if spec.kind == "btree"),

@@ -29,6 +29,7 @@ from omnigraph.storage.layout import MAIN, MANIFEST
 from omnigraph.storage.manifest import TableEntry
 from omnigraph.storage.publisher import compact_manifest, keep_manifest_versions
 from omnigraph.storage.table_upkeep import EVERYTHING, ChangeIndexes, Extent, TableUpkeep, work_on
+from omnigraph.storage.upkeep_tasks import THIS_PROCESS, UpkeepWorkers
 from omnigraph.upkeep.pending import require_nothing_pending
 
 
@@ -81,20 +82,26 @@ class OptimizePlan:
 
 
 def plan_optimize(
-    kernel: Kernel, capture: Capture, catalog: Catalog, extent: Extent = EVERYTHING
+    kernel: Kernel,
+    capture: Capture,
+    catalog: Catalog,
+    extent: Extent = EVERYTHING,
+    workers: UpkeepWorkers = THIS_PROCESS,
 ) -> OptimizePlan:
-    """What the tables of main need, as far as ``extent`` goes."""
-    work = [partial(_plan_table, capture, each, extent) for each in catalog.types]
+    """What the tables of main need, as far as ``extent`` goes, to be done by ``workers``."""
+    work = [partial(_plan_table, capture, each, extent, workers) for each in catalog.types]
     return OptimizePlan(concurrently(*work, threads=kernel.is_remote))
 
 
-def _plan_table(capture: Capture, type: NodeType | EdgeType, extent: Extent) -> TableOptimization:
+def _plan_table(
+    capture: Capture, type: NodeType | EdgeType, extent: Extent, workers: UpkeepWorkers
+) -> TableOptimization:
     entry = capture.snapshot.table(type.table_key)
     handle = capture.reader.handle(type.table_key)
     head = latest_version(handle)
     work = TableUpkeep()
     if head == entry.version and entry.row_count:
-        work = work_on(handle, declared_indexes(type), extent)
+        work = work_on(handle, declared_indexes(type), extent).by(workers)
     return TableOptimization(entry, head, fragment_count(handle), work)
 
 
@@ -103,13 +110,14 @@ def optimize(
     accepted: AcceptedSchema,
     extent: Extent = EVERYTHING,
     progress: Callable[[int, int], None] | None = None,
+    workers: UpkeepWorkers = THIS_PROCESS,
 ) -> OptimizeReceipt:
     """Compact the tables of main, complete their indexes and compact its manifest.
 
-    ``progress`` is told how many of the tables with something to do are done, of how many.
-    Raises `RecoveryRequired` while any operation is unsettled and `Conflict` when main moved while
-    this was prepared; neither leaves anything behind. What fails later is finished or undone by
-    recovery.
+    ``progress`` is told how many of the tables with something to do are done, of how many;
+    ``workers`` rewrite fragments and build indexes. Raises `RecoveryRequired` while any operation
+    is unsettled and `Conflict` when main moved while this was prepared; neither leaves anything
+    behind. What fails later is finished or undone by recovery.
     """
     started = monotonic_seconds()
     require_nothing_pending(kernel, "optimized")
@@ -118,7 +126,7 @@ def optimize(
     head = branch.state.head_snapshot()
     accepted = kernel.accepted_at(head, accepted)
     capture = kernel.capture(branch, accepted.schema_hash, head)
-    plan = plan_optimize(kernel, capture, accepted.catalog, extent)
+    plan = plan_optimize(kernel, capture, accepted.catalog, extent, workers)
     intent = Intent("Optimize", "maintenance", UPKEEP_ACTOR)
     attempt = WriteAttempt(kernel, capture, plan.changes, intent)
     attempt.stage(maintenance_concurrency(), progress)

@@ -93,6 +93,19 @@ def test_conflicts_are_about_what_was_written_not_about_the_schema(
     assert [row["years"] for row in nodes(graph, "Human")] == [37, 2]
 
 
+def test_cleanup_keeps_what_a_merge_of_types_that_the_base_lacks_needs(graph: og.Graph) -> None:
+    graph.apply_schema(ADDED)
+    for name in ("mars", "venus"):
+        insert(graph, name, "main", "Planet")
+    graph.rebase_schema("work")
+    insert(graph, "pluto", "work", "Planet")
+    insert(graph, "mars", "work", "Planet")
+    graph.cleanup(keep=1, confirm=True)
+    fresh = og.open(graph.uri)
+    fresh.merge_branch("work")
+    assert [row["name"] for row in nodes(fresh, "Planet")] == ["mars", "pluto", "venus"]
+
+
 def test_a_merge_by_property_keeps_what_main_wrote_to_a_new_one(graph: og.Graph) -> None:
     set_age(graph, "ada", 37)
     graph.apply_schema(ADDED)

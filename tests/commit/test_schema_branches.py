@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import orjson
 import pytest
 
 import omnigraph as og
+from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
     CompileError,
     Conflict,
     ConstraintViolation,
+    ExpectedVersionMismatch,
     InputError,
     NotFound,
     OmnigraphError,
+    ReadSetChanged,
 )
 from omnigraph.storage.datasets import DatasetRef
 from omnigraph.storage.layout import PAST_SCHEMAS
@@ -206,6 +210,68 @@ def test_differences_across_schemas_are_told_in_the_words_of_the_newer_one(
     assert [(each.type_name, each.inserted) for each in found.types] == [("Human", 3)]
     back = graph.diff("work", "main")
     assert [(each.type_name, each.deleted) for each in back.types] == [("Human", 3)]
+
+
+def test_writers_and_rebases_of_branches_do_not_wait_for_an_apply(graph: og.Graph) -> None:
+    graph.create_branch("other")
+    graph.apply_schema(ADDED)
+    handles, done = (graph, og.open(graph.uri)), list[object]()
+
+    def write(_: Failpoint) -> None:
+        def run() -> None:
+            for handle in handles:
+                handle.mutate('query q { insert Person { name: "cy" } }', branch="work")
+            done.append(graph.rebase_schema("other"))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(60)
+
+    with armed({Failpoint.SCHEMA_APPLY_AFTER_STAGING_WRITE: write}):
+        graph.apply_schema(ADDED.replace("mail: String?", "mail: String?  rank: I32?"))
+    assert len(done) == 1, "it was done while the apply had staged its contract"
+    assert graph.on_branch("other").schema_source == ADDED
+    assert len(nodes(graph, "Person", branch="work")) == 3
+
+
+def brought_forward(graph: og.Graph) -> dict[Failpoint, Any]:
+    """Another process rebases the branch after a write to it was staged."""
+
+    def overtake(_: Failpoint) -> None:
+        if not done:
+            done.append(True)
+            og.open(graph.uri).rebase_schema("work")
+
+    done: list[bool] = []
+    return {Failpoint.MUTATION_POST_STAGE_PRE_EFFECT_GATE: overtake}
+
+
+def test_a_write_that_was_staged_before_a_rebase_is_prepared_again_or_refused(
+    graph: og.Graph,
+) -> None:
+    graph.apply_schema(ADDED)
+    with (
+        armed(brought_forward(graph)),
+        pytest.raises((ReadSetChanged, ExpectedVersionMismatch)),
+    ):
+        graph.mutate('query q { update Person set { age: 1 } where name = "bo" }', branch="work")
+    graph.apply_schema(ADDED.replace("mail: String?", "mail: String?  rank: I32 @default(4)"))
+    with armed(brought_forward(graph)):
+        graph.mutate('query q { insert Person { name: "cy" } }', branch="work")
+    assert [row["rank"] for row in nodes(graph, "Person", branch="work")] == [4, 4, 4]
+    assert graph.examine().is_healthy
+
+
+def test_a_branch_with_an_older_schema_is_served_by_a_handle_that_only_reads(
+    graph: og.Graph,
+) -> None:
+    graph.apply_schema(RENAMED)
+    reader = og.open(graph.uri, "read_only")
+    assert reader.query(AGES, branch="work").to_pylist()[0] == {"n": "ada", "a": 36}
+    assert reader.on_branch("work").schema_source == BASE
+    assert reader.rebase_schema("work", dry_run=True).step_count == 1
+    with pytest.raises(InputError, match="opened for writing"):
+        reader.rebase_schema("work")
 
 
 # --- rebase ---------------------------------------------------------------------------------------

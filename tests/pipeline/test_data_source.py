@@ -289,3 +289,21 @@ class _PushingReader(DataSourceReader):
 
     def read(self, partition: Any) -> Any:
         return ((a,) for a in range(10) if not self.wanted or a in self.wanted)
+
+
+def test_frames_of_a_branch_are_read_and_written_with_its_own_schema(full, spark):
+    """Main has another name for the type, and one property more."""
+    full.create_branch("work")
+    renamed = full.schema_source.replace(
+        "node Person {", 'node Human @rename_from("Person") { nick: String? '
+    )
+    full.apply_schema(renamed.replace("Person ->", "Human ->").replace("-> Person", "-> Human"))
+    on_work = {"type": "Person", "branch": "work"}
+    people = frame(spark, full, **on_work)
+    assert "nick" not in people.columns and people.count() == 10
+    assert "nick" in frame(spark, full, type="Human").columns
+    added = spark.createDataFrame([("new", 5)], "slug string, small int")
+    added.write.format("omnigraph").mode("append").options(**on_work).save(full.uri)
+    assert frame(spark, full, **on_work).count() == 11
+    assert frame(spark, full, type="Human").count() == 10
+    assert full.frame("Person", branch="work", spark=spark).count() == 11

@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import (
+    ChangeDiffRefused,
     CompileError,
     Conflict,
     ConstraintViolation,
@@ -210,6 +211,24 @@ def test_differences_across_schemas_are_told_in_the_words_of_the_newer_one(
     assert [(each.type_name, each.inserted) for each in found.types] == [("Human", 3)]
     back = graph.diff("work", "main")
     assert [(each.type_name, each.deleted) for each in back.types] == [("Human", 3)]
+
+
+def test_differences_between_branches_are_those_that_a_merge_would_bring(graph: og.Graph) -> None:
+    """Defaults and wider types of main are none; what main dropped cannot be told."""
+    graph.mutate('query q { update Person set { age: 37 } where name = "ada" }', branch="work")
+    untouched = graph.list_commits("work")[1].graph_commit_id
+    graph.apply_schema(EVERYTHING)
+    (change,) = graph.diff("main", "work").changes(images=True)
+    assert (change.op, change.type_name, change.id) == ("update", "Human", "ada")
+    assert change.before is not None and change.after is not None
+    years = [image.properties["years"] for image in (change.before, change.after)]
+    assert years == [36, 37] and change.after.properties["level"] == 3
+    assert len(graph.diff_page("work", "main", images=True).changes) == 1
+    with pytest.raises(ChangeDiffRefused):
+        graph.diff(untouched, "main")
+    graph.apply_schema(EVERYTHING.replace("mood: enum(calm, cross)?", ""))
+    with pytest.raises(ChangeDiffRefused):
+        graph.diff("main", "work")
 
 
 def test_writers_and_rebases_of_branches_do_not_wait_for_an_apply(graph: og.Graph) -> None:

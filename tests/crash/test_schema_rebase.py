@@ -126,9 +126,7 @@ def test_a_death_during_the_recovery_of_a_rebase_is_recovered_as_well(
 ) -> None:
     """Branches hold the address of their graph, so that each death gets a graph of its own."""
     new = point.startswith("pre_publish")
-    for number, step in enumerate(
-        ("recovery.record_audit", "recovery.sidecar_delete", "lease.after_takeover")
-    ):
+    for number, step in enumerate(("recovery.record_audit", "recovery.sidecar_delete")):
         place = root.with_name(f"graph-{number}.omni")
         prepared(place)
         processes.killed("schema-rebase", place, f"schema_rebase.{point}")

@@ -15,6 +15,7 @@ from omnigraph.branching.spill import Spill
 from omnigraph.branching.table_rows import TableRows
 from omnigraph.commit.kernel import Kernel
 from omnigraph.commit.schema.change import identity_of
+from omnigraph.commit.schema.rebase import SchemaPath
 from omnigraph.effects.requests import concurrently
 from omnigraph.errors import ChangeDiffRefused, ChangeFeedGap, HistoricalVersionReclaimed
 from omnigraph.model.arrow import arrow_type
@@ -30,17 +31,25 @@ def compare(
 ) -> GraphDiff:
     """What differs between two moments, of any branches and in either order.
 
-    Raises `ChangeDiffRefused` when a change of schema between the two rewrote data.
+    Both are told in the words of the newer schema. On two branches, of which one has not taken over
+    the schema of the other, the older one is compared as a merge would: with the defaults that
+    properties brought, and in wider types. Raises `ChangeDiffRefused` when a change of schema on
+    the way from the one to the other rewrote data, and when the newer schema has dropped some.
     """
     catalogs = schemas.catalog_of(before.commit), schemas.catalog_of(after.commit)
     is_forward = catalogs[0] is catalogs[1] or (
         schemas.position(before.commit) <= schemas.position(after.commit)
     )
     older, newer = catalogs if is_forward else catalogs[::-1]
-    rewritten = _rewritten(older, newer, before if is_forward else after)
+    first, last = (before, after) if is_forward else (after, before)
+    rewritten = _rewritten(older, newer, first)
+    path: SchemaPath | None = None
     if rewritten is not None:
-        raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
-    sides = _Side(before, catalogs[0], newer), _Side(after, catalogs[1], newer)
+        if first.commit.commit_id not in last.state.commits:
+            path = schemas.path(first.commit, last.commit)
+        if path is None or _dropped_property(older, newer, first) is not None:
+            raise ChangeDiffRefused("schema_boundary", after.commit.commit_id, rewritten)
+    sides = _Side(before, catalogs[0], newer, path), _Side(after, catalogs[1], newer, path)
     spill = Spill()
     work = [
         delta
@@ -70,10 +79,14 @@ def require_data_kept(schemas: SchemaHistory, before: Moment, after: Moment) -> 
 class _Side:
     """The tables of one end, as the newer of two schemas shows them."""
 
-    def __init__(self, moment: Moment, own: Catalog, newer: Catalog) -> None:
+    def __init__(
+        self, moment: Moment, own: Catalog, newer: Catalog, path: SchemaPath | None
+    ) -> None:
         self._moment = moment
         self.own = moment.reader(own)
-        self._shown: SnapshotReader = self.own if own is newer else moment.reader_through(newer)
+        self._shown: SnapshotReader = self.own
+        if own is not newer:
+            self._shown = moment.reader_through(newer) if path is None else moment.forward(path)
         self._newer = set(map(identity_of, newer.types))
 
     def rows(self, type: NodeType | EdgeType) -> TableRows | None:
@@ -111,6 +124,18 @@ def _rewritten(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
         identity = identity_of(type)
         if identity in now and moment.row_count(identity) and not _is_kept(type, now[identity]):
             return now[identity].name
+    return None
+
+
+def _dropped_property(older: Catalog, newer: Catalog, moment: Moment) -> str | None:
+    """A type that a change of schema dropped properties of, with entities in it."""
+    now = {identity_of(type): type for type in newer.types}
+    for type in older.types:
+        kept = now.get(identity_of(type))
+        if kept is not None and moment.row_count(identity_of(type)):
+            ids = {prop.property_id for prop in kept.properties.values()}
+            if any(prop.property_id not in ids for prop in type.properties.values()):
+                return kept.name
     return None
 
 

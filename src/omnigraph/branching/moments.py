@@ -80,6 +80,13 @@ class SchemaHistory:
             raise ChangeDiffRefused("schema_boundary", commit.commit_id)
         return found
 
+    def path(self, older: CommitRow, newer: CommitRow) -> SchemaPath | None:
+        """The way from the schema of one commit to that of another; None if one is not kept."""
+        ends = [self._kernel.schema_of(each.schema_hash) for each in (older, newer)]
+        if ends[0] is None or ends[1] is None:
+            return None
+        return SchemaPath.between(self._kernel, ends[0], ends[1])
+
     def _read(self, commit: CommitRow) -> Catalog:
         accepted = self._kernel.accepted_schema(commit.schema_hash).catalog
         if accepted.schema_hash == commit.schema_hash:
@@ -127,6 +134,12 @@ class Moment:
         """Its tables as another schema names them: what they did not have is null there."""
         lance, root = self.kernel.lance, self.kernel.root.uri
         return PastReader(lance, root, self._snapshot(catalog), tables_today(catalog))
+
+    def forward(self, path: SchemaPath) -> SnapshotReader:
+        """Its tables as they will be at the end of a path from its schema."""
+        lance, root = self.kernel.lance, self.kernel.root.uri
+        shown = self._snapshot(path.catalog)
+        return PastReader(lance, root, shown, tables_forward(path.catalog))
 
     def _snapshot(self, catalog: Catalog) -> Snapshot:
         names = {identity_of(each): each.table_key for each in catalog.types}

@@ -927,8 +927,9 @@ class Graph:
 
         Printed, it shows how many of each type were inserted, updated and deleted on the way from
         ``before`` to ``after``; `GraphDiff.changes` lists them. Only ``kinds`` (`node`, `edge`),
-        ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. Raises
-        `ChangeDiffRefused` when the schema changed in between and rewrote data.
+        ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. A branch with
+        an older schema is compared in the newer one, as a merge would. Raises `ChangeDiffRefused`
+        when the schema changed on the way from one to the other and rewrote or dropped data.
         """
         older, newer = (moment_of(self._kernel, name) for name in (before, after))
         return diff_of(self._opened.schemas, older, newer, ChangeFilter.of(kinds, types, ops))

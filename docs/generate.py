@@ -14,6 +14,7 @@ from docs.generators.errors import errors_page
 from docs.generators.http import http_page
 from docs.generators.licences import licences_page
 from docs.generators.owners import code_owners
+from docs.generators.pipelines import pipelines_page
 from docs.generators.sdk import python_page, values_page
 from docs.generators.settings import settings_page
 from omnigraph.wire.openapi import openapi
@@ -32,6 +33,7 @@ def pages() -> dict[Path, str]:
         reference / "http.md": http_page(description),
         reference / "licences.md": licences_page(),
         reference / "openapi.json": json.dumps(description, indent=2) + "\n",
+        reference / "pipeline-files.md": pipelines_page(),
         reference / "python.md": python_page(),
         reference / "settings.md": settings_page(),
         reference / "values.md": values_page(),

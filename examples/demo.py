@@ -2,7 +2,8 @@
 
 It makes up a library of papers, loads it with Spark as one commit, asks it four questions, changes
 it on a branch, and interrupts a write. Then Spark answers one of the questions, and a stream of new
-authors survives the death of its process. Everything shown is computed while it runs.
+authors survives the death of its process. At last a pipeline is run twice, and has nothing to do
+the second time. Everything shown is computed while it runs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from omnigraph.errors import QueryTypeError, RecoveryRequired
 EXAMPLES = Path(__file__).parent
 SCHEMA = EXAMPLES / "papers" / "schema.pg"
 QUERIES = EXAMPLES / "papers" / "queries.gq"
+PIPELINE = EXAMPLES / "crm" / "crm.yaml"
 
 PAPERS = 150_000
 STREAM_FILES, STREAM_ROWS = 4, 250
@@ -107,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         show(stream_lines(graph, Path(directory)))
 
+        show_heading("9. A pipeline file: three sources, SQL and checks, merged once", PIPELINE)
+        show(pipeline_lines(Path(directory)))
+
     show_heading("Try it yourself")
     for command in NEXT_STEPS:
         print(f"  {command}")
@@ -134,6 +139,25 @@ def load_lines(graph: Graph, library: Library) -> Iterator[str]:
     spent = ", ".join(f"{stage['name']} {stage['seconds']:.1f} s" for stage in stages)
     yield f"in {seconds:.1f} s, the start of Spark included ({spent})"
     yield f"commit   {receipt['commit']['graph_commit_id']}"
+
+
+def pipeline_lines(directory: Path) -> Iterator[str]:
+    """A pipeline file that is run twice: the second time there is nothing to do."""
+    graph = og.init(directory / "crm.omni", schema=PIPELINE.with_name("schema.pg"))
+    pipeline = og.read_pipeline(PIPELINE, graph=graph)
+    for number in ("first", "second"):
+        began = time.perf_counter()
+        receipt = pipeline.run(actor="demo")
+        rows = sum(each.inserted for each in (*receipt.nodes, *receipt.edges))
+        seconds = time.perf_counter() - began
+        did = (
+            f"{rows} rows from {len(receipt.sources)} sources, {len(receipt.checks)} checks passed"
+        )
+        yield f"{number:<8} {receipt.outcome.replace('_', ' ')} in {seconds:.1f} s" + (
+            f": {did}" if receipt.outcome == "merged" else ""
+        )
+    commits = ", ".join(str(commit.kind) for commit in graph.list_commits())
+    yield f"main     has the commits {commits}, and no branch is left"
 
 
 def questions(papers: int) -> list[tuple[str, dict[str, Any]]]:

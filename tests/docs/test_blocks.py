@@ -13,6 +13,7 @@ ELSEWHERE = {
     GUIDE / "client.md": "tests/client/test_guide.py",
     GUIDE / "loading.md": "tests/pipeline/test_guide.py",
     GUIDE / "mcp.md": "tests/client/test_guide.py",
+    GUIDE / "pipelines.md": "tests/pipeline/test_guide.py",
     GUIDE / "server.md": "tests/server/test_guide.py",
     GUIDE / "spark-queries.md": "tests/engines/spark/test_engine.py",
 }

@@ -55,6 +55,9 @@ def test_demo_shows_every_stop_of_the_tour(tour: subprocess.CompletedProcess[byt
         "rows     equal",
         "killed   by signal 9, with 500 of the rows committed",
         "again    1000 of 1000 rows, each once",
+        "21 rows from 3 sources, 3 checks passed",
+        "second   no change",
+        "main     has the commits merge, genesis, and no branch is left",
         "Try it yourself",
     ):
         assert promised in text

@@ -1,4 +1,4 @@
-"""The pages about bulk loading and about streams show what really happens."""
+"""The pages about bulk loading, streams and pipelines show what really happens."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def test_the_page_about_streams_is_true(
     capsys: pytest.CaptureFixture[str],
 ):
     run_page(ROOT / "docs" / "guide" / "streams.md", tmp_path, monkeypatch, capsys)
+
+
+def test_the_page_about_pipelines_is_true(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    run_page(ROOT / "docs" / "guide" / "pipelines.md", tmp_path, monkeypatch, capsys)

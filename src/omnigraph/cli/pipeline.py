@@ -328,11 +328,11 @@ def _source_lines(sources: tuple[PipelineSource, ...]) -> Iterator[Line]:
             each.format,
             "–" if not each.files else str(each.files),
             "–" if not each.files else f"{each.bytes:,}",
-            "–" if each.new is None else str(each.new),
+            "" if each.new is None else "new only",
         )
         for each in sources
     ]
-    yield from table(("source", "format", "files", "bytes", "new"), rows)
+    yield from table(("source", "format", "files", "bytes", ""), rows)
 
 
 def _notes(notes: tuple[str, ...]) -> Iterator[Line]:

@@ -143,3 +143,26 @@ def test_a_merge_whose_process_was_killed_is_settled_after_its_ttl(
     assert outcome == ("already_up_to_date" if is_merged else "merged")
     assert [c.kind for c in graph.list_commits()].count("merge") == 1
     assert b"dora" in exported(graph) and b'"age":10' in exported(graph)
+
+
+def test_a_branch_keeps_its_schema_and_is_brought_forward_in_an_object_store(uri: str) -> None:
+    graph = init(uri, "node Bed { name: String @key  area: I32? }")
+    graph.create_branch("work")
+    graph.mutate('query q { insert Bed { name: "roses", area: 4 } }', branch="work")
+    wider = 'size: I64? @rename_from("area")  level: I32 @default(1)'
+    desired = f"node Bed {{ name: String @key  {wider} }}"
+    graph.apply_schema(desired)
+    graph.apply_schema(f"{desired} node Path {{ name: String @key }}")
+    graph.apply_schema(f"{desired} node Path {{ name: String @key  steps: I32? }}")
+    other = open_graph(uri)
+    areas = "query q { match { $b: Bed } return { $b.area as a } }"
+    assert other.query(areas, branch="work").to_pylist() == [{"a": 4}]
+    with armed("schema_rebase.post_table_commit=error*1"), pytest.raises(RecoveryRequired):
+        other.rebase_schema("work")
+    again = open_graph(uri)
+    assert again.query(areas, branch="work").to_pylist() == [{"a": 4}]
+    assert again.rebase_schema("work").applied
+    again.mutate('query q { insert Path { name: "long", steps: 3 } }', branch="work")
+    again.merge_branch("work")
+    levels = "query q { match { $b: Bed } return { $b.size as s, $b.level as l } }"
+    assert graph.query(levels).to_pylist() == [{"s": 4, "l": 1}]

@@ -355,6 +355,21 @@ edge LivesIn: Human -> Town { from_day: Date? @rename_from("since") }
 """
 
 
+def test_a_rebase_is_flushed_to_disk_with_files_that_the_branch_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "disk")
+    graph = og.init(tmp_path / "durable.omni", BASE)
+    graph.load(data=lines(PEOPLE), mode="append")
+    graph.create_branch("work")
+    graph.mutate('query q { insert Person { name: "cy", age: 3 } }', branch="work")
+    graph.apply_schema(EVERYTHING)
+    assert graph.rebase_schema("work").applied
+    assert [row["level"] for row in nodes(graph, "Human", branch="work")] == [3, 3, 3]
+    graph.merge_branch("work")
+    assert graph.examine().is_healthy
+
+
 def test_a_dry_run_says_what_a_rebase_would_do_and_changes_nothing(graph: og.Graph) -> None:
     graph.apply_schema(ADDED)
     before = graph.snapshot("work")

@@ -495,6 +495,8 @@ def _new_files(directory: Path, transaction: Transaction) -> Iterator[Path]:
     operation = transaction.operation
     for fragment in _new_fragments(transaction):
         for file in fragment.files:
+            if file.base_id is not None:
+                continue  # a branch shares it with the ref it was forked from, where it was flushed
             data = directory / "data" / file.path
             yield data
             # Blobs too large for the file lie in a directory of its name.

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.external_blobs import ExternalBlobs
 from omnigraph.commit.plan import ChangeSet, TableChange, WriteLimits
-from omnigraph.loading.in_process import LoadPlan, ReadRecords, checked_plan, plan_load, read_input
+from omnigraph.loading.in_process import LoadPlan, checked_plan, plan_load
+from omnigraph.loading.input_tables import ReadRecords, read_input
 from omnigraph.loading.records.framing import CHUNK_BYTES, RecordSource
 from omnigraph.loading.records.ids import MintIds, minted_by
 from omnigraph.loading.records.problems import Findings, Grammar

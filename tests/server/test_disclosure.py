@@ -231,16 +231,17 @@ def test_receipts_of_a_caller_without_read_are_the_same_whatever_is_there(live: 
         document = answer.json()
         assert document["withheld"] is True and document["commit"] is None
         assert (document["affected_nodes"], document["affected_edges"]) == (0, 0)
-    loaded = []
-    for name in ("bo", "another-new"):
-        record = f'{{"type": "Person", "data": {{"name": "{name}"}}}}\n'
-        answer = cy.post("/load", json={"data": record, "mode": "merge"})
-        assert answer.status_code == 200
-        document = answer.json()
-        document.pop("stages")
-        loaded.append(document)
-    assert loaded[0] == loaded[1]
-    assert loaded[0]["withheld"] is True and loaded[0]["commit"] is None
+    for options in ({"mode": "merge"}, {"mode": "append", "on_error": "skip"}):
+        loaded = []
+        for name in ("bo", f"another-new-{options['mode']}"):
+            record = f'{{"type": "Person", "data": {{"name": "{name}"}}}}\n'
+            answer = cy.post("/load", json={"data": record, **options})
+            assert answer.status_code == 200
+            document = answer.json()
+            document.pop("stages")
+            loaded.append(document)
+        assert loaded[0] == loaded[1]
+        assert loaded[0]["withheld"] is True and loaded[0]["commit"] is None
 
 
 def test_errors_of_a_caller_without_read_show_no_row(live: Live):

@@ -19,7 +19,8 @@ from omnigraph.commit.plan import ChangeSet, Exchanged, TableChange, WriteLimits
 from omnigraph.commit.validation import validate
 from omnigraph.errors import InputError
 from omnigraph.loading.files import Files
-from omnigraph.loading.in_process import ReadRecords, plan_load, read_input
+from omnigraph.loading.in_process import plan_load
+from omnigraph.loading.input_tables import ReadRecords, read_input
 from omnigraph.loading.load import LoadChanges, LoadExecutor
 from omnigraph.loading.records.framing import RecordSource
 from omnigraph.loading.records.ids import minted_by

@@ -616,6 +616,26 @@ def test_c_pip_040_edges_say_that_their_node_was_skipped(graph, tmp_path, errors
     assert messages == [known, "dst 'q' not found in Person"]
 
 
+def test_c_pip_040_objects_are_copied_for_the_records_beside_a_bad_one(tmp_path, errors):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"a picture")
+    uri = (tmp_path / "pictures" / "a.png").as_uri()
+    schema = "node Film { code: String @key  year: I32  still: Blob? }"
+    path, table = tmp_path / "films.jsonl", tmp_path / "films.parquet"
+    rows = [{"code": code, "year": year, "still": uri} for code, year in (("a", 1), ("b", None))]
+    path.write_bytes(lines(*(node("Film", **each) for each in rows)))
+    pq.write_table(pa.Table.from_pylist(rows), table)
+    for name, sources, tables in (("records", [path], {}), ("table", [], {"Film": table})):
+        bases = [(tmp_path / "pictures").as_uri()]
+        graph = og.init(tmp_path / f"{name}.omni", schema, external_blobs=bases)
+        receipt = graph.load(
+            *sources, nodes=tables, mode="append", engine="local", errors=skipping(errors)
+        )
+        assert (receipt.inserted, receipt.skipped) == (1, 1)
+        found = graph.blob("node", "Film", "a", "still")
+        assert (found.kind, found.read()) == ("managed", b"a picture")
+
+
 def test_c_pip_040_records_of_a_stream_are_told(graph, errors):
     blocks = iter([b'{"type": "Note", "data": {"text": 1}}\n{"ty', b'pe": "Note", "data": {}}\n'])
     receipt = graph.load(data=blocks, mode="append", grammar="strict", errors=skipping(errors))

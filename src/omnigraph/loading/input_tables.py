@@ -238,6 +238,7 @@ class _InputReader:
                 self.external,
                 copy_external=copy_external,
                 keeps_absent=self.keeps_absent,
+                skips=self.skips,
             )
         return builder
 

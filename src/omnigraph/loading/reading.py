@@ -330,6 +330,7 @@ class PieceReader:
                 reading.external,
                 copy_external=reading.mode != "overwrite",
                 keeps_absent=reading.keeps_absent,
+                skips=reading.skips,
                 unit=piece.unit(reading.grammar),
                 folder_values=dict(piece.file.folder_values),
             )

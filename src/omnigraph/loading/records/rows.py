@@ -127,10 +127,13 @@ class RowBuilder:
         *,
         copy_external: bool,
         keeps_absent: bool = False,
+        skips: bool = False,
         unit: Unit | None = None,
         folder_values: Mapping[str, str | None] | None = None,
     ) -> None:
         """``keeps_absent``: rows say what their records lack, and required properties may lack.
+
+        ``skips``: rows are written although other records have problems.
 
         ``folder_values`` are texts of properties of all records, from partition folders. A record
         with another value for such a property is a problem.
@@ -142,6 +145,7 @@ class RowBuilder:
         self._external = external
         self._copy_external = copy_external
         self._keeps_absent = keeps_absent
+        self._skips = skips
         self._schema = table_schema(type)
         self._key = type.key if isinstance(type, NodeType) else ()
         self._folder_values = {
@@ -225,6 +229,10 @@ class RowBuilder:
             columns = {name: column.filter(kept) for name, column in columns.items()}
             numbers, given = numbers.filter(kept), given.filter(kept)
             absent = None if absent is None else absent.filter(kept)
+        if self._copy_external and (self._skips or not batch.bad):
+            for prop in self._type.properties.values():
+                if prop.type.is_blob:
+                    columns[prop.name] = self._external.copied(columns[prop.name])
         renamed: dict[str, tuple[str, int]] = {}
         if self._key:
             ids = self._derived_ids(columns, given, numbers, batch, renamed)
@@ -352,8 +360,6 @@ class RowBuilder:
     def _admitted_blobs(self, prop: Property, column: pa.Array, batch: RecordProblems) -> pa.Array:
         for i, uri in self._external.refused(column):
             batch.add(i, "denied_blob", denial(uri), prop.name, self._external.hint)
-        if self._copy_external and not batch.bad:
-            column = self._external.copied(column)
         return column
 
     def _fitting(

@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-load bench-export bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-load bench-streams bench-export bench-merge bench-upkeep bench-server docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ bench-queries: $(STAMP) ## the suite of queries alone: Kuzu, DuckDB and bare Lan
 
 bench-load: $(STAMP) ## bulk loading alone: Spark's own copy, Kuzu and bare Lance
 	@$(BIN)/python -m bench load --scale $(or $(SCALE),full) $(ARGS)
+
+bench-streams: $(STAMP) ## streams into a graph alone: micro-batches and the same loads in process
+	@$(BIN)/python -m bench streams --scale $(or $(SCALE),full) $(ARGS)
 
 bench-export: $(STAMP) ## exporting edges alone: a bare copy from Lance to Parquet
 	@$(BIN)/python -m bench export --scale $(or $(SCALE),full) $(ARGS)

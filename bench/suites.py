@@ -24,6 +24,7 @@ SUITES = {
     "queries": "bench.queries",
     "infer": "bench.infer",
     "load": "bench.load",
+    "streams": "bench.streams",
     "export": "bench.export",
     "merge": "bench.merge",
     "upkeep": "bench.upkeep",

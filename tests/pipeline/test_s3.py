@@ -6,6 +6,7 @@ import io
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -73,3 +74,23 @@ def test_c_pip_035_a_load_from_s3_into_s3(prefix: str, spark: Any):
     command = ["load", graph.uri, "--mode", "append", "--data", f"{folder}/notes.jsonl"]
     assert command_line([*command, "--engine", "spark"]) == 0
     assert len(b"".join(graph.export()).splitlines()) == 6
+
+
+def test_a_stream_into_a_graph_on_s3_writes_each_batch_once(
+    prefix: str, spark: Any, tmp_path: Path
+):
+    graph = omnigraph.init(f"s3://{BUCKET}/{prefix}/stream.omni", SCHEMA)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "1.json").write_text('{"slug": "ada"}\n{"slug": "bob"}')
+    options: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "available_now": True}
+    options |= {"branch": "ingest", "from_": "main", "merge_every": 1}
+    for _ in range(2):
+        frame = spark.readStream.schema("slug string").json(str(inbox))
+        graph.stream_into(frame, "Person", **options).await_end()
+        # As if the first driver had ended before the batch was noted.
+        for path in (tmp_path / "checkpoint" / "commits").iterdir():
+            path.unlink()
+    assert [commit.kind for commit in graph.list_commits()] == ["merge", "genesis"]
+    assert graph.table("Person").to_arrow().num_rows == 2
+    assert graph._kernel.store.list("__load") == []

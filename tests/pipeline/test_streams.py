@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import omnigraph
+from bench.streams import Sizes, measure_all
 from omnigraph.errors import (
     ChangeFeedGap,
     InputError,
@@ -404,6 +405,12 @@ def test_a_frame_that_is_complete_is_no_stream(graph, spark, inbox):
     frame = spark.createDataFrame([("a", 1)], PERSON)
     with pytest.raises(InputError, match="takes streaming frames"):
         graph.stream_into(frame, "Person", checkpoint=inbox.checkpoint)
+
+
+def test_the_benchmark_of_streams_compares_equal_loads(spark):
+    figures = list(measure_all(Sizes(20, 2, 1), spark))
+    assert [figure.target is not None for figure in figures] == [True, False] * 2
+    assert all(figure.value > 0 and figure.versus is not None for figure in figures)
 
 
 # --- out of a graph ---

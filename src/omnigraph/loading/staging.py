@@ -124,9 +124,10 @@ def read_inputs(reading: Reading, tasks: Sequence[Task]) -> Callable[[int], dict
 
 def write_frame(folder: str) -> ArrowFunction:
     """The function Spark runs over the rows of a frame: a file for each partition with rows."""
+    files = Files.of_environment([folder])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ScratchFile(folder) as file:
+        with ScratchFile(folder, files) as file:
             for batch in batches:
                 file.add(batch)
         if file.path:
@@ -138,8 +139,10 @@ def write_frame(folder: str) -> ArrowFunction:
 class ScratchFile:
     """The rows of one attempt of a task, in a file that is made with the first of them."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, files: Files) -> None:
+        """``files`` has the credentials of the driver: workers may have none."""
         self._folder = folder
+        self._files = files
         self._opened = ExitStack()
         self._writer: pa.RecordBatchFileWriter | None = None
         self.path = ""
@@ -161,8 +164,7 @@ class ScratchFile:
             assert context is not None
             self.partition = context.partitionId()
             self.path = f"{self._folder}/{self.partition}-{uuid4().hex}.arrow"
-            files = Files.of_environment([self.path])
-            sink = self._opened.enter_context(files.create(self.path))
+            sink = self._opened.enter_context(self._files.create(self.path))
             self._writer = self._opened.enter_context(pa.ipc.new_file(sink, batch.schema))
         self._writer.write_batch(batch)
 

@@ -75,6 +75,7 @@ class TypedRows:
         catalog = kernel.accepted_on(schema_branch(kernel, options.branch, from_)).catalog
         self.table_key = options.table_key(catalog)
         self.folder = kernel.root.join(self.scratch)
+        self.files = Files.of_environment([self.folder])
         type = type_of(self.table_key, catalog)
         self.mapping = options.mapping(self.table_key, catalog).checked(type, "<frame>")
         found = FoundFile("<frame>", "arrow", self.table_key, 0, (0, 0), mapping=self.mapping)
@@ -104,12 +105,12 @@ class FrameWriter(DataSourceArrowWriter):
         self._key = checked_key(options.idempotency_key, "idempotency_key")
         self._rows = TypedRows(options, schema, overwrite=overwrite)
         # Created here, not by tasks: a task that outlives an aborted write then fails.
-        Files.of_environment([self._rows.folder]).make_folder(self._rows.folder)
+        self._rows.files.make_folder(self._rows.folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task to a scratch file of this attempt."""
         digest = 0
-        with ScratchFile(self._rows.folder) as file:
+        with ScratchFile(self._rows.folder, self._rows.files) as file:
             for batch in iterator:
                 file.add(batch)
                 if self._key is not None:

@@ -100,6 +100,8 @@ class StreamTarget:
     on_conflict: ConflictPolicy = "fail"
     quarantine: Quarantine | None = None
     """Where bad records go; None: a bad record ends the stream."""
+    types: tuple[str, ...] = ()
+    """Type keys that an overwrite empties with a batch that has no rows of them."""
 
     def __post_init__(self) -> None:
         if self.merge_every is not None and self.merge_into == self.branch:
@@ -173,6 +175,7 @@ class BatchWriter:
             # Of a batch that is computed again, some functions give other rows: its ids decide.
             input_digest=batch.key,
             absent=target.absent,
+            replace_types=target.types if target.mode == "overwrite" else (),
         )
         quarantine = target.quarantine
         if quarantine is None:

@@ -8,7 +8,9 @@ from omnigraph import errors
 from omnigraph.errors import OmnigraphError
 
 _TOLD = re.compile(
-    r"omnigraph\.errors\.(?P<name>\w+): (?P<message>[^\n]*)(?:\nhint: (?P<hint>[^\n]*))?"
+    r"omnigraph\.errors\.(?P<name>\w+): (?P<message>.*?)"
+    r"(?:\nhint: (?P<hint>[^\n]*).*|\n? SQLSTATE.*|\n\n.*|\Z)",
+    re.DOTALL,
 )
 
 

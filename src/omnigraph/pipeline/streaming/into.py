@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 Apply = Literal["rows", "changes"]
 Split = Callable[["DataFrame"], Mapping[str, "DataFrame"]]
+
+RECEIPTS_KEPT = 100
 
 _WAIT_SECONDS = 0.1
 
@@ -256,6 +259,7 @@ class ChangeBatches:
 
 def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task that writes tagged rows to a file for each column, and gives names and paths."""
+    access = Files.of_environment([folder])
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files: dict[str, ScratchFile] = {}
@@ -265,7 +269,7 @@ def put_aside(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
                     rows = column.drop_null() if column.null_count else column
                     if len(rows):
                         if name not in files:
-                            files[name] = opened.enter_context(ScratchFile(folder))
+                            files[name] = opened.enter_context(ScratchFile(folder, access))
                         files[name].add(pa.RecordBatch.from_struct_array(rows))
         paths = [file.path for file in files.values()]
         yield pa.RecordBatch.from_arrays(
@@ -305,14 +309,19 @@ class GraphStream:
         self._stopping = threading.Event()
         self._busy = threading.Lock()
         self._last: int | None = None
-        self.receipt: LoadReceipt | None = None
-        """Of the last batch; its ``commit`` is None if the batch changed nothing."""
+        self.receipts: deque[LoadReceipt] = deque(maxlen=RECEIPTS_KEPT)
+        """Of the last batches; the ``commit`` of one that changed nothing is None."""
         self.query: Any
         """Spark's `StreamingQuery`."""
 
     def __repr__(self) -> str:
         state = "running" if self.query.isActive else "ended"
         return f"GraphStream({self.query.id}, {state})"
+
+    @property
+    def receipt(self) -> LoadReceipt | None:
+        """Of the last batch, if there was one."""
+        return self.receipts[-1] if self.receipts else None
 
     def await_end(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the stream has ended, or for some time; whether it has.
@@ -373,7 +382,8 @@ class GraphStream:
         batch = Batch(query_id, number)
         self._permit()
         if self._writer.written(batch) is not None:
-            self.receipt = self._writer.write(batch, partial(self._batches.executor, [], batch))
+            executor = partial(self._batches.executor, [], batch)
+            self.receipts.append(self._writer.write(batch, executor))
             return
         scratch = load_scratch_name(self._kernel.ids.ulid())
         folder = self._kernel.root.join(scratch)
@@ -388,7 +398,7 @@ class GraphStream:
                 self._late.keep_aside(late, self._quarantine.file(batch, "late"))
                 files = [each for each in files if each not in late]
             executor = partial(self._batches.executor, files, batch)
-            self.receipt = self._writer.write(batch, executor)
+            self.receipts.append(self._writer.write(batch, executor))
         finally:
             self._kernel.store.delete_prefix(scratch)
         self._written()

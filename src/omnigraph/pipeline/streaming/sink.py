@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from omnigraph.errors import InputError
-from omnigraph.loading.files import Files
 from omnigraph.loading.staging import ScratchFile
 from omnigraph.loading.task_load import TaskLoad
 from omnigraph.model.merging import ConflictPolicy
@@ -85,6 +84,7 @@ class SinkOptions:
             self.merge_into,
             cast(ConflictPolicy, self.on_conflict),
             Quarantine.of(self.quarantine, self.max_error_share, rows.options.path),
+            (rows.table_key,),
         )
 
 
@@ -110,9 +110,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert context is not None
         query_id = context.getLocalProperty(QUERY_ID)
         assert query_id is not None
-        folder = self._rows.folder
-        Files.of_environment([folder]).make_folder(folder, exist_ok=True)
-        with ScratchFile(folder) as file:
+        folder, files = self._rows.folder, self._rows.files
+        files.make_folder(folder, exist_ok=True)
+        with ScratchFile(folder, files) as file:
             for batch in iterator:
                 file.add(batch)
         return _PutAside(query_id, self._rows.scratch, file.path)

@@ -259,7 +259,7 @@ def test_a_change_of_schema_ends_a_stream_only_if_its_rows_do_not_fit_any_more(g
     assert slugs(graph) == ["a", "b"]
 
 
-def test_a_stream_that_is_stopped_finishes_its_batch_and_begins_no_other(graph, spark, inbox):
+def test_sigterm_lets_a_stream_finish_its_batch_and_begin_no_other(graph, spark, inbox):
     inbox.put(*people("a"))
     inbox.put(*people("b"))
     begun, go_on = Event(), Event()
@@ -271,13 +271,20 @@ def test_a_stream_that_is_stopped_finishes_its_batch_and_begins_no_other(graph, 
 
     frame = inbox.frame(spark)
     stream = graph.stream_into(frame, split=split, checkpoint=inbox.checkpoint)
-    assert begun.wait(100)
-    stopper = Thread(target=stream.stop)
-    stopper.start()
-    assert stream._stopping.wait(100)
-    go_on.set()
-    stopper.join(100)
-    assert slugs(graph) == ["a"]
+
+    def terminate() -> None:
+        assert begun.wait(100)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stream._stopping.wait(100)
+        go_on.set()
+
+    terminator = Thread(target=terminate)
+    terminator.start()
+    before = signal.getsignal(signal.SIGTERM)
+    stream.run()
+    terminator.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert (slugs(graph), stream.query.isActive) == (["a"], False)
     noted = [path.name for path in inbox.folder_of("commits").glob("[0-9]*")]
     assert noted == ["0"]
     graph.stream_into(frame, "Person", checkpoint=inbox.checkpoint, **NOW).await_end()
@@ -600,5 +607,7 @@ def test_changes_need_the_columns_of_a_feed(graph, spark, inbox):
         graph.stream_into(inbox.frame(spark), **options)
     with pytest.raises(InputError, match="changes name their types themselves"):
         graph.stream_into(inbox.frame(spark), "Person", **options)
+    with pytest.raises(InputError, match="changes are applied as they are"):
+        graph.stream_into(inbox.frame(spark), mode="append", **options)
     with pytest.raises(InputError, match="`apply` is 'row'"):
         graph.stream_into(inbox.frame(spark), **{**options, "apply": "row"})

@@ -339,7 +339,10 @@ class GraphStream:
             raise (self._failure or failure_of(error) or error) from None
 
     def stop(self) -> None:
-        """Finish the batch that is being written, note it in the checkpoint, and end."""
+        """Finish the batch that is being written, note it in the checkpoint, and end.
+
+        Raises the error of that batch, if it fails.
+        """
         self._stopping.set()
         while self.query.isActive:
             with self._busy:
@@ -347,7 +350,7 @@ class GraphStream:
             progress = self.query.lastProgress
             if last is None or (progress is not None and progress["batchId"] >= last):
                 self.query.stop()
-            elif self.query.awaitTermination(_WAIT_SECONDS):
+            elif self.await_end(_WAIT_SECONDS):
                 return
 
     def run(self) -> None:
@@ -455,6 +458,12 @@ def stream_into(
     called after each. Raises `InputError` before the query is started.
     """
     frames = spec.by_type()
+    plain = (target.mode, target.absent, target.quarantine) == ("merge", "keep", None)
+    if spec.apply == "changes" and not plain:
+        raise InputError(
+            "changes are applied as they are: `mode`, `absent` and `quarantine` are for rows",
+            hint="leave them out; a change that does not fit ends the stream",
+        )
     batches: Batches = (
         TypedBatches(kernel, target, spec.late if spec.split is None else None)
         if spec.apply == "rows"

@@ -57,6 +57,9 @@ nodes:
 NO_CIRCLE = "a transform reads sources and transforms that do not read it"
 
 
+PENDING: Any = object()
+
+
 class Workbench:
     """A folder with a graph and a pipeline file, and the shared session to run it in."""
 
@@ -575,6 +578,29 @@ def test_a_branch_that_was_merged_and_not_deleted_is_deleted_by_the_next_run(ben
     assert bench.run().outcome == "no_change"
     assert bench.graph.list_branches() == ["main"]
     assert bench.commits() == ["merge", "genesis"]
+
+
+@pytest.mark.parametrize(
+    "overtaken", [Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS, Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE]
+)
+def test_two_runs_at_once_load_and_merge_once(bench: Workbench, overtaken: Failpoint):
+    bench.write("checks.gq", CHECKS)
+    bench.people("ada@x,Ada,36")
+    text = CHECKED.replace("nodes:", "mode: append\nnodes:")
+    others: list[PipelineReceipt] = []
+
+    def run_another(_: Failpoint) -> None:
+        if not others:
+            others.append(PENDING)
+            others[0] = bench.run(text)
+
+    with armed({overtaken: run_another}):
+        mine = bench.run(text)
+    assert (others[0].outcome, others[0].resumed) == ("merged", True)
+    assert (mine.outcome, mine.commit) == ("merged", others[0].commit)
+    assert mine.notes == ("another run has merged the branch meanwhile",)
+    assert bench.commits() == ["merge", "genesis"]
+    assert bench.graph.list_branches() == ["main"]
 
 
 def test_a_run_that_is_killed_at_each_step_is_completed_by_the_next_one(bench: Workbench):

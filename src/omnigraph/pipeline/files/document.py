@@ -342,6 +342,13 @@ class Document:
         node = node_at(self.root, path)
         return PipelineProblem(node.place, _dotted(path) or "the file", message, hint)
 
+    @property
+    def missing_files(self) -> bool:
+        """Whether a file with a query is not there."""
+        named = [each.file for each in self.keys.transforms.values()]
+        named += [each.file for each in self.keys.checks]
+        return any(name and not Path(self.resolved(name)).is_file() for name in named)
+
     def digest(self) -> str:
         """A digest of all that decides what a run does, except its input.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -241,13 +241,15 @@ class Frames:
                     )
             except PySparkException as error:
                 self._complain(where, error, frame.columns)
-        columns = self.columns_of(mapped)
-        for name, (path, text) in (columns or {}).items():
+        with suppress(PySparkException):
+            # All at once; below one by one, only to tell every problem.
+            return {each.name: each.dataType for each in self.rows_of(mapped).schema}
+        for name, (path, text) in (self.columns_of(mapped) or {}).items():
             try:
                 found[name] = frame.select(sql.expr(text)).schema[0].dataType
             except PySparkException as error:
                 self._complain(path, error, frame.columns)
-        return found if columns is not None else {each.name: each.dataType for each in frame.schema}
+        return found
 
     # --- problems ---
 

@@ -15,10 +15,11 @@ after the merge                 finds its receipt on the target and deletes the 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from threading import Event
@@ -347,12 +348,12 @@ class _Work:
         document = self.document
         with self._stage("inputs") as stage:
             history = self._history()
-            definition = document.digest()
             found = survey(document, history, full=full)
             self._inputs = found.inputs
             stage.detail = self._input_words()
-        if found.problems:
+        if found.problems or document.missing_files:
             self.checked_frames(found)
+        definition = document.digest()
         if not full and is_unchanged(definition, self._inputs, history.receipt):
             return self._unchanged(history)
         key = run_key(self.keys.name, definition, self._inputs, history.last)
@@ -372,30 +373,34 @@ class _Work:
             "edges": [each.to_dict() for each in edges],
         }
         hit(Failpoint.PIPELINE_POST_LOAD_PRE_CHECKS)
-        embedded = self._embed(load_commit, history)
-        checks = self._check()
-        receipt |= {
-            "embedded": [each.to_dict() for each in embedded],
-            "checks": [each.to_dict() for each in checks],
-            "seconds": self._seconds(),
-        }
-        hit(Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE)
-        merge: MergeReceipt | None = None
-        commit: CommitInfo | None = load_commit
-        if document.merge_into is not None:
-            merge = self._merge(document.merge_into, receipt)
-            commit = merge.commit
-        return self._told(
-            "loaded" if merge is None else "merged",
-            commit=commit,
+        told = partial(
+            self._told,
             load_commit_id=load_commit.graph_commit_id,
             resumed=before is not None,
             nodes=nodes,
             edges=edges,
-            embedded=embedded,
-            checks=checks,
-            merge=merge,
         )
+        if document.merge_into is None:
+            return told("loaded", commit=load_commit)
+        try:
+            embedded = self._embed(load_commit, history)
+            checks = self._check()
+            receipt |= {
+                "embedded": [each.to_dict() for each in embedded],
+                "checks": [each.to_dict() for each in checks],
+                "seconds": self._seconds(),
+            }
+            hit(Failpoint.PIPELINE_POST_CHECKS_PRE_MERGE)
+            merge = self._merge(document.merge_into, receipt)
+        except NotFound:
+            # Another process ran the same pipeline, found this load, merged and deleted the branch.
+            published = self._history().last
+            if published is None or receipt_of(published).get("key") != key:
+                raise
+            self._notes.append("another run has merged the branch meanwhile")
+            return told("merged", commit=published)
+        commit = merge.commit or self._history().last
+        return told("merged", commit=commit, embedded=embedded, checks=checks, merge=merge)
 
     def _told(
         self,
@@ -534,7 +539,7 @@ class _Work:
                 engine="spark",
                 operation_id=key,
                 errors=self._error_options(),
-                origin=LoadOrigin({METADATA: dict(receipt)}, key),
+                origin=LoadOrigin(_metadata(receipt), key),
                 spark=SparkOptions(session=frames.session),
                 observer=LoadObserver(on_stage=self._watch),
             )
@@ -660,9 +665,7 @@ class _Work:
         with self._stage("merge") as stage:
             for attempt in range(MERGE_ATTEMPTS):
                 try:
-                    merged = self.graph.merge_branch(
-                        branch, into, metadata={METADATA: dict(receipt)}
-                    )
+                    merged = self.graph.merge_branch(branch, into, metadata=_metadata(receipt))
                     break
                 except ReadSetChanged:
                     # Others wrote to the target while this was planned.
@@ -768,6 +771,11 @@ class _StageNotes:
     def __init__(self) -> None:
         self.detail = ""
         self.rows: int | None = None
+
+
+def _metadata(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt as the commit keeps it and gives it back."""
+    return {METADATA: json.loads(json.dumps(receipt))}
 
 
 def _line(problem: PipelineProblem) -> tuple[int, int]:

@@ -16,6 +16,7 @@ ELSEWHERE = {
     GUIDE / "pipelines.md": "tests/pipeline/test_guide.py",
     GUIDE / "server.md": "tests/server/test_guide.py",
     GUIDE / "spark-queries.md": "tests/engines/spark/test_engine.py",
+    GUIDE / "streams.md": "tests/pipeline/test_guide.py",
 }
 """Pages that need a server or Spark, and the test that runs them beside one."""
 

@@ -158,7 +158,7 @@ READS = {
 }
 """Not gated here: who may read is decided where a request comes in."""
 
-HANDLES = {"branch", "on_branch", "stream_into"}
+HANDLES = {"branch", "compute", "on_branch", "stream_into"}
 """Give a handle with a default actor; they write through gated verbs only. A stream is gated as a
 load is, which takes Spark to show: `tests/pipeline/test_streams.py`."""
 

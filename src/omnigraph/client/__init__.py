@@ -37,6 +37,7 @@ NOT_SERVED: Mapping[str, str] = {
     "optimize": _UPKEEP,
     "recover": _UPKEEP,
     "repair": _UPKEEP,
+    "stream_into": "Spark writes to the storage itself",
     "apply_schema.check": "a function cannot be sent; a server checks its stored queries",
     "load.edges": "a server loads graph records; files of tables are loaded on the storage",
     "load.engine": "a server loads in its own process",
@@ -49,6 +50,7 @@ NOT_SERVED: Mapping[str, str] = {
     "merge_branch.metadata": "for programs on the storage, such as pipelines",
     "load.spark": "a server loads in its own process",
     "query.engine": "a server runs queries in its own process",
+    "query.spark": "a server runs queries in its own process",
     "query.governor": "a server sets the limits of its queries; a client that leaves stops its own",
 }
 """Verbs of `Graph`, and options as `verb.option`, that a served graph does not have, and why."""

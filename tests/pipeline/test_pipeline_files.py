@@ -246,7 +246,10 @@ def test_c_pip_026_rows_are_not_read(bench: Workbench, monkeypatch: pytest.Monke
     bench.people("ada@x,Ada,36", "bo@x,Bo,not a number")
     bench.write("notes.json", '{"text": "a"}\n' * 2_000 + "no JSON at all\n")
     text = SMALL.replace("nodes:", "  notes: {format: json, path: notes.json}\nnodes:")
+    read: list[str] = []
+    monkeypatch.setattr("omnigraph.pipeline.files.inputs._content_digest", read.append)
     report = bench.pipeline(text + "  Note: {from: notes}\n").validate(spark=bench.options)
+    assert read == []
     assert report.types == ("node:Person", "node:Note")
     assert "the columns are those of the first lines of" in report.notes[0]
     assert bench.commits() == ["genesis"]

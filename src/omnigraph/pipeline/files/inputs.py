@@ -149,13 +149,18 @@ class Survey:
     problems: list[PipelineProblem]
 
 
-def survey(document: Document, history: History, *, full: bool = False) -> Survey:
-    """Look at all sources; ``full`` reads everything, whatever was loaded before."""
+def survey(
+    document: Document, history: History, *, full: bool = False, contents: bool = True
+) -> Survey:
+    """Look at all sources; ``full`` reads everything, whatever was loaded before.
+
+    Without ``contents`` no file is opened, and stamps stand for digests.
+    """
     found = Survey({}, [])
     for name, keys in document.keys.sources.items():
         known = {} if full else history.loaded.get(name, {})
         try:
-            found.inputs[name] = _surveyed(document, name, keys, known)
+            found.inputs[name] = _surveyed(document, name, keys, known, contents=contents)
         except OmnigraphError as error:
             path = ("sources", name, "path")
             found.problems.append(document.problem(path, error.message, error.hint))
@@ -163,7 +168,12 @@ def survey(document: Document, history: History, *, full: bool = False) -> Surve
 
 
 def _surveyed(
-    document: Document, name: str, keys: SourceKeys, known: Mapping[str, Sequence[str]]
+    document: Document,
+    name: str,
+    keys: SourceKeys,
+    known: Mapping[str, Sequence[str]],
+    *,
+    contents: bool,
 ) -> SourceInput:
     if keys.format == "omnigraph":
         return _graph_input(document, name, keys)
@@ -175,7 +185,7 @@ def _surveyed(
     changed: list[str] = []
     new = 0
     for unit, stamps in sorted(units.items()):
-        state = _state(stamps, known.get(unit))
+        state = _state(stamps, known.get(unit), contents=contents)
         if keys.incremental is not None and unit in known:
             if known[unit][1] == state[1]:
                 continue
@@ -262,13 +272,17 @@ def _units_of(
     return units
 
 
-def _state(stamps: Mapping[str, Stamp], known: Sequence[str] | None) -> tuple[str, str]:
+def _state(
+    stamps: Mapping[str, Stamp], known: Sequence[str] | None, *, contents: bool
+) -> tuple[str, str]:
     """Stamp and digest of a unit; contents are read only if the stamp is another one."""
     base = os.path.commonpath([str(Path(path).parent) for path in stamps])
     names = {path: os.path.relpath(path, base) for path in stamps}
     stamp = _short(f"{names[path]} {stamps[path]}" for path in sorted(stamps))
     if known is not None and known[0] == stamp:
         return stamp, known[1]
+    if not contents:
+        return stamp, stamp
     paths = sorted(stamps)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         digests = list(pool.map(_content_digest, paths))

@@ -158,7 +158,9 @@ class Pipeline:
         """
         work = _Work(self._document, self._graph(writes=False), spark)
         with work:
-            frames = work.checked_frames(survey(self._document, _NO_HISTORY), samples=True)
+            frames = work.checked_frames(
+                survey(self._document, _NO_HISTORY, contents=False), samples=True
+            )
             return PipelineReport(
                 self.name,
                 str(self._document.path),
@@ -224,7 +226,8 @@ class Pipeline:
         are those of `run`. Raises what `run` raises, and `InputError` at once if nobody can tell
         whether a source changed.
         """
-        for name, found in survey(self._document, _NO_HISTORY).inputs.items():
+        looked = survey(self._document, _NO_HISTORY, contents=False)
+        for name, found in looked.inputs.items():
             if not found.is_watched:
                 raise InputError(
                     f"nobody can tell whether source `{name}` changed, so it cannot be watched",

@@ -78,23 +78,13 @@ def spark() -> Iterator[Any]:
             "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.adaptive.enabled": "false",
+            # Tests run many small jobs, each once: compiling code for them costs more than it
+            # saves. Sessions that commands and clusters start compile it.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     session = build_session(settings.for_a_load())
     yield session
     session.stop()
-
-
-@pytest.fixture
-def spark_for_queries(spark: Any) -> Iterator[Any]:
-    """The session, told not to compile code for queries: tests run many small ones, each once."""
-    interpreted = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name) for name in interpreted}
-    for name, value in interpreted.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)

@@ -53,7 +53,7 @@ def test_case(case: Case, engine: str, graphs: Graphs):
         if "spark" in engines() and case.only in (None, "local")
     ],
 )
-@pytest.mark.usefixtures("environment", "spark_for_queries")
+@pytest.mark.usefixtures("environment", "spark")
 def test_c_pip_024_case_gives_the_same_on_spark(case: Case, graphs: Graphs):
     check_case(case, "spark", graphs)
 

@@ -21,7 +21,7 @@ from tests.support.pages import ROOT, run_page
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.usefixtures("spark_for_queries"),
+    pytest.mark.usefixtures("spark"),
 ]
 
 SCHEMA = """

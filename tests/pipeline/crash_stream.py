@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -59,13 +60,17 @@ def stream(spark: Any, uri: str, folder: Path, sink: str) -> None:
 def judge(uri: str, *, is_live: bool = False) -> int:
     """How many batches are there; each as one commit with all its rows, once."""
     graph = omnigraph.open(uri)
-    rows = graph.table("Reading").to_arrow()
+    table = graph.table("Reading")
+    rows = table.to_arrow()
     assert len(set(rows["number"].to_pylist())) == rows.num_rows, "rows are there twice"
     batches = Counter(rows["batch"].to_pylist())
     assert set(batches.values()) <= {ROWS}, "a part of a batch is there"
     commits = [commit for commit in graph.list_commits() if commit.kind == "load"]
     # A commit that came between the two reads is not judged.
-    assert len(commits) >= len(batches), f"{sorted(batches)} are there, by {commits}"
+    listed = [commit.graph_commit_id for commit in commits]
+    assert len(commits) >= len(batches), (
+        f"{sorted(batches)} are there at {table.graph_commit_id}, by {listed}"
+    )
     if not is_live:
         assert len(commits) == len(batches), f"{commits} for {sorted(batches)}"
     return len(batches)
@@ -73,12 +78,21 @@ def judge(uri: str, *, is_live: bool = False) -> int:
 
 def start(uri: str, folder: Path, sink: str, **environment: str) -> subprocess.Popen[bytes]:
     """A driver that streams to the end, unless it is killed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.crash_stream", "--child", uri, str(folder), sink],
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-    )
+    with (folder / "driver.log").open("wb") as log:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.pipeline.crash_stream",
+                "--child",
+                uri,
+                str(folder),
+                sink,
+            ],
+            start_new_session=True,
+            stderr=log,
+            env={**os.environ, **environment},
+        )
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
@@ -108,6 +122,8 @@ def run(folder: Path, seed: int, batches: int, kills: int) -> int:
             killed += _kill(child, uri, before, batches, kills - killed, chance)
         before = judge(uri)
         print(f"driver {drivers}: {before} of {batches} batches, each once", flush=True)
+        if child.returncode not in (0, -signal.SIGKILL):
+            print((folder / "driver.log").read_text("utf-8"), flush=True)
         if child.returncode == 0 and before == batches:
             assert killed == kills, f"only {killed} drivers were killed: give it more batches"
             return drivers

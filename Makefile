@@ -26,7 +26,7 @@ ARGS ?=
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-load bench-streams bench-export bench-merge bench-upkeep bench-server docs clean
+.PHONY: help setup demo test test-long check crash crash-load crash-stream attack lint types audit dist format bench bench-queries bench-load bench-streams bench-export bench-merge bench-upkeep bench-server bench-spark docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -136,6 +136,9 @@ bench-upkeep: $(STAMP) ## upkeep alone: a graph grown by many commits and one lo
 
 bench-server: $(STAMP) ## serving alone: HTTP and the embedded engine, and 50 clients at once
 	@$(BIN)/python -m bench server --scale $(or $(SCALE),full) $(ARGS)
+
+bench-spark: $(STAMP) ## queries on Spark alone: frames written by hand, the engine in process, cores
+	@$(BIN)/python -m bench spark --scale $(or $(SCALE),full) $(ARGS)
 
 docs: $(STAMP) ## rewrite the generated pages, and build the site into build/site
 	@$(BIN)/python -m docs.generate

@@ -29,6 +29,7 @@ SUITES = {
     "merge": "bench.merge",
     "upkeep": "bench.upkeep",
     "server": "bench.server",
+    "spark": "bench.spark_queries",
 }
 
 

@@ -11,7 +11,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from omnigraph.query.plan import ReadPlan
 from omnigraph.schema.compile import compile_schema
 from tests.cases.format import all_cases
 from tests.engines.strategies import SCHEMA, WORDS, Query, queries, records, reordered
-from tests.support.budgets import MANY
+from tests.support.budgets import FEW, MANY
 from tests.support.reference import Reference, Tables
 from tests.support.reference.analyser import tokens as plain_tokens
 from tests.support.reference.json_rows import json_rows, tables_of
@@ -65,6 +65,18 @@ def traversal(mode: str) -> Iterator[None]:
             os.environ["OMNIGRAPH_TRAVERSAL_MODE"] = before
 
 
+@contextmanager
+def spread_over_tasks() -> Iterator[None]:
+    """Spark reads a task a file, and shuffles also the smallest tables."""
+    from omnigraph.engines.spark import tables as spark_tables
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_tables, "PART_ROWS_MIN", 1)
+        patch.setattr(spark_tables, "PART_ROWS_MAX", 1)
+        patch.setattr(spark_tables, "BROADCAST_BYTES", -1)
+        yield
+
+
 def in_small_blocks(query: Callable[[str], Result], text: str) -> Result:
     """Run a query that groups solutions as if a few were many."""
     with pytest.MonkeyPatch.context() as patch:
@@ -78,6 +90,8 @@ class Stored:
 
     tables: Tables
     ways: dict[str, Callable[[str], Result]]
+    mixed: og.Graph
+    """With several files, deleted rows and partial indexes."""
 
 
 @dataclass
@@ -114,7 +128,7 @@ class Library:
                 graph = og.Graph(mixed._kernel)
                 graph.query("query q() { match { $p knows $o } return { count(*) } }")
                 ways[mode] = graph.query
-        return Stored(tables_of(plain, CATALOG), ways)
+        return Stored(tables_of(plain, CATALOG), ways, mixed)
 
     def _new(self, name: str) -> og.Graph:
         return og.init(self.directory / f"{name}.omni", schema=SCHEMA)
@@ -254,6 +268,26 @@ def test_c_qry_078_every_way_to_run_a_query_gives_its_answer(
         assert_answers(query, stored.tables, rows)
 
 
+FEW_EXAMPLES = settings(FEW, suppress_health_check=EXAMPLES.suppress_health_check)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@given(queries(), st.sampled_from(range(GRAPHS)), st.booleans())
+@FEW_EXAMPLES
+def test_c_pip_024_random_queries_give_the_same_on_spark(
+    spark_for_queries: object, library: Library, query: Query, number: int, is_spread: bool
+):
+    """In few tasks, with small tables broadcast; or a task a file, and every join a shuffle."""
+    stored = library.graph(number)
+    note(f"graph {number}, {'spread' if is_spread else 'as it is'}")
+    with spread_over_tasks() if is_spread else nullcontext():
+        document = stored.mixed.query(query.text(), engine="spark").to_dict()
+    columns = [column.name for column in plan_of(query.text()).columns]
+    rows = [[row[name] for name in columns] for row in document["rows"]]
+    assert_answers(query, stored.tables, rows)
+
+
 @pytest.mark.parametrize("pairs", ["", "{ age: 1 }"])
 def test_c_srch_008_many_vectors_come_in_the_order_of_their_distances(tmp_path: Path, pairs: str):
     choices = random.Random(8)
@@ -307,28 +341,41 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> tuple[og.Graph, Tables]:
     return graph, tables_of(graph, CATALOG)
 
 
-@pytest.mark.parametrize(
-    "tail",
-    [
-        "return { $p } order { $p.age } limit 5",
-        "return { $p } order { $p.age desc } limit 5",
-        "return { $p } order { $p.age desc } limit 9 offset 2700",
-        "return { $p } order { $p.bio desc, $p.age } limit 700",
-        "return { $p } order { $p.bio, $p.rank desc } limit 20",
-        "return { $p } order { $p.name desc } limit 3 offset 1200",
-        "return { $p, $p.rank * $p.rank - $p.rank * $p.rank as x } order { x } limit 1400",
-        "return { $p, $p.rank * $p.rank - $p.rank * $p.rank as x } order { x desc } limit 1400",
-        "return distinct { $p.age as a, $p.bio as b } order { b desc } limit 12",
-        "return { $p.age as a, $p.rank as r, count(*) as n } order { n desc } limit 11",
-        "return { $p.bio as b, count(distinct $p.age), collect(distinct $p.rank) } order { b }",
-    ],
-)
+TAILS = [
+    "return { $p } order { $p.age } limit 5",
+    "return { $p } order { $p.age desc } limit 5",
+    "return { $p } order { $p.age desc } limit 9 offset 2700",
+    "return { $p } order { $p.bio desc, $p.age } limit 700",
+    "return { $p } order { $p.bio, $p.rank desc } limit 20",
+    "return { $p } order { $p.name desc } limit 3 offset 1200",
+    "return { $p, $p.rank * $p.rank - $p.rank * $p.rank as x } order { x } limit 1400",
+    "return { $p, $p.rank * $p.rank - $p.rank * $p.rank as x } order { x desc } limit 1400",
+    "return distinct { $p.age as a, $p.bio as b } order { b desc } limit 12",
+    "return { $p.age as a, $p.rank as r, count(*) as n } order { n desc } limit 11",
+    "return { $p.bio as b, count(distinct $p.age), collect(distinct $p.rank) } order { b }",
+]
+
+
+@pytest.mark.parametrize("tail", TAILS)
 def test_c_qry_057_and_058_hold_for_many_rows(crowd: tuple[og.Graph, Tables], tail: str):
     graph, tables = crowd
     text = f"query q() {{ match {{ $p: Person }} {tail} }}"
     document = graph.query(text).to_dict()
     rows = [[row[name] for name in document["columns"]] for row in document["rows"]]
     assert same(rows, reference_rows(tables, text))
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.usefixtures("spark_for_queries")
+@pytest.mark.parametrize("tail", TAILS)
+def test_c_pip_024_many_rows_come_in_the_same_order_on_spark(
+    crowd: tuple[og.Graph, Tables], tail: str
+):
+    graph, _ = crowd
+    text = f"query q() {{ match {{ $p: Person }} {tail} }}"
+    here, there = graph.query(text).to_dict(), graph.query(text, engine="spark").to_dict()
+    assert same(there["rows"], here["rows"])
 
 
 def test_the_plain_analyser_agrees_with_the_product_on_the_words_of_the_tests():

@@ -7,8 +7,8 @@ is evaluated by the kernels of the local engine, in Python workers, on the colum
 from __future__ import annotations
 
 import operator as op
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
 from typing import Any, TypeAlias
@@ -31,6 +31,20 @@ Key: TypeAlias = tuple[str, str]
 NODES = "#nodes"
 
 
+def keys_read(expression: ex.Expression, calls: Mapping[str, Any]) -> Iterator[Key]:
+    """What an expression reads of the variables of a match; ``calls`` are the search calls."""
+    for part in ex.walk(expression):
+        match part:
+            case ex.PropertyValue():
+                yield part.variable, part.property
+            case ex.EntityId():
+                yield part.variable, ID
+            case ex.PathNodes() | ex.PathLength():
+                yield part.variable, NODES
+            case ex.OutputValue() if part.name in calls:
+                yield calls[part.name].variable, part.name
+
+
 class Names:
     """Names of columns, each used once in a query: Spark compares names without regard to case."""
 
@@ -48,6 +62,8 @@ class Bindings:
 
     frame: DataFrame | None = None
     names: Mapping[Key, str] = field(default_factory=dict)
+    times: str | None = None
+    """The column that says how many equal solutions a row stands for; without one, each is one."""
 
     @property
     def rows(self) -> DataFrame:
@@ -75,7 +91,7 @@ class Bindings:
 
     def joined(self, frame: DataFrame, names: Mapping[Key, str]) -> Bindings:
         """The solutions with more columns."""
-        return Bindings(frame, {**self.names, **names})
+        return replace(self, frame=frame, names={**self.names, **names})
 
 
 # --- expressions ----------------------------------------------------------------------------------

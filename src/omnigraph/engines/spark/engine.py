@@ -18,7 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import Execution, StepReport
 from omnigraph.engines.local.prepare import prepare
-from omnigraph.engines.spark.bindings import Bindings
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.match import PatternMatcher
 from omnigraph.engines.spark.tables import Tables
@@ -52,7 +51,7 @@ class SparkEngine:
         tables = Tables(run, prepared, jobs, self._storage_options)
         tables.arguments.check(prepared.searches)
         began = time.perf_counter()
-        bindings = PatternMatcher(tables, jobs).run(prepared.pattern, Bindings())
+        bindings = PatternMatcher(tables, jobs).solutions()
         found = SparkRows(answer(tables, jobs, bindings), jobs)
         if run.trace is not None:
             rows = found.collect()

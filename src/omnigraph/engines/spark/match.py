@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import operator as op
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
 
@@ -21,8 +21,21 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from omnigraph.engines.base import StepReport
 from omnigraph.engines.local.match import Keys, join_keys
-from omnigraph.engines.local.prepare import PreparedPattern, PreparedStep, single_test
-from omnigraph.engines.spark.bindings import NODES, Bindings, Key, Values, can_fail, match_values
+from omnigraph.engines.local.prepare import (
+    PreparedPattern,
+    PreparedStep,
+    SearchCall,
+    single_test,
+)
+from omnigraph.engines.spark.bindings import (
+    NODES,
+    Bindings,
+    Key,
+    Values,
+    can_fail,
+    keys_read,
+    match_values,
+)
 from omnigraph.engines.spark.jobs import Jobs
 from omnigraph.engines.spark.reach import paths, reached
 from omnigraph.engines.spark.tables import Tables, tested_after
@@ -38,10 +51,26 @@ class PatternMatcher:
 
     tables: Tables
     jobs: Jobs
+    counts: bool = False
+    """Whether equal rows may become one with a count, because only aggregates read them."""
 
-    def run(self, pattern: PreparedPattern, bindings: Bindings) -> Bindings:
-        """The solutions that extend some rows."""
+    def solutions(self) -> Bindings:
+        """All solutions of the pattern of a plan."""
+        prepared = self.tables.prepared
+        by = prepared.group_by
+        if by is None or any(entry.value.function == "collect" for entry in by.aggregates):
+            return self.run(prepared.pattern, Bindings(), frozenset())
+        expressions = [item for _, item in by.items]
+        expressions += [e.value.argument for e in by.aggregates if e.value.argument is not None]
+        read = frozenset(key for each in expressions for key in keys_read(each, prepared.calls))
+        return replace(self, counts=True).run(prepared.pattern, Bindings(), read)
+
+    def run(
+        self, pattern: PreparedPattern, bindings: Bindings, read: frozenset[Key] = frozenset()
+    ) -> Bindings:
+        """The solutions that extend some rows; ``read`` is what is read of them afterwards."""
         steps = pattern.steps
+        needed = self._needed_after(steps, read) if self.counts else [read] * len(steps)
         at = 0
         while at < len(steps):
             one = steps[at]
@@ -51,11 +80,86 @@ class PatternMatcher:
             if keys is not None and following is not None:
                 bindings, strategy = self._joined(one, following, keys, bindings), "join by value"
                 at += 2
+            elif following is not None and self._begins_with_edges(one, following, bindings):
+                assert isinstance(following.step, plan.Expand)
+                bindings = self._all_edges(following.step, needed[at + 1])
+                strategy, one = "all edges", following
+                at += 2
             else:
-                bindings, strategy = self._step(one, bindings)
+                bindings, strategy = self._step(one, bindings, needed[at])
                 at += 1
             self._report(one.step, strategy, bindings, began)
         return bindings
+
+    # --- equal rows -------------------------------------------------------------------------------
+
+    def _needed_after(
+        self, steps: tuple[PreparedStep, ...], read: frozenset[Key]
+    ) -> list[frozenset[Key]]:
+        """For each step, what later ones and the aggregates read."""
+        needed = [read]
+        for one in reversed(steps[1:]):
+            needed.append(needed[-1] | self._keys_of(one))
+        return needed[::-1]
+
+    def _keys_of(self, one: PreparedStep) -> frozenset[Key]:
+        calls = self._calls
+        found: set[Key] = set()
+        match one.step:
+            case plan.Expand() as step:
+                found.add((step.source, ID))
+                if step.target_is_bound:
+                    found.add((step.target, ID))
+                for predicate in step.predicates:
+                    found.update(keys_read(predicate, calls))
+            case plan.Scan() | plan.FilterRows() as step:
+                for predicate in step.predicates:
+                    found.update(keys_read(predicate, calls))
+            case _:
+                for variable in {name for pattern in one.patterns for name in pattern.reads}:
+                    known = self.tables.needs
+                    names = [*known.columns.get(variable, {}), *known.calls.get(variable, {})]
+                    found.update((variable, name) for name in (ID, NODES, *names))
+        return frozenset(found)
+
+    def _counted(self, bindings: Bindings, variable: str, needed: frozenset[Key]) -> Bindings:
+        """Equal rows as one with a count, if all that is still read of them is one variable.
+
+        Rows are about to be joined by that variable, so the shuffle is the one that the join
+        needs, of fewer rows: of two hops, what counts of the first is how many lead to each node.
+        """
+        kept = {key: name for key, name in bindings.names.items() if key in needed}
+        kept[variable, ID] = bindings.name(variable)
+        dropped = {key[0] for key in bindings.names} - {variable}
+        if not self.counts or not dropped or any(key[0] != variable for key in kept):
+            return bindings
+        times = self.tables.names.new()
+        total = F.count(F.lit(1)) if bindings.times is None else F.sum(bindings.times)
+        frame = bindings.rows.groupBy(*kept.values()).agg(total.alias(times))
+        return Bindings(frame, kept, times)
+
+    def _begins_with_edges(
+        self, one: PreparedStep, following: PreparedStep, bindings: Bindings
+    ) -> bool:
+        """Whether a scan only says where a hop starts: every edge starts at some node."""
+        scan, hop = one.step, following.step
+        return (
+            bindings.frame is None
+            and isinstance(scan, plan.Scan)
+            and isinstance(hop, plan.Expand)
+            and hop.source == scan.variable
+            and hop.minimum == hop.maximum == 1
+            and not (scan.predicates or hop.target_is_bound)
+            and hop.edge_variable is None
+            and hop.path_variable is None
+            and not self.tables.is_needed(scan.variable)
+        )
+
+    def _all_edges(self, step: plan.Expand, needed: frozenset[Key]) -> Bindings:
+        """A hop from every node of a type."""
+        frame, near, far = self.tables.pairs(step)
+        found = Bindings(frame, {(step.source, ID): near, (step.target, ID): far})
+        return self._at_target(step, found, needed)
 
     def _report(self, step: plan.Step, strategy: str, bindings: Bindings, began: float) -> None:
         trace = self.tables.run.trace
@@ -64,14 +168,16 @@ class PatternMatcher:
             seconds = time.perf_counter() - began
             trace.steps.append(StepReport(explain_step(step), strategy, rows, seconds))
 
-    def _step(self, one: PreparedStep, bindings: Bindings) -> tuple[Bindings, str]:
+    def _step(
+        self, one: PreparedStep, bindings: Bindings, needed: frozenset[Key]
+    ) -> tuple[Bindings, str]:
         if not isinstance(one.step, plan.Scan):
             bindings = self._begun(bindings)
         match one.step:
             case plan.Scan() as step:
                 return self._scan(one, step, bindings)
             case plan.Expand() as step:
-                return self._expand(step, bindings)
+                return self._expand(step, bindings, needed)
             case plan.FilterRows() as step:
                 return self.where(step.predicates, bindings), "filter"
             case plan.Exclude():
@@ -81,6 +187,10 @@ class PatternMatcher:
             case plan.Extend() as step:
                 return self._extend(one.patterns[0], step, bindings), "left join"
 
+    @property
+    def _calls(self) -> Mapping[str, SearchCall]:
+        return self.tables.prepared.calls
+
     def _begun(self, bindings: Bindings) -> Bindings:
         """Bindings with a frame: before the first scan, of the one empty solution."""
         if bindings.frame is not None:
@@ -89,7 +199,7 @@ class PatternMatcher:
 
     def values(self, bindings: Bindings) -> Values:
         """Expressions over the rows found so far."""
-        return match_values(bindings, self.tables.constants, self.tables.prepared.calls)
+        return match_values(bindings, self.tables.constants, self._calls)
 
     def where(self, predicates: Iterable[ex.Expression], bindings: Bindings) -> Bindings:
         """The rows for which every predicate holds."""
@@ -139,13 +249,17 @@ class PatternMatcher:
 
     # --- hops -------------------------------------------------------------------------------------
 
-    def _expand(self, step: plan.Expand, bindings: Bindings) -> tuple[Bindings, str]:
+    def _expand(
+        self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
+    ) -> tuple[Bindings, str]:
         if step.maximum < step.minimum:
             return self._nothing(step, bindings), "nothing"
+        if not step.target_is_bound:
+            bindings = self._counted(bindings, step.source, needed)
         if step.edge_variable is not None:
-            return self._bound_edges(step, bindings), "join of edges"
+            return self._bound_edges(step, bindings, needed), "join of edges"
         if step.path_variable is not None:
-            return self._paths(step, bindings), "breadth-first joins with paths"
+            return self._paths(step, bindings, needed), "breadth-first joins with paths"
         if step.target_is_bound:
             return self._linked(step, bindings, "left_semi"), "semi-join of edges"
         if step.maximum == 1:
@@ -156,7 +270,7 @@ class PatternMatcher:
             strategy = "breadth-first joins"
         joined = bindings.rows.join(frame, bindings.column(step.source) == F.col(near))
         found = bindings.joined(joined.drop(near), {(step.target, ID): far})
-        return self._at_target(step, found), strategy
+        return self._at_target(step, found, needed), strategy
 
     def _nothing(self, step: plan.Expand, bindings: Bindings) -> Bindings:
         """No rows, with the columns that later steps read."""
@@ -173,7 +287,7 @@ class PatternMatcher:
             frame = frame.withColumn(made, F.array().cast("array<string>"))
         return bindings.joined(frame, names)
 
-    def _at_target(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+    def _at_target(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
         """The rows whose target passes the conditions, with what the query reads of it."""
         after = tested_after(step)
         if not step.target_is_bound:
@@ -183,6 +297,8 @@ class PatternMatcher:
                 if predicate not in after and ex.variables_of(predicate) == {step.target}
             )
             if conditions or self.tables.is_needed(step.target):
+                after_keys = {key for each in after for key in keys_read(each, self._calls)}
+                bindings = self._counted(bindings, step.target, needed | after_keys)
                 nodes, names = self.tables.nodes(step.target, step.target_type, (conditions,))
                 found = bindings.column(step.target)
                 node_id = names.pop((step.target, ID))
@@ -204,18 +320,21 @@ class PatternMatcher:
         found = bindings.joined(bindings.rows.join(frame, same, how), {})
         return self.where(step.predicates, found)
 
-    def _bound_edges(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+    def _bound_edges(
+        self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]
+    ) -> Bindings:
         """One row per stored edge."""
         frame, near, far, names = self.tables.edges(step)
         same = bindings.column(step.source) == F.col(near)
         if step.target_is_bound:
             same = same & (bindings.column(step.target) == F.col(far))
             joined = bindings.rows.join(frame, same).drop(near, far)
-            return self._at_target(step, bindings.joined(joined, names))
+            return self._at_target(step, bindings.joined(joined, names), needed)
         joined = bindings.rows.join(frame, same).drop(near)
-        return self._at_target(step, bindings.joined(joined, {**names, (step.target, ID): far}))
+        found = bindings.joined(joined, {**names, (step.target, ID): far})
+        return self._at_target(step, found, needed)
 
-    def _paths(self, step: plan.Expand, bindings: Bindings) -> Bindings:
+    def _paths(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
         """One shortest path per pair."""
         assert step.path_variable is not None
         pairs = self.tables.pairs(step)
@@ -225,9 +344,10 @@ class PatternMatcher:
         if step.target_is_bound:
             same = same & (bindings.column(step.target) == F.col(far))
             joined = bindings.rows.join(frame, same).drop(near, far)
-            return self._at_target(step, bindings.joined(joined, names))
+            return self._at_target(step, bindings.joined(joined, names), needed)
         joined = bindings.rows.join(frame, same).drop(near)
-        return self._at_target(step, bindings.joined(joined, {**names, (step.target, ID): far}))
+        found = bindings.joined(joined, {**names, (step.target, ID): far})
+        return self._at_target(step, found, needed)
 
     def _reached(self, step: plan.Expand, bindings: Bindings) -> tuple[DataFrame, str, str]:
         pairs = self.tables.pairs(step)
@@ -269,7 +389,7 @@ class PatternMatcher:
     def _extend(self, pattern: PreparedPattern, step: plan.Extend, bindings: Bindings) -> Bindings:
         """Every row with its solutions, or with nulls where there is none."""
         outer = self._distinct(bindings, sorted(pattern.reads))
-        inner = self._begun(self.run(pattern, outer))
+        inner = self._begun(replace(self, counts=False).run(pattern, outer))
         new = inner.of(step.introduces)
         fresh = {
             outer.identity(variable): self.tables.names.new() for variable in sorted(pattern.reads)
@@ -285,7 +405,7 @@ class PatternMatcher:
         """The bindings of the variables a pattern reads for which it has a solution."""
         read = sorted(pattern.reads)
         outer = self._distinct(bindings, read)
-        inner = self._begun(self.run(pattern, outer))
+        inner = self._begun(replace(self, counts=False).run(pattern, outer))
         fresh = {outer.identity(variable): self.tables.names.new() for variable in read}
         found = inner.rows.select(*(F.col(name).alias(fresh[name]) for name in fresh))
         if not fresh:

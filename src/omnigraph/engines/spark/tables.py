@@ -21,6 +21,7 @@ from omnigraph.engines.spark.types import spark_type
 from omnigraph.engines.spark.workers import (
     FAR,
     NEAR,
+    NEVER_NULL,
     Bm25Column,
     Constants,
     DistanceColumn,
@@ -42,7 +43,7 @@ PART_ROWS_MAX = 500_000
 """Rows that a task reads, as far as fragments allow."""
 PART_ROWS_MIN = 50_000
 
-_BROADCAST_BYTES = 10 << 20
+BROADCAST_BYTES = 10 << 20
 """A table that is smaller is sent to every executor instead of being shuffled."""
 
 Columns = dict[str, pa.DataType]
@@ -161,6 +162,7 @@ class Tables:
         self._jobs = jobs
         self._storage_options = storage_options or None
         self._stored: dict[str, StoredTable] = {}
+        self._pairs: dict[tuple[str, plan.Direction], tuple[DataFrame, bool]] = {}
         self._tasks: dict[int, DataFrame] = {}
         self._statistics: dict[tuple[str, str, str], WordStatistics] = {}
 
@@ -201,7 +203,7 @@ class Tables:
         if entity_id is not None:
             frame = self._looked_up(key, scan, types, entity_id)
         else:
-            frame = self._scanned(key, scan, types)
+            frame = self._hinted(key, self._scanned(scan, types), types)
         return frame, {(variable, name): column for name, column in outputs.items()}
 
     def _read_by(
@@ -224,7 +226,20 @@ class Tables:
     # --- edges ------------------------------------------------------------------------------------
 
     def pairs(self, step: plan.Expand) -> tuple[DataFrame, str, str]:
-        """The distinct pairs of nodes that an edge type links, and the names of their ends."""
+        """The distinct pairs of nodes that an edge type links, and the names of their ends.
+
+        All hops over a type share one scan and one shuffle, which Spark then runs once.
+        """
+        known = self._pairs.get((step.edge_type, step.direction))
+        if known is None:
+            known = self._pairs[step.edge_type, step.direction] = self._made_pairs(step)
+        frame, is_small = known
+        near, far = self.names.new(), self.names.new()
+        source, target = frame.columns
+        named = frame.select(F.col(source).alias(near), F.col(target).alias(far))
+        return F.broadcast(named) if is_small else named, near, far
+
+    def _made_pairs(self, step: plan.Expand) -> tuple[DataFrame, bool]:
         near, far = self.names.new(), self.names.new()
         key = TableKey.edge(step.edge_type)
         table = self._table(key)
@@ -237,11 +252,12 @@ class Tables:
             orientation=step.direction,
             distinct=alone,
         )
-        frame = self._scanned(key, scan, {NEAR: pa.string(), FAR: pa.string()}, hinted=alone)
+        types = {NEAR: pa.string(), FAR: pa.string()}
+        frame = self._scanned(scan, types)
         if not alone:
             # Partitioned by one end, pairs are distinct and ready to be joined in one shuffle.
             frame = frame.repartition(near).dropDuplicates([near, far])
-        return frame, near, far
+        return frame, self._is_small(key, types)
 
     def edges(self, step: plan.Expand) -> tuple[DataFrame, str, str, dict[Key, str]]:
         """Every edge of a type, with what the query reads of it."""
@@ -267,7 +283,8 @@ class Tables:
             orientation=step.direction,
             has_edges=True,
         )
-        frame = self._scanned(key, scan, {NEAR: pa.string(), FAR: pa.string(), **shown})
+        types = {NEAR: pa.string(), FAR: pa.string(), **shown}
+        frame = self._hinted(key, self._scanned(scan, types), types)
         return frame, near, far, {(variable, name): at for name, at in outputs.items()}
 
     # --- search -----------------------------------------------------------------------------------
@@ -322,14 +339,17 @@ class Tables:
             )
         return known
 
-    def _scanned(
-        self, key: str, scan: TableScan, types: Mapping[str, pa.DataType], *, hinted: bool = True
-    ) -> DataFrame:
-        """The frame of a scan; a small table is marked to be broadcast."""
-        frame = self._task_numbers(len(scan.table.parts)).mapInArrow(scan, _schema(scan, types))
+    def _scanned(self, scan: TableScan, types: Mapping[str, pa.DataType]) -> DataFrame:
+        """The frame of a scan."""
+        return self._task_numbers(len(scan.table.parts)).mapInArrow(scan, _schema(scan, types))
+
+    def _hinted(self, key: str, frame: DataFrame, types: Mapping[str, pa.DataType]) -> DataFrame:
+        """A frame of a table, marked to be broadcast if that is small."""
+        return F.broadcast(frame) if self._is_small(key, types) else frame
+
+    def _is_small(self, key: str, types: Mapping[str, pa.DataType]) -> bool:
         rows = self.run.reader.snapshot.table(key).row_count
-        size = rows * sum(map(_width, types.values()))
-        return F.broadcast(frame) if hinted and size <= _BROADCAST_BYTES else frame
+        return rows * sum(map(_width, types.values())) <= BROADCAST_BYTES
 
     def _looked_up(
         self,
@@ -368,7 +388,12 @@ class Tables:
 
 
 def _schema(scan: TableScan, types: Mapping[str, pa.DataType]) -> StructType:
-    return StructType([StructField(shown, spark_type(types[name])) for name, shown in scan.outputs])
+    return StructType(
+        [
+            StructField(shown, spark_type(types[name]), name not in NEVER_NULL)
+            for name, shown in scan.outputs
+        ]
+    )
 
 
 def _searched_type(call: SearchCall) -> pa.DataType:

@@ -244,8 +244,9 @@ class _Tail:
             frame, column = self._named(frame, values.column(item))
             frame = frame.withColumn(names[name], column)
         made = {entry.name: self.tables.names.new() for entry in by.aggregates}
+        times = None if bindings.times is None else F.col(bindings.times)
         totals = [
-            _aggregate(entry.value, arguments.get(entry.name)).alias(made[entry.name])
+            _aggregate(entry.value, arguments.get(entry.name), times).alias(made[entry.name])
             for entry in by.aggregates
         ]
         if not by.items:
@@ -341,10 +342,10 @@ def _share(place: str, k: int) -> Column:
 # --- aggregates -----------------------------------------------------------------------------------
 
 
-def _aggregate(value: ex.AggregateValue, argument: Column | None) -> Column:
-    """An aggregate over the rows of a group."""
+def _aggregate(value: ex.AggregateValue, argument: Column | None, times: Column | None) -> Column:
+    """An aggregate over the rows of a group, each of which counts so many times."""
     if argument is None:
-        return F.count(F.lit(1))
+        return F.count(F.lit(1)) if times is None else F.coalesce(F.sum(times), F.lit(0))
     assert value.argument is not None
     type = value.argument.type
     is_float = type.scalar in FLOATS and not type.is_list
@@ -352,9 +353,11 @@ def _aggregate(value: ex.AggregateValue, argument: Column | None) -> Column:
         argument = one_zero(argument, type)
     match value.function:
         case "count":
-            return F.count_distinct(argument) if value.distinct else F.count(argument)
+            if value.distinct:
+                return F.count_distinct(argument)
+            return F.count(argument) if times is None else _count(argument, times)
         case "sum" | "avg":
-            return _sum(value, argument)
+            return _sum(value, argument, times)
         case "min" if is_float:
             # A NaN is smaller than every number: the least of all, and the greatest when alone.
             return F.when(F.max(F.isnan(argument)), F.lit(float("nan"))).otherwise(F.min(argument))
@@ -375,10 +378,19 @@ def _aggregate(value: ex.AggregateValue, argument: Column | None) -> Column:
             )
 
 
-def _sum(value: ex.AggregateValue, argument: Column) -> Column:
+def _count(argument: Column, times: Column) -> Column:
+    return F.coalesce(F.sum(F.when(argument.isNotNull(), times)), F.lit(0))
+
+
+def _sum(value: ex.AggregateValue, argument: Column, times: Column | None) -> Column:
     """A sum or a mean of doubles, as the language defines both for all numbers."""
     if not value.distinct:
         numbers = argument.cast("double")
+        if times is not None:
+            total = F.sum(numbers * times)
+            return (
+                total if value.function == "sum" else F.try_divide(total, _count(argument, times))
+            )
         return F.sum(numbers) if value.function == "sum" else F.avg(numbers)
     # Distinct before the conversion: two integers may be one double.
     several = F.collect_set(argument)

@@ -295,7 +295,10 @@ class TableScan:
         return pa.RecordBatch.from_arrays(
             [to_carried(columns[name]) for name, _ in self.outputs],
             schema=pa.schema(
-                [pa.field(shown, carried_type(columns[name].type)) for name, shown in self.outputs]
+                [
+                    pa.field(shown, carried_type(columns[name].type), name not in NEVER_NULL)
+                    for name, shown in self.outputs
+                ]
             ),
         )
 
@@ -303,6 +306,10 @@ class TableScan:
 NEAR = "#near"
 FAR = "#far"
 """The ends of an edge as a hop sees them."""
+
+NEVER_NULL = frozenset((ID, NEAR, FAR))
+"""Spark would otherwise test them for null below each join, and run two scans that differ only in
+that instead of one."""
 
 
 def _leaf(leaf: ColumnExpression, columns: Mapping[str, pa.Array]) -> pa.Array:

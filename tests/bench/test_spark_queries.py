@@ -1,0 +1,46 @@
+"""The Spark suite asks one question in several forms, which have one answer."""
+
+from __future__ import annotations
+
+import pytest
+
+import omnigraph as og
+from bench import spark_child
+from bench.spark_queries import SMALL, _beside_frames, _scaling
+from bench.trips import write_parquet
+
+PLACES, TRIPS = 30, 400
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    directory = tmp_path_factory.mktemp("spark-bench")
+    write_parquet(directory / "parquet", PLACES, TRIPS)
+    made = spark_child.build(str(directory / "parquet"), str(directory / "g.omni"))
+    assert made == {"rows": PLACES + TRIPS}
+    return og.open(directory / "g.omni", "read_only")
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_frames_by_hand_answer_the_question(graph: og.Graph, spark_for_queries: object):
+    wanted = graph.query(spark_child.QUESTION).to_pylist()
+    assert len(wanted) > 1
+    assert graph.query(spark_child.QUESTION, engine="spark").to_pylist() == wanted
+    assert spark_child.joins(graph) == wanted
+    assert spark_child.counted(graph) == wanted
+
+
+def test_the_better_form_by_hand_is_the_other_side():
+    (figure,) = _beside_frames({"query": 2.0, "joins": 9.0, "counted": 1.6}, SMALL)
+    assert figure.ratio == pytest.approx(1.25)
+    assert figure.is_met
+
+
+def test_scaling_is_against_one_core():
+    found = {
+        "one core": {"query": 4.0},
+        "two cores": {"query": 2.5},
+        "two executors": {"query": 5.0},
+    }
+    assert [figure.ratio for figure in _scaling(found)] == [1.6, 0.8]

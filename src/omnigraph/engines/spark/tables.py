@@ -349,7 +349,8 @@ class Tables:
 
     def _is_small(self, key: str, types: Mapping[str, pa.DataType]) -> bool:
         rows = self.run.reader.snapshot.table(key).row_count
-        return rows * sum(map(_width, types.values())) <= BROADCAST_BYTES
+        widths = (_ID_WIDTH if name in NEVER_NULL else _width(types[name]) for name in types)
+        return rows * sum(widths) <= BROADCAST_BYTES
 
     def _looked_up(
         self,
@@ -402,10 +403,11 @@ def _searched_type(call: SearchCall) -> pa.DataType:
     return pa.string()
 
 
+_ID_WIDTH = 40
+
+
 def _width(type: pa.DataType) -> int:
-    """Approximate bytes of a value."""
+    """Bytes that a value may take; texts may be long, and a table too large breaks a broadcast."""
     if pa.types.is_fixed_size_list(type):
         return 4 * int(type.list_size)
-    if pa.types.is_list(type):
-        return 64
-    return 40 if pa.types.is_string(type) else 8
+    return 200 if pa.types.is_string(type) or pa.types.is_list(type) else 8

@@ -527,7 +527,7 @@ def test_c_pip_040_a_repeated_key_gives_the_first_receipt_and_keeps_the_file(
     [
         (
             "a.jsonl.gz",
-            gzip.compress(b'{"type": "Note", "data": {}}\n' * 99)[:-9],
+            gzip.compress(b'{"type": "Note", "data": {}}\n' * 99, mtime=0)[:-9],
             "strict",
             "a.json",
         ),
@@ -535,6 +535,7 @@ def test_c_pip_040_a_repeated_key_gives_the_first_receipt_and_keeps_the_file(
         ("a.csv", b'slug,name\nx,X\ny,"Y\nz,Z\n', "strict", "records cannot be told apart"),
         ("a.json", b'[{"slug": "x", "name": "X"}, {"slug": ', "strict", "cannot be told apart"),
     ],
+    ids=["gzip", "records", "csv", "array"],
 )
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_c_pip_040_what_cannot_be_read_to_its_end_still_fails(

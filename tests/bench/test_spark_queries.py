@@ -23,7 +23,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_frames_by_hand_answer_the_question(graph: og.Graph, spark_for_queries: object):
+def test_frames_by_hand_answer_the_question(graph: og.Graph, spark: object):
     wanted = graph.query(spark_child.QUESTION).to_pylist()
     assert len(wanted) > 1
     assert graph.query(spark_child.QUESTION, engine="spark").to_pylist() == wanted

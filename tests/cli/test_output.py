@@ -249,8 +249,10 @@ FAILING = {
     "snapshot": ["missing"],
     "version": ["unwanted"],
 }
-ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve"}
-"""Those about servers are tested with servers: in `tests/client`, `tests/mcp`, `tests/server`."""
+PIPELINES = {f"pipeline {verb}" for verb in ("init", "validate", "plan", "run")}
+ELSEWHERE = {"graphs list", "login", "logout", "mcp", "serve", *PIPELINES}
+"""Those about servers are tested with servers, in `tests/client`, `tests/mcp`, `tests/server`, and
+those about pipelines with Spark, in `tests/pipeline/test_pipeline_files.py`."""
 
 
 @pytest.fixture

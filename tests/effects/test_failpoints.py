@@ -30,6 +30,7 @@ CATALOG = {
     "graph_publish": "after_manifest_commit",
     "schema_apply": "before_staging_write after_staging_write post_sidecar_pre_effect"
     " post_table_commit after_manifest_commit",
+    "schema_rebase": "post_sidecar_pre_fork post_table_commit pre_publish",
     "branch_merge": "post_authority_capture post_sidecar_pre_fork between_chunks"
     " post_phase_b_pre_manifest_commit",
     "ensure_indices": "post_table_effect post_phase_b_pre_manifest_commit",

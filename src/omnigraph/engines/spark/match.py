@@ -325,14 +325,8 @@ class PatternMatcher:
     ) -> Bindings:
         """One row per stored edge."""
         frame, near, far, names = self.tables.edges(step)
-        same = bindings.column(step.source) == F.col(near)
-        if step.target_is_bound:
-            same = same & (bindings.column(step.target) == F.col(far))
-            joined = bindings.rows.join(frame, same).drop(near, far)
-            return self._at_target(step, bindings.joined(joined, names), needed)
-        joined = bindings.rows.join(frame, same).drop(near)
-        found = bindings.joined(joined, {**names, (step.target, ID): far})
-        return self._at_target(step, found, needed)
+        joined = _joined_hop(step, bindings, frame, (near, far), names)
+        return self._at_target(step, joined, needed)
 
     def _paths(self, step: plan.Expand, bindings: Bindings, needed: frozenset[Key]) -> Bindings:
         """One shortest path per pair."""
@@ -340,14 +334,8 @@ class PatternMatcher:
         pairs = self.tables.pairs(step)
         frame, near, far, nodes = paths(step, self._sources(step, bindings), pairs, self)
         names = {(step.path_variable, NODES): nodes}
-        same = bindings.column(step.source) == F.col(near)
-        if step.target_is_bound:
-            same = same & (bindings.column(step.target) == F.col(far))
-            joined = bindings.rows.join(frame, same).drop(near, far)
-            return self._at_target(step, bindings.joined(joined, names), needed)
-        joined = bindings.rows.join(frame, same).drop(near)
-        found = bindings.joined(joined, {**names, (step.target, ID): far})
-        return self._at_target(step, found, needed)
+        joined = _joined_hop(step, bindings, frame, (near, far), names)
+        return self._at_target(step, joined, needed)
 
     def _reached(self, step: plan.Expand, bindings: Bindings) -> tuple[DataFrame, str, str]:
         pairs = self.tables.pairs(step)
@@ -424,3 +412,20 @@ class PatternMatcher:
 
 def _all(conditions: list[Column]) -> Column:
     return reduce(op.and_, conditions) if conditions else F.lit(True)
+
+
+def _joined_hop(
+    step: plan.Expand,
+    bindings: Bindings,
+    frame: DataFrame,
+    ends: tuple[str, str],
+    names: Mapping[Key, str],
+) -> Bindings:
+    """The bindings joined to the rows of a hop, whose ends are two of the columns of ``frame``."""
+    near, far = ends
+    same = bindings.column(step.source) == F.col(near)
+    if step.target_is_bound:
+        same = same & (bindings.column(step.target) == F.col(far))
+        return bindings.joined(bindings.rows.join(frame, same).drop(near, far), names)
+    joined = bindings.rows.join(frame, same).drop(near)
+    return bindings.joined(joined, {**names, (step.target, ID): far})

@@ -209,6 +209,21 @@ def test_a_property_that_tells_repeated_pairs_of_ends_apart_is_part_of_the_key(a
     assert [each.unchanged for each in (*again.nodes, *again.edges)] == [4, 4]
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("follower", "followee"), ("citing", "cited"), ("parent", "child"), ("caller", "callee")],
+)
+def test_numbers_in_columns_that_are_named_like_two_ends_become_edges(
+    source: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text("id,name\n1,Ada\n2,Bo\n3,Cy\n")
+    Path("links.csv").write_text(f"{target},since,{source}\n2,2020,1\n3,2021,2\n1,2022,3\n")
+    link = types_of(["people.csv", "links.csv"])["Link"]
+    assert link.ends is not None
+    assert [(end.column, end.node) for end in link.ends] == [(source, "People"), (target, "People")]
+
+
 def test_repeated_pairs_of_ends_have_no_key_and_a_note(air: Path):
     Path("flights.csv").write_text("origin,destination,seats\nBER,MUC,1\nBER,MUC,1\nMUC,OSL,2\n")
     flight = types_of(["airports.csv", "flights.csv"])["Flight"]

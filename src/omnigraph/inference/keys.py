@@ -24,9 +24,17 @@ from omnigraph.inference.columns import (
 from omnigraph.inference.tables import Cells, Table, words_of
 from omnigraph.model.types import Scalar
 
-SOURCE_WORDS = frozenset({"from", "src", "source", "origin", "start", "sender", "subject"})
+SOURCE_WORDS = frozenset(
+    {
+        *("from", "src", "source", "origin", "start", "sender", "subject"),
+        *("follower", "citing", "caller", "parent", "buyer"),
+    }
+)
 TARGET_WORDS = frozenset(
-    {"to", "dst", "dest", "target", "destination", "end", "recipient", "receiver", "object"}
+    {
+        *("to", "dst", "dest", "target", "destination", "end", "recipient", "receiver", "object"),
+        *("followee", "followed", "cited", "callee", "child", "seller"),
+    }
 )
 PAIRED_ROWS_MAX = 20_000_000
 """Rows of which pairs of ends are compared; eight bytes each are held for it."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from omnigraph.commit.kernel import Gates
 from omnigraph.errors import InputError, NotFound
+from omnigraph.graph.opened import Handle
 from omnigraph.model.blobs import CHUNK_BYTES_MAX, BlobSelector, BlobStat, ByteRange, KnownBlob
 from omnigraph.model.result import ReadTarget
 from omnigraph.model.values import BlobUri
@@ -55,7 +56,29 @@ class Blob(KnownBlob):
         return self._stored.open()
 
 
-def find_blob(
+def blob(
+    self: Handle,
+    entity: str,
+    type: str,
+    id: str,
+    property: str,
+    *,
+    branch: str | None = None,
+    snapshot: str | None = None,
+) -> Blob:
+    """One value of a blob property, ready to be read in parts; none of it is read yet.
+
+    ``entity`` is `node` or `edge`. Raises `InputError` for an unknown type and for a property
+    that is no blob, `NotFound` for an unknown entity and for one without a value.
+    """
+    selector = BlobSelector.of(entity, type, id, property)
+    target = self._target_of(branch, snapshot)
+    reader = self._opened.pinned(target)
+    catalog = self._opened.catalog_of(reader.snapshot)
+    return _find_blob(reader, catalog, selector, target, self._kernel.gates)
+
+
+def _find_blob(
     reader: SnapshotReader,
     catalog: Catalog,
     selector: BlobSelector,

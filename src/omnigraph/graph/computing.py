@@ -26,7 +26,6 @@ from omnigraph.computing.selection import ComputeDirection, Selection
 from omnigraph.effects.clock import monotonic_seconds
 from omnigraph.errors import InputError
 from omnigraph.graph.opened import engine_name
-from omnigraph.graph.reading import read_target
 from omnigraph.model.arrow import ID, arrow_type
 from omnigraph.model.computations import Computation, ComputationSummary, ComputeOptions
 from omnigraph.model.load_options import SparkOptions, checked_options
@@ -150,7 +149,7 @@ class Compute:
         unknown = set(options) - set(ComputeOptions.__annotations__)
         if unknown:
             raise TypeError(f"{algorithm.name}() has no option {min(unknown)!r}")
-        target = read_target(options.get("branch"), options.get("snapshot"), graph._default_branch)
+        target = graph._target_of(options.get("branch"), options.get("snapshot"))
         reader = opened.pinned(target)
         catalog = opened.catalog_of(reader.snapshot)
         selection = Selection.of(
@@ -276,7 +275,7 @@ class Compute:
     ) -> Any:
         """Write the values of one type as a merge load."""
         graph = self._graph
-        source = options.get("branch") or graph._default_branch
+        source = graph._branch_of(options.get("branch"))
         exists = branch in graph.list_branches()
         if made.summary.engine == "spark":
             rows = self._spark_rows(made, node, name)

@@ -1,4 +1,4 @@
-"""What every handle on one open graph shares: storage, the write gate, and caches.
+"""An open graph: what all handles on it share (storage, the write gate, caches), and a handle.
 
 The caches are keyed by immutable things: types by the hash of the schema, readers by the manifest
 state they pin, compiled plans by the catalog. None of them can be stale without being noticed.
@@ -231,6 +231,36 @@ class OpenGraph:
                 del self.readers[next(iter(self.readers))]
             self.readers[target.branch] = (state, reader)
         return reader
+
+
+class Handle:
+    """An open graph, with the branch and the actor that its verbs use unless told otherwise.
+
+    The verbs of `Graph` are functions of a handle, each in the module of its subject.
+    """
+
+    def __init__(self, opened: OpenGraph) -> None:
+        self._opened = opened
+        self._kernel = opened.kernel
+        self._default_branch = MAIN
+        self._default_actor: str | None = None
+
+    def _branch_of(self, branch: str | None) -> str:
+        return branch or self._default_branch
+
+    def _actor_of(self, actor: str | None) -> str | None:
+        return self._default_actor if actor is None else actor
+
+    def _target_of(self, branch: str | None, snapshot: str | None) -> ReadTarget:
+        """The branch or the commit that a verb reads; raises `InputError` for both at once."""
+        if branch is not None and snapshot is not None:
+            raise InputError(
+                "a query reads a branch or a snapshot, not both",
+                hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
+            )
+        return (
+            ReadTarget(self._branch_of(branch)) if snapshot is None else ReadTarget(None, snapshot)
+        )
 
 
 def engine_name(given: str | None, spark: SparkOptions) -> str:

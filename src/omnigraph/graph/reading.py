@@ -1,4 +1,4 @@
-"""Running queries and reading entities of an open graph, each over one pinned snapshot."""
+"""Queries, exports and single entities of an open graph, each read from one pinned snapshot."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from omnigraph.errors import (
     NotFound,
     WrongVerb,
 )
-from omnigraph.graph.opened import OpenGraph
+from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.model.exports import export_directory
-from omnigraph.model.governor import Governor
+from omnigraph.model.governor import Governor, query_bytes
+from omnigraph.model.load_options import SparkOptions, checked_options
 from omnigraph.model.parameters import bind_parameters
-from omnigraph.model.receipts import ExportFormat, ExportReceipt
+from omnigraph.model.receipts import ExportFormat, ExportReceipt, checked_export_format
 from omnigraph.model.result import (
     ExplainedRun,
     ExplainedStep,
@@ -48,15 +49,173 @@ from omnigraph.storage.reader import PastReader
 from omnigraph.syntax.query_parser import parse_query_file
 from omnigraph.syntax.tokens import Source
 
+# --- verbs of `Graph` -----------------------------------------------------------------------------
 
-def read_target(branch: str | None, snapshot: str | None, default: str) -> ReadTarget:
-    """The branch or the commit that a query reads; raises `InputError` for both at once."""
-    if branch is not None and snapshot is not None:
+
+def query(
+    self: Handle,
+    source: str | Path | Source,
+    params: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
+    engine: str | None = None,
+    spark: SparkOptions | None = None,
+    explain: bool = False,
+    governor: Governor | None = None,
+) -> Result:
+    """Run a read query over one snapshot and return its rows.
+
+    It reads the head of ``branch``, main by default, or the commit ``snapshot`` of any branch.
+    ``source`` is a text, or the path of a `.gq` file; ``name`` picks a query if it has several.
+    ``engine`` is `local`, in this process, or `spark`, for graphs that one process cannot hold:
+    the answer is the same. On Spark it is computed when it is first read; `Result.to_spark`
+    gives the frame. ``spark`` names a session or a master; without one, the active session is
+    used, or one is started that stays until the process ends.
+    ``explain`` also says how the query ran, in `Result.explain`. ``governor`` limits its time
+    and memory, and lets another thread cancel it; without one there is no deadline, and
+    `OMNIGRAPH_QUERY_BYTES` is its memory. Raises the compile error of a bad query,
+    `ParameterError` before anything is read, `NotFound` for an unknown branch, commit or query
+    name, and `QueryTimeout`, `QueryMemoryExceeded` or `QueryCancelled`.
+    """
+    run = QueryRun(
+        self._opened,
+        source,
+        params,
+        name,
+        self._target_of(branch, snapshot),
+        self._opened.engine(engine, checked_options(spark, SparkOptions, "spark")),
+        Governor(memory_bytes=query_bytes()) if governor is None else governor,
+    )
+    return run.explained() if explain else run.result()
+
+
+def explain(self: Handle, source: str | Path | Source, *, name: str | None = None) -> Explanation:
+    """The typed plan of a query, read or write, without running it."""
+    catalog = self._opened.known_catalog(self._default_branch)
+    return explanation(self._opened.compiled(source, name, catalog))
+
+
+def describe_queries(self: Handle, source: str | Path | Source) -> tuple[QuerySignature, ...]:
+    """Every query of a text, checked against the schema: name, parameters, kind."""
+    return signatures_of(source, self._opened.accepted(self._default_branch).catalog)
+
+
+def snapshot(self: Handle, branch: str | None = None) -> SnapshotSummary:
+    """The tables and counts at the head of a branch."""
+    opened = self._opened
+    found = opened.snapshot(self._branch_of(branch))
+    return SnapshotSummary(
+        found.branch,
+        found.commit_id,
+        found.manifest_version,
+        opened.kernel.manifest.main.stamp,
+        tuple(
+            TableSummary(
+                entry.kind,
+                entry.type_name,
+                entry.location,
+                entry.version,
+                entry.ref,
+                entry.row_count,
+            )
+            for entry in found.tables.values()
+        ),
+    )
+
+
+def export(
+    self: Handle,
+    *,
+    branch: str | None = None,
+    snapshot: str | None = None,
+    types: Iterable[str] | None = None,
+    format: Literal["jsonl", "arrow"] = "jsonl",
+) -> Iterator[bytes]:
+    """The entities of a branch head, or of one commit, as JSON lines in blocks of whole lines.
+
+    Loading them with mode `overwrite` reproduces ids, values and endpoints. With ``format``
+    `arrow`, they are one Arrow stream after another, one for each type.
+    """
+    opened, branch = self._opened, self._branch_of(branch)
+    if format == "arrow":
+        tables = _exported_tables(opened, branch, snapshot, types)
+        blocks = (block for table in tables for block in table_blocks(table))
+        return _streamed(opened, blocks)
+    if format != "jsonl":
         raise InputError(
-            "a query reads a branch or a snapshot, not both",
-            hint="leave `branch` out: a snapshot is a commit, whichever branch it is on",
+            f"there is no stream of format '{format}'",
+            hint="it is jsonl or arrow; `export_to` writes files of other formats",
         )
-    return ReadTarget(None, snapshot) if snapshot is not None else ReadTarget(branch or default)
+    reader = opened.reader(branch, snapshot)
+    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
+    return _streamed(opened, export_blocks(reader, catalog, type_names=types))
+
+
+def export_to(
+    self: Handle,
+    directory: str | os.PathLike[str],
+    *,
+    format: ExportFormat = "parquet",
+    branch: str | None = None,
+    snapshot: str | None = None,
+    types: Iterable[str] | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> ExportReceipt:
+    """Write the entities of a branch head, or of one commit, as files of one type each.
+
+    ``format`` is `parquet`, `csv`, `arrow` or `jsonl`. The directory appears when all of it is
+    there; a load of it gives the same entities. ``overwrite`` replaces an earlier export;
+    anything else in its place is refused with `InputError`. ``progress`` gets the number of
+    rows of each batch that was written.
+    """
+    opened = self._opened
+    tables = _exported_tables(opened, self._branch_of(branch), snapshot, types)
+    known = checked_export_format(format)
+    where, root = Path(directory).expanduser().resolve(), Path(opened.kernel.root.uri)
+    if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
+        raise InputError(f"{directory} lies in the graph", hint="name another directory")
+    with (
+        opened.kernel.gates.stream(),
+        export_directory(directory, known, overwrite=overwrite, progress=progress) as made,
+    ):
+        for table in tables:
+            made.add(table.about, table.schema, table)
+    return made.receipt(is_complete=True)
+
+
+def entity_at(
+    self: Handle,
+    type_key: str,
+    entity_id: str,
+    *,
+    branch: str | None = None,
+    snapshot: str | None = None,
+) -> dict[str, Any] | None:
+    """One entity at the head of a branch or at a commit; None if it is not there.
+
+    ``type_key`` is `node:Name` or `edge:Name`. Blob properties are left out. At a commit before
+    a change of schema, renamed types and properties have the names of today, and those that
+    were dropped since the names they had.
+    """
+    import pyarrow as pa
+
+    opened = self._opened
+    pinned = opened.snapshot(self._branch_of(branch), snapshot)
+    wanted = pa.array([entity_id])
+    reader = opened.reader_of(pinned)
+    if isinstance(reader, PastReader):
+        found = reader.rows_then(type_key, pinned, wanted)
+    else:
+        columns = plain_columns(type_key, opened.catalog_of(pinned))
+        found = reader.rows_where_in(type_key, "id", wanted, columns)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows[0] if rows else None
+
+
+# --- running a query ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)  # not frozen, which takes three times as long to make
@@ -161,51 +320,7 @@ def explanation(plan: QueryPlan, run: ExplainedRun | None = None) -> Explanation
     return Explanation(tuple(plan_text(plan).split("\n")), run)
 
 
-def snapshot_summary(opened: OpenGraph, branch: str) -> SnapshotSummary:
-    """The tables and counts at the head of a branch."""
-    snapshot = opened.snapshot(branch)
-    return SnapshotSummary(
-        snapshot.branch,
-        snapshot.commit_id,
-        snapshot.manifest_version,
-        opened.kernel.manifest.main.stamp,
-        tuple(
-            TableSummary(
-                entry.kind,
-                entry.type_name,
-                entry.location,
-                entry.version,
-                entry.ref,
-                entry.row_count,
-            )
-            for entry in snapshot.tables.values()
-        ),
-    )
-
-
-def exported(
-    opened: OpenGraph,
-    branch: str,
-    snapshot: str | None,
-    types: Iterable[str] | None,
-    format: Literal["jsonl", "arrow"],
-) -> Iterator[bytes]:
-    """The entities of a snapshot in blocks; raises for unknown types before the first one."""
-    if format == "arrow":
-        tables = exported_tables(opened, branch, snapshot, types)
-        blocks = (block for table in tables for block in table_blocks(table))
-        return _streamed(opened, blocks)
-    if format != "jsonl":
-        raise InputError(
-            f"there is no stream of format '{format}'",
-            hint="it is jsonl or arrow; `export_to` writes files of other formats",
-        )
-    reader = opened.reader(branch, snapshot)
-    catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
-    return _streamed(opened, export_blocks(reader, catalog, type_names=types))
-
-
-def exported_tables(
+def _exported_tables(
     opened: OpenGraph, branch: str, snapshot: str | None, types: Iterable[str] | None
 ) -> Iterator[Table]:
     """The entities of a snapshot, one table a type; raises for unknown types at once."""
@@ -214,50 +329,10 @@ def exported_tables(
     return export_tables(reader, catalog, ReadTarget(branch, snapshot), type_names=types)
 
 
-def exported_to(
-    opened: OpenGraph,
-    path: str | os.PathLike[str],
-    tables: Iterable[Table],
-    format: ExportFormat,
-    *,
-    overwrite: bool,
-    progress: Callable[[int], None] | None,
-) -> ExportReceipt:
-    """Write tables to a directory; raises `InputError` for one inside of the graph."""
-    where, root = Path(path).expanduser().resolve(), Path(opened.kernel.root.uri)
-    if "://" not in opened.kernel.root.uri and where.is_relative_to(root.resolve()):
-        raise InputError(f"{path} lies in the graph", hint="name another directory")
-    with (
-        opened.kernel.gates.stream(),
-        export_directory(path, format, overwrite=overwrite, progress=progress) as directory,
-    ):
-        for table in tables:
-            directory.add(table.about, table.schema, table)
-    return directory.receipt(is_complete=True)
-
-
 def _streamed(opened: OpenGraph, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, during which cleanup in this process waits to remove what they read."""
     with opened.kernel.gates.stream():
         yield from blocks
-
-
-def entity_at(
-    opened: OpenGraph, type_key: str, entity_id: str, branch: str, snapshot: str | None
-) -> dict[str, Any] | None:
-    """One entity of a snapshot, without its blob properties; None if it is not there."""
-    import pyarrow as pa
-
-    pinned = opened.snapshot(branch, snapshot)
-    wanted = pa.array([entity_id])
-    reader = opened.reader_of(pinned)
-    if isinstance(reader, PastReader):
-        found = reader.rows_then(type_key, pinned, wanted)
-    else:
-        columns = plain_columns(type_key, opened.catalog_of(pinned))
-        found = reader.rows_where_in(type_key, "id", wanted, columns)
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return rows[0] if rows else None
 
 
 def plain_columns(type_key: str, catalog: Catalog) -> list[str]:

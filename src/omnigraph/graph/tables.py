@@ -16,12 +16,11 @@ from omnigraph.branching.entity_history import find_type
 from omnigraph.commit.mutation_rows import Inputs, Matcher
 from omnigraph.commit.schema.change import types_at
 from omnigraph.errors import InputError
-from omnigraph.graph.opened import OpenGraph
+from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.records.problems import name_hint
 from omnigraph.model.arrow import DST, ID, SRC
 from omnigraph.model.ids import EntityKind
 from omnigraph.model.parameters import parameter_value, plain_value
-from omnigraph.model.result import ReadTarget
 from omnigraph.model.tables import Table, TableInfo, Where, batch_rows
 from omnigraph.model.types import Scalar, ValueType
 from omnigraph.model.values import datetime_from_ms
@@ -34,28 +33,63 @@ from omnigraph.storage.reader import SnapshotReader
 _TEXT = ValueType(Scalar.STRING)
 
 
-def table_of(
-    opened: OpenGraph,
-    type_name: str,
-    target: ReadTarget,
+def table(
+    self: Handle,
+    type: str,
     *,
-    columns: Sequence[str] | str | None = None,
+    columns: Sequence[str] | None = None,
     where: Where | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
 ) -> Table:
-    """A table of the commit that is the target now.
+    """The rows of a type as an Arrow table, of the branch or commit as it is now.
 
-    Raises `NotFound` for an unknown type, `InputError` for an unknown column, and what is wrong
-    with the condition, before any row is read.
+    ``type`` is a name, or `node:Name` or `edge:Name`. The columns are `id`, for edges `src` and
+    `dst`, and the properties, of blobs a description, unless ``columns`` names some of them.
+    ``where`` is a condition as behind the `where` of an update, `age > 30 and city = "Oslo"`,
+    or a mapping of values that must all be equal: None is null, a list is one of several.
+    Rows are read when they are asked for. Raises `NotFound` for an unknown type, and
+    `InputError` for an unknown column or a wrong condition.
     """
+    opened, target = self._opened, self._target_of(branch, snapshot)
     reader = opened.pinned(target)
     catalog = types_at(opened.catalog_of(reader.snapshot), reader.snapshot)
-    type = find_type(catalog, type_name)
-    schema = _chosen(shown_schema(type), columns, type)
-    predicate = None if where is None else _condition(where, type, catalog)
-    rows = _Rows(opened, reader, type, schema, predicate)
-    kind: EntityKind = "edge" if isinstance(type, EdgeType) else "node"
-    about = TableInfo(kind, type.name, target, reader.snapshot.commit_id)
+    found = find_type(catalog, type)
+    schema = _chosen(shown_schema(found), columns, found)
+    predicate = None if where is None else _condition(where, found, catalog)
+    rows = _Rows(opened, reader, found, schema, predicate)
+    kind: EntityKind = "edge" if isinstance(found, EdgeType) else "node"
+    about = TableInfo(kind, found.name, target, reader.snapshot.commit_id)
     return Table(about, schema, rows.batches)
+
+
+def frame(
+    self: Handle,
+    type: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    branch: str | None = None,
+    snapshot: str | None = None,
+    spark: Any = None,
+) -> Any:
+    """The rows of a type as a Spark DataFrame, of the branch or commit as it is now.
+
+    ``columns`` and ``where``, a condition in SQL, are applied where the rows lie. The frame
+    keeps its snapshot while others write. It is made in ``spark`` or the active session;
+    if there is none, one is started, which stays until the process ends.
+    """
+    from omnigraph.pipeline.frames import frame_of
+
+    return frame_of(
+        self._kernel.root,
+        type,
+        columns=columns,
+        where=where,
+        branch=branch if snapshot is not None else self._branch_of(branch),
+        snapshot=snapshot,
+        spark=spark,
+    )
 
 
 def shown_schema(type: TableType) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Mutations and loads of an open graph, each one commit."""
+"""Mutations, loads and streams into an open graph, each write one commit."""
 
 from __future__ import annotations
 
@@ -10,19 +10,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.branching.branches import create_branch, delete_branch, list_branches
+from omnigraph.commit.mutate import mutate as run_mutation
 from omnigraph.commit.recovery import Recoverer
 from omnigraph.commit.schema.contract import LAST_STAGED_OBJECT
 from omnigraph.errors import InputError, NotFound, OmnigraphError, WrongVerb
-from omnigraph.graph.opened import OpenGraph
+from omnigraph.graph.opened import Handle, OpenGraph
 from omnigraph.loading.load import load_with_engine
+from omnigraph.loading.records.problems import Grammar
 from omnigraph.loading.request import LoadBranch, LoadSpec
 from omnigraph.model.load_options import (
+    CsvOptions,
     ErrorOptions,
     LoadObserver,
+    LoadOrigin,
+    MapArgument,
     MappingArguments,
     SparkOptions,
+    WhereArgument,
+    checked_options,
 )
-from omnigraph.model.receipts import LoadReceipt
+from omnigraph.model.merging import ConflictPolicy
+from omnigraph.model.receipts import (
+    AbsentMeaning,
+    LoadMode,
+    LoadReceipt,
+    MutationReceipt,
+    check_load_mode,
+    checked_key,
+    checked_message,
+)
 from omnigraph.query.plan import MutationPlan
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.layout import MAIN
@@ -33,12 +49,248 @@ if TYPE_CHECKING:
     from omnigraph.loading.inputs import LoadEngine, Paths
     from omnigraph.loading.mapping_arguments import Mappings
     from omnigraph.loading.sources import Frame
+    from omnigraph.pipeline.streaming.into import Apply, GraphStream
 
 Data = bytes | str | Iterable[bytes]
 Written = TypeVar("Written")
 
 
-def compiled_mutation(
+# --- verbs of `Graph` -----------------------------------------------------------------------------
+
+
+def mutate(
+    self: Handle,
+    source: str | Path | Source,
+    params: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    branch: str | None = None,
+    expected_head: str | None = None,
+    actor: str | None = None,
+    operation_id: str | None = None,
+    message: str | None = None,
+) -> MutationReceipt:
+    """Run a write query as one commit.
+
+    ``expected_head`` makes it conditional: it runs only if that commit is the branch's head.
+    ``operation_id`` names the write: if the same actor repeats it, the first receipt returns.
+    ``message`` is kept with the commit.
+    """
+    opened, target, actor = self._opened, self._branch_of(branch), self._actor_of(actor)
+    opened.gate.change("mutate", actor, target)
+    message = checked_message(message)
+    operation_id = checked_key(operation_id)
+
+    def compile_for(catalog: Catalog) -> MutationPlan:
+        plan = _compiled_mutation(opened, source, name, catalog)
+        if not plan.is_insert_only:
+            opened.gate.select("mutate", actor, target)
+        return plan
+
+    return _with_newest_schema(
+        opened,
+        target,
+        "mutation",
+        lambda: run_mutation(
+            self._kernel,
+            opened.path,
+            compile_for,
+            params,
+            accepted=opened.last_accepted(target),
+            branch=target,
+            limits=opened.limits,
+            actor_id=actor,
+            expected_head=expected_head,
+            operation_id=operation_id,
+            message=message,
+            external=opened.external,
+        ),
+    )
+
+
+def load(
+    self: Handle,
+    *paths: str | os.PathLike[str],
+    mode: LoadMode,
+    absent: AbsentMeaning = "keep",
+    data: Data | None = None,
+    nodes: Mapping[str, Paths] | None = None,
+    edges: Mapping[str, Paths] | None = None,
+    frames: Mapping[str, Any] | None = None,
+    map: MapArgument | None = None,
+    where: WhereArgument | None = None,
+    branch: str | None = None,
+    from_: str | None = None,
+    grammar: Grammar = "compatible",
+    replace_types: Iterable[str] = (),
+    engine: LoadEngine | None = None,
+    dry_run: bool = False,
+    actor: str | None = None,
+    operation_id: str | None = None,
+    message: str | None = None,
+    progress: Callable[[int], None] | None = None,
+    csv: CsvOptions | None = None,
+    errors: ErrorOptions | None = None,
+    spark: SparkOptions | None = None,
+    observer: LoadObserver | None = None,
+    origin: LoadOrigin | None = None,
+) -> LoadReceipt:
+    """Load graph records, and tables of one type each, as one commit.
+
+    ``paths`` are JSONL files, directories or patterns with graph records; ``data`` are records
+    themselves and may arrive in blocks. ``nodes`` and ``edges`` map type names to Parquet, CSV,
+    ORC, Avro, JSON, Arrow or Lance files, ``frames`` to Spark, pandas or Polars frames, Arrow
+    tables, or anything else with `__arrow_c_stream__`. A missing ``branch`` is created from
+    ``from_`` if that is given. See the guide for the modes `append`, `merge` and `overwrite`;
+    ``replace_types`` are types that an overwrite empties if it has no records of them. A merge
+    keeps the stored values of properties that a record, or a table by its columns, lacks; with
+    ``absent="null"`` a record replaces the whole entity.
+
+    ``map`` says which columns, or expressions over them, give a property, by type or file:
+    `{"Person": {"Full Name": "name", "lower(Mail)": "email", "notes": None}}`; None leaves out
+    a column. ``where`` are values that the rows of a table must have in some columns, as
+    `{"City": {"type": "city"}}`. If the load has one table, both may leave out its name.
+
+    ``engine`` is `local`, this process, or `spark`, or `auto`, which takes Spark for inputs
+    that this process could not load before Spark has started
+    (`OMNIGRAPH_SPARK_THRESHOLD_BYTES`), for frames of Spark, and where ``spark`` names a
+    session or a master. ``dry_run`` only says what would be written. ``operation_id`` names the
+    load: repeating it with the same input returns the first receipt. ``message`` is kept with
+    the commit. ``progress`` gets the bytes of each block of records that was read in process.
+
+    `CsvOptions` says how cells are separated,
+    `ErrorOptions` how a bad input is reported, `SparkOptions` where Spark runs, a
+    `LoadObserver` has functions to call with the engine and the progress of stages, and a
+    `LoadOrigin` what to keep with the commit about the input. Raises
+    `InputError` with the problems of a bad input; nothing is written then.
+    """
+    check_load_mode(mode)
+    csv = checked_options(csv, CsvOptions, "csv")
+    errors = checked_options(errors, ErrorOptions, "errors")
+    spark = checked_options(spark, SparkOptions, "spark")
+    observer = checked_options(observer, LoadObserver, "observer")
+    origin = checked_options(origin, LoadOrigin, "origin")
+    target, actor = self._branch_of(branch), self._actor_of(actor)
+    self._opened.gate.load(actor, target, from_, partial(list_branches, self._kernel))
+    return _run_load(
+        self._opened,
+        _LoadInput(
+            paths,
+            data,
+            nodes,
+            edges,
+            frames,
+            replace_types,
+            MappingArguments(map, where, csv),
+        ),
+        LoadSpec(
+            target,
+            mode,
+            grammar,
+            base_branch=from_,
+            actor_id=actor,
+            operation_id=checked_key(operation_id),
+            input_digest=origin.input_digest,
+            message=checked_message(message),
+            metadata=origin.metadata,
+            dry_run=dry_run,
+            absent=absent,
+        ),
+        engine=engine,
+        errors=errors,
+        spark=spark,
+        observer=observer,
+        progress=progress,
+    )
+
+
+def stream_into(
+    self: Handle,
+    frames: Any,
+    type: str | None = None,
+    *,
+    checkpoint: str | os.PathLike[str],
+    mode: LoadMode = "merge",
+    absent: AbsentMeaning = "keep",
+    split: Callable[[Any], Mapping[str, Any]] | None = None,
+    apply: Apply = "rows",
+    branch: str | None = None,
+    from_: str | None = None,
+    merge_every: int | None = None,
+    merge_into: str | None = None,
+    on_conflict: ConflictPolicy = "fail",
+    quarantine: str | os.PathLike[str] | None = None,
+    max_error_share: float | None = None,
+    late: tuple[str, str] | None = None,
+    every: str | None = None,
+    available_now: bool = False,
+    name: str | None = None,
+    actor: str | None = None,
+) -> GraphStream:
+    """Write streaming frames of Spark to the graph: each micro-batch is one commit, once.
+
+    ``frames`` is a streaming frame with rows of one ``type``, or several by type, whose rows
+    are committed together; or ``split`` makes frames by type of each batch. With ``apply``
+    `changes` it is a stream of changes of another graph, with the column `sequence`, and its
+    inserts, updates and deletes happen here, those of a batch in one commit. ``checkpoint`` is
+    the folder where Spark notes what it has read: a stream that is started again with it goes
+    on where it was, and no row is written twice, however the process ended. A batch that
+    changes nothing has no commit.
+
+    ``mode`` and ``absent`` are those of `load`. A missing ``branch`` is created from ``from_``;
+    with ``merge_every`` it is merged ``merge_into`` another, main by default, after so many
+    batches. A bad record ends the stream, unless ``quarantine`` names a folder: then bad
+    records are left out, at most ``max_error_share`` of a batch, and kept there with the
+    reasons, a file for each batch. ``late=("at", "10 minutes")`` puts records aside, too, whose
+    time `at` is longer ago when they come. ``every`` is the time between two batches, as
+    `10 seconds`; ``available_now`` takes what is there and ends.
+
+    Returns at once; `GraphStream.await_end` waits and raises what ended the stream, and
+    `GraphStream.stop` finishes the current batch. Raises `InputError` for columns that a type
+    does not have.
+    """
+    from omnigraph.pipeline.spark.session import require_pyspark
+
+    require_pyspark()
+    from omnigraph.pipeline.streaming.batches import Quarantine, StreamTarget
+    from omnigraph.pipeline.streaming.into import Late, StreamSpec
+    from omnigraph.pipeline.streaming.into import stream_into as start_stream
+
+    check_load_mode(mode)
+    actor, opened = self._actor_of(actor), self._opened
+    target = StreamTarget(
+        self._branch_of(branch),
+        mode,
+        absent,
+        actor,
+        from_,
+        merge_every,
+        merge_into or MAIN,
+        on_conflict,
+        Quarantine.of(quarantine, max_error_share, self._kernel.root.uri),
+    )
+
+    def permit() -> None:
+        opened.gate.load(actor, target.branch, from_, partial(list_branches, self._kernel))
+        if merge_every is not None:
+            opened.gate.branch_merge(actor, target.branch, target.merge_into)
+
+    permit()
+    told_late = Late.of(late, target, apply)
+    return start_stream(
+        self._kernel,
+        opened.path,
+        StreamSpec(frames, type, split, apply, told_late, checkpoint, every, available_now, name),
+        target,
+        permit=permit,
+        written=opened.notify_auto_optimizer,
+    )
+
+
+# --- mutations ------------------------------------------------------------------------------------
+
+
+def _compiled_mutation(
     opened: OpenGraph, source: str | Path | Source, name: str | None, catalog: Catalog
 ) -> MutationPlan:
     """The plan of a write query; raises `WrongVerb` for one that only reads."""
@@ -50,7 +302,7 @@ def compiled_mutation(
     return plan
 
 
-def with_newest_schema(
+def _with_newest_schema(
     opened: OpenGraph,
     branch: str,
     operation: str,
@@ -95,7 +347,7 @@ def _is_brought_forward(opened: OpenGraph, branch: str, operation: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadInput:
+class _LoadInput:
     """What a load reads, as the caller named it."""
 
     paths: Sequence[str | os.PathLike[str]]
@@ -112,9 +364,9 @@ class LoadInput:
         return self.data is not None and not isinstance(self.data, bytes | str)
 
 
-def run_load(
+def _run_load(
     opened: OpenGraph,
-    given: LoadInput,
+    given: _LoadInput,
     request: LoadSpec,
     *,
     engine: LoadEngine | None,
@@ -202,7 +454,7 @@ def run_load(
         spark=spark,
         watch=observer.on_stage,
     )
-    return with_newest_schema(
+    return _with_newest_schema(
         opened, request.seen_branch, "load", work, repeatable=not given.is_stream
     )
 

@@ -185,9 +185,9 @@ def test_a_query_is_refused_before_it_passes_its_budget(stored: og.Graph, name: 
 def test_the_budget_of_the_process_holds_without_a_governor(
     stored: og.Graph, monkeypatch: pytest.MonkeyPatch
 ):
-    from omnigraph.graph import facade
+    from omnigraph.graph import reading
 
-    monkeypatch.setattr(facade, "query_bytes", lambda: 64 << 10)
+    monkeypatch.setattr(reading, "query_bytes", lambda: 64 << 10)
     with pytest.raises(QueryMemoryExceeded):
         result(stored, QUERIES["everywhere"])
 

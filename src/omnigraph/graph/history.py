@@ -1,0 +1,211 @@
+"""The commits of an open graph, and what they changed: listed, compared, paged and polled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from omnigraph.branching import change_feed, change_pages
+from omnigraph.branching.branches import list_branches
+from omnigraph.branching.change_feed import ChangeBaseline
+from omnigraph.branching.commit_changes import CommitChanges, diff_of
+from omnigraph.branching.commit_changes import commit_changes as changes_of
+from omnigraph.branching.diff import GraphDiff
+from omnigraph.branching.entity_history import entity_history as versions_of
+from omnigraph.branching.entity_history import find_type
+from omnigraph.branching.moments import moment_of
+from omnigraph.graph.opened import Handle, no_commit
+from omnigraph.model.changes import ChangeFilter, CommitPage, EntityVersion, FeedPage, PageLimits
+from omnigraph.model.diffs import DiffPage
+from omnigraph.model.receipts import CommitInfo
+from omnigraph.storage.manifest_rows import commit_info
+
+
+def list_commits(
+    self: Handle, branch: str | None = None, *, actor: str | None = None
+) -> list[CommitInfo]:
+    """The commits a branch's head reaches, newest first; ``actor`` as author or recoverer."""
+    lineage = self._opened.state(self._branch_of(branch)).lineage()
+    return [
+        commit_info(row)
+        for row in lineage
+        if actor is None or actor in (row.actor_id, row.recovered_by)
+    ]
+
+
+def show_commit(self: Handle, commit_id: str) -> CommitInfo:
+    """One commit of any branch; raises `NotFound`."""
+    for branch in list_branches(self._kernel):
+        row = self._kernel.manifest.branch(branch).refresh().commits.get(commit_id)
+        if row is not None:
+            return commit_info(row)
+    raise no_commit(commit_id)
+
+
+def entity_history(
+    self: Handle, type_name: str, entity_id: str, *, branch: str | None = None
+) -> Iterator[EntityVersion]:
+    """The commits of a branch that changed one entity, newest first, with what they did to it.
+
+    ``type_name`` is a name, or `node:Name` or `edge:Name`. Each is told in the words of its own
+    schema; a change of the schema is no change of an entity.
+    """
+    state = self._opened.state(self._branch_of(branch))
+    found = find_type(self._opened.catalog_of(state.head_snapshot()), type_name)
+    return versions_of(self._kernel, self._opened.schemas, state, found, entity_id)
+
+
+def diff(
+    self: Handle,
+    before: str,
+    after: str,
+    *,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+) -> GraphDiff:
+    """The entities that differ between two branches, or two commits, or one of each.
+
+    Printed, it shows how many of each type were inserted, updated and deleted on the way from
+    ``before`` to ``after``; `GraphDiff.changes` lists them. Only ``kinds`` (`node`, `edge`),
+    ``types`` by name and ``ops`` (`insert`, `update`, `delete`) if any are given. A branch with
+    an older schema is compared in the newer one, as a merge would. Raises `ChangeDiffRefused`
+    when the schema changed on the way from one to the other and rewrote or dropped data.
+    """
+    older, newer = (moment_of(self._kernel, name) for name in (before, after))
+    return diff_of(self._opened.schemas, older, newer, ChangeFilter.of(kinds, types, ops))
+
+
+def diff_page(
+    self: Handle,
+    before: str,
+    after: str,
+    *,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+    images: bool = False,
+) -> DiffPage:
+    """How much differs between two branches or commits, and some of the entities.
+
+    `DiffPage.next_page_token` leads to the rest, together with the two commits of this page.
+    ``limit`` is in entities, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
+    what `diff` raises, and `ChangeCursorRejected` for a token of another diff.
+    """
+    request = change_pages.DiffPageRequest(
+        before,
+        after,
+        ChangeFilter.of(kinds, types, ops),
+        PageLimits.of(limit, limit_bytes),
+        page_token,
+        images,
+    )
+    return change_pages.diff_page(
+        self._kernel, self._opened.schemas, self._opened.unfinished, request
+    )
+
+
+def commit_changes(
+    self: Handle,
+    commit_id: str,
+    *,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+) -> CommitChanges:
+    """What one commit changed in its first parent, with images before and after.
+
+    Raises `NotFound`, `ChangeDiffRefused` for the first commit of a graph and for a change of
+    schema that rewrote or dropped data, and `ChangeFeedGap` when cleanup has removed what it
+    needs.
+    """
+    wanted = ChangeFilter.of(kinds, types, ops)
+    return changes_of(self._kernel, self._opened.schemas, commit_id, wanted)
+
+
+def commit_changes_page(
+    self: Handle,
+    commit_id: str,
+    *,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+) -> CommitPage:
+    """Some of what one commit changed; `CommitPage.next_page_token` leads to the rest.
+
+    ``limit`` is in changes, 1,000 unless told, ``limit_bytes`` a target for their size. Raises
+    what `commit_changes` raises, and `ChangeCursorRejected` for a token of another commit or
+    filter.
+    """
+    request = change_pages.CommitPageRequest(
+        commit_id,
+        ChangeFilter.of(kinds, types, ops),
+        PageLimits.of(limit, limit_bytes),
+        page_token,
+    )
+    return change_pages.commit_page(
+        self._kernel, self._opened.schemas, self._opened.unfinished, request
+    )
+
+
+def poll_changes(
+    self: Handle,
+    branch: str | None = None,
+    *,
+    cursor: str | None = None,
+    start: str | None = None,
+    page_token: str | None = None,
+    limit: int | None = None,
+    limit_bytes: int | None = None,
+    limit_commits: int | None = None,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+) -> FeedPage:
+    """What the commits of a branch changed since ``cursor``, one block a commit.
+
+    Without a cursor, ``start`` says where to begin: `now`, which is meant if nothing is given,
+    `beginning`, or `after:<commit>`. A page ends either with a ``next_page_token`` for the rest
+    of a commit, or with the cursor of the next poll. The caller keeps the cursor, and may come
+    back with it in any process. Deliver at least once: the blocks of one commit always have its
+    ``graph_commit_id``.
+
+    Raises `ChangeCursorRejected`, `NotFound`, `ChangeFeedGap` when cleanup has removed what the
+    next commit needs, and `ChangeDiffRefused` when the next commit is a change of schema that
+    rewrote or dropped data. After the last two only `change_baseline` leads on.
+    """
+    request = change_feed.PollRequest(
+        self._branch_of(branch),
+        ChangeFilter.of(kinds, types, ops),
+        PageLimits.of(limit, limit_bytes, limit_commits),
+        cursor,
+        start,
+        page_token,
+    )
+    return change_feed.ChangeFeed(self._kernel, self._opened.schemas, self._opened.unfinished).poll(
+        request
+    )
+
+
+def change_baseline(
+    self: Handle,
+    branch: str | None = None,
+    *,
+    kinds: Iterable[str] = (),
+    types: Iterable[str] = (),
+    ops: Iterable[str] = (),
+) -> ChangeBaseline:
+    """Every entity at the present head of a branch, and then the cursor to go on with.
+
+    Writers go on meanwhile: what they commit is what the cursor continues with. ``ops`` selects
+    no entities; they belong to the polls with the cursor. Raises `NotFound`.
+    """
+    wanted = ChangeFilter.of(kinds, types, ops)
+    return change_feed.change_baseline(
+        self._kernel, self._opened.schemas, self._branch_of(branch), wanted
+    )

@@ -1,0 +1,146 @@
+"""Upkeep of an open graph: indexes, compaction, repair, cleanup, recovery, and how it is doing.
+
+No policy decides about these verbs: the operator of the storage runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Literal
+
+from omnigraph.commit.recovery import Recoverer
+from omnigraph.commit.recovery.audit import RecoveryAudit, RecoveryRow
+from omnigraph.commit.recovery.settling import Settlement
+from omnigraph.graph.opened import Handle, engine_name
+from omnigraph.model.load_options import SparkOptions, checked_options
+from omnigraph.model.upkeep import (
+    CleanupPolicy,
+    CleanupReceipt,
+    Diagnosis,
+    GraphStats,
+    IndexReceipt,
+    OptimizeReceipt,
+    RepairReceipt,
+)
+from omnigraph.upkeep.cleanup import cleanup as run_cleanup
+from omnigraph.upkeep.optimize import ensure_indices as build_indices
+from omnigraph.upkeep.optimize import optimize as run_optimize
+from omnigraph.upkeep.pending import release_abandoned
+from omnigraph.upkeep.repair import repair as run_repair
+from omnigraph.upkeep.stats import examine as run_examine
+from omnigraph.upkeep.stats import graph_stats
+
+
+def ensure_indices(self: Handle, branch: str | None = None) -> IndexReceipt:
+    """Build the indexes that the schema declares and the head of a branch is missing.
+
+    One commit, or none if nothing is missing. What cannot be built yet is listed with the
+    reason. Queries return the same with and without indexes. Raises `Conflict` when others
+    wrote to the branch meanwhile.
+    """
+    self._opened.gate.require_writable("index")
+    return build_indices(
+        self._kernel,
+        self._opened.path,
+        self._opened.accepted(self._branch_of(branch)),
+        self._branch_of(branch),
+    )
+
+
+def optimize(
+    self: Handle,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    engine: Literal["local", "spark"] | None = None,
+    spark: SparkOptions | None = None,
+) -> OptimizeReceipt:
+    """Make main compact and its indexes complete: one commit, or none if nothing is due.
+
+    Old versions stay. A table that an external writer has changed (drift) is skipped.
+    ``progress`` gets how many tables are done, of how many. With ``engine="spark"`` executors
+    rewrite fragments and build indexes; the result is the same. Raises `RecoveryRequired` while
+    an interrupted operation is unsettled, and `Conflict` when others wrote to main meanwhile.
+    """
+    self._opened.gate.require_writable("optimize")
+    options = checked_options(spark, SparkOptions, "spark")
+    if engine_name(engine, options) == "local":
+        return run_optimize(self._kernel, self._opened.accepted(), progress=progress)
+    from omnigraph.pipeline.maintenance import spark_workers
+
+    with spark_workers(self._kernel.root, options, self._kernel.ids.ulid()) as workers:
+        return run_optimize(
+            self._kernel, self._opened.accepted(), progress=progress, workers=workers
+        )
+
+
+def repair(
+    self: Handle, branch: str | None = None, *, confirm: bool = False, force: bool = False
+) -> RepairReceipt:
+    """Publish what external writers did to the tables of a branch (drift).
+
+    Without ``confirm`` nothing is changed and the receipt says what would be. Only versions
+    that are known to change no row are published, unless ``force`` vouches for the content of
+    the others. Raises `RecoveryRequired` while an interrupted operation is unsettled.
+    """
+    self._opened.gate.require_writable("repair")
+    return run_repair(
+        self._kernel,
+        self._opened.accepted(self._branch_of(branch)),
+        self._branch_of(branch),
+        confirm=confirm,
+        force=force,
+    )
+
+
+def cleanup(
+    self: Handle,
+    *,
+    keep: int | None = None,
+    older_than: timedelta | None = None,
+    confirm: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CleanupReceipt:
+    """Remove old versions of tables, and what deleted branches left behind.
+
+    Versions beyond the newest ``keep`` go, and those ``older_than`` some age; with both, only
+    what is both. What a live branch sees always stays. Commits whose versions are gone stay
+    listed, and reading them raises `HistoricalVersionReclaimed`. Without ``confirm`` nothing is
+    removed and the receipt says what would be. ``progress`` gets how many tables are done, of
+    how many. Raises `RecoveryRequired` while an interrupted operation is unsettled, and
+    `UncoveredDrift`.
+    """
+    self._opened.gate.require_writable("cleanup")
+    seconds = None if older_than is None else int(older_than.total_seconds())
+    policy = CleanupPolicy(keep, seconds)
+    return run_cleanup(self._kernel, policy, confirm=confirm, progress=progress)
+
+
+def examine(self: Handle) -> Diagnosis:
+    """Try every way the graph is read, on every branch; writes nothing.
+
+    Every finding names the command that mends it. `doctor` does the same for a graph that may
+    not even open.
+    """
+    return run_examine(self._kernel)
+
+
+def stats(self: Handle, branch: str | None = None) -> GraphStats:
+    """The head of a branch and the graph around it in numbers; writes nothing.
+
+    What needs attention is listed with the command that mends it.
+    """
+    return graph_stats(self._kernel, self._branch_of(branch))
+
+
+def recover(self: Handle, *, force: bool = False) -> list[Settlement]:
+    """Finish or undo every interrupted operation; ``force`` also through foreign commits."""
+    self._opened.gate.require_writable("recover")
+    settled = Recoverer(self._kernel).run("full", force=force)
+    release_abandoned(self._kernel)
+    return settled
+
+
+def list_recoveries(self: Handle) -> list[RecoveryRow]:
+    """Every recovery so far, oldest first."""
+    return RecoveryAudit(self._kernel.lance, self._kernel.root.uri).rows()

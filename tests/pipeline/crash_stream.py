@@ -7,6 +7,7 @@ The rows have no key, so that a batch that is written twice shows. Run it with
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import omnigraph
+from omnigraph.loading.request import load_receipt
 
 ROWS = 50
 SCHEMA = "node Reading { number: I64  batch: I32 }"
@@ -57,23 +59,52 @@ def stream(spark: Any, uri: str, folder: Path, sink: str) -> None:
     writing.start(uri).awaitTermination()
 
 
-def judge(uri: str, *, is_live: bool = False) -> int:
-    """How many batches are there; each as one commit with all its rows, once."""
+def judge(uri: str, folder: Path, *, is_live: bool = False) -> int:
+    """How many files were written: each row once, and each batch as one commit with all its rows.
+
+    A batch takes more than one file if a driver was killed after Spark's file source had noted a
+    file and before the query had noted the batch that takes it: the next batch then has that file
+    and its own. The checkpoint says how many files each batch took.
+    """
     graph = omnigraph.open(uri)
     table = graph.table("Reading")
     rows = table.to_arrow()
     assert len(set(rows["number"].to_pylist())) == rows.num_rows, "rows are there twice"
-    batches = Counter(rows["batch"].to_pylist())
-    assert set(batches.values()) <= {ROWS}, "a part of a batch is there"
-    commits = [commit for commit in graph.list_commits() if commit.kind == "load"]
-    # A commit that came between the two reads is not judged.
-    listed = [commit.graph_commit_id for commit in commits]
-    assert len(commits) >= len(batches), (
-        f"{sorted(batches)} are there at {table.graph_commit_id}, by {listed}"
-    )
+    files = Counter(rows["batch"].to_pylist())
+    assert set(files.values()) <= {ROWS}, "a part of a file is there"
+    lineage = graph._opened.state("main").lineage()
+    pinned = next(each for each in lineage if each.commit_id == table.graph_commit_id)
+    # A commit that came after the rows were read is not judged.
+    commits = [each for each in lineage if each.commit_seq <= pinned.commit_seq]
+    loads = [each for each in commits if each.kind == "load"]
+    keys = [each.operation_id or "" for each in loads]
+    assert len(set(keys)) == len(keys), f"a batch was committed twice: {keys}"
+    brought = [load_receipt(each).nodes[0].inserted for each in loads]
+    assert sum(brought) == rows.num_rows, f"{brought} for {rows.num_rows} rows"
+    ends = _source_offsets(folder / "checkpoint")
+    for key, count in zip(keys, brought, strict=True):
+        number = int(key.rpartition(":")[2])
+        if number in ends and number - 1 in ends:
+            taken = ends[number] - ends[number - 1]
+            assert count == taken * ROWS, f"batch {number} took {taken} files and has {count} rows"
     if not is_live:
-        assert len(commits) == len(batches), f"{commits} for {sorted(batches)}"
-    return len(batches)
+        totals = [_count(graph, each.commit_id) for each in commits]
+        grown = [new - old for new, old in zip(totals, [*totals[1:], 0], strict=True)]
+        assert [each for each in grown if each] == brought, "a receipt is not of its commit"
+    return len(files)
+
+
+def _source_offsets(checkpoint: Path) -> dict[int, int]:
+    """The last file of each batch that the checkpoint still has; before the first one, none."""
+    found = {-1: -1}
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        found[int(path.name)] = json.loads(path.read_text().splitlines()[-1])["logOffset"]
+    return found
+
+
+def _count(graph: omnigraph.Graph, commit_id: str) -> int:
+    count: int = graph.table("Reading", snapshot=commit_id, columns=["id"]).to_arrow().num_rows
+    return count
 
 
 def start(uri: str, folder: Path, sink: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -119,9 +150,9 @@ def run(folder: Path, seed: int, batches: int, kills: int) -> int:
         child = start(uri, folder, chance.choice(("into", "format")))
         drivers += 1
         with child_ended(child):
-            killed += _kill(child, uri, before, batches, kills - killed, chance)
-        before = judge(uri)
-        print(f"driver {drivers}: {before} of {batches} batches, each once", flush=True)
+            killed += _kill(child, uri, folder, before, batches, kills - killed, chance)
+        before = judge(uri, folder)
+        print(f"driver {drivers}: {before} of {batches} files, each once", flush=True)
         if child.returncode not in (0, -signal.SIGKILL):
             print((folder / "driver.log").read_text("utf-8"), flush=True)
         if child.returncode == 0 and before == batches:
@@ -132,6 +163,7 @@ def run(folder: Path, seed: int, batches: int, kills: int) -> int:
 def _kill(
     child: subprocess.Popen[bytes],
     uri: str,
+    folder: Path,
     before: int,
     batches: int,
     kills_left: int,
@@ -141,7 +173,7 @@ def _kill(
     if not kills_left:
         return False
     goal = before + chance.randint(1, max(1, (batches - before) // (kills_left + 1)))
-    while child.poll() is None and judge(uri, is_live=True) < goal:
+    while child.poll() is None and judge(uri, folder, is_live=True) < goal:
         time.sleep(0.05)
     time.sleep(chance.uniform(0, 0.4))
     if child.poll() is not None:

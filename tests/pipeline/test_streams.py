@@ -63,12 +63,17 @@ class Inbox:
 
     def forget_last_batch(self) -> None:
         """As if the driver had ended after the batch was written, and before it was noted."""
-        (last,) = sorted(self.folder_of("commits").glob("[0-9]*"), key=lambda p: int(p.name))[-1:]
-        last.unlink()
-        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+        self.forget(self.entries("commits")[-1])
 
-    def folder_of(self, log: str) -> Path:
-        return self.checkpoint / log
+    def forget(self, entry: Path) -> None:
+        """As if the driver had ended before it wrote this entry of a log of its checkpoint."""
+        entry.unlink()
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+
+    def entries(self, log: str) -> list[Path]:
+        """The entries of a log of the checkpoint, oldest first."""
+        found = (self.checkpoint / log).glob("[0-9]*")
+        return sorted(found, key=lambda path: int(path.name))
 
 
 @pytest.fixture
@@ -149,11 +154,38 @@ def test_c_pip_023_a_driver_killed_between_commit_and_checkpoint_writes_every_ro
     child = crash_stream.start(uri, tmp_path, "into", OMNIGRAPH_FAILPOINTS=failpoint)
     crash_stream.end(child)
     assert child.returncode == -signal.SIGKILL
-    assert crash_stream.judge(uri) == 2, "two batches were committed"
+    assert crash_stream.judge(uri, tmp_path) == 2, "two batches were committed"
     noted = list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     assert len(noted) == 1, "and one of them noted"
     crash_stream.stream(spark, uri, tmp_path, "into")
-    assert crash_stream.judge(uri) == 4
+    assert crash_stream.judge(uri, tmp_path) == 4
+
+
+def test_a_driver_killed_before_its_batch_is_planned_brings_two_files_in_one_commit(
+    graph, spark, inbox
+):
+    """Spark's file source notes a file before the query notes the batch that takes it."""
+    options: dict[str, Any] = {"mode": "append", "checkpoint": inbox.checkpoint, **NOW}
+    inbox.put(*people("a"))
+    graph.stream_into(inbox.frame(spark), "Person", **options).await_end()
+    inbox.put(*people("b", "c"))
+
+    def fail(batch: Any) -> Any:
+        raise InputError("the batch is planned, and not written")
+
+    with pytest.raises(InputError, match="the batch is planned"):
+        graph.stream_into(inbox.frame(spark), split=fail, **options).await_end()
+    (*_, of_source), (*_, of_query) = inbox.entries("sources/0"), inbox.entries("offsets")
+    assert (of_source.name, of_query.name) == ("1", "1")
+    assert of_source.stat().st_mtime_ns < of_query.stat().st_mtime_ns, "the source is first"
+    # As a driver leaves them that is killed between the two.
+    inbox.forget(of_query)
+    inbox.put(*people("d"))
+    stream = graph.stream_into(inbox.frame(spark), "Person", **options)
+    stream.await_end()
+    assert [receipt.nodes[0].inserted for receipt in stream.receipts] == [3], "two files at once"
+    assert (loads(graph), slugs(graph)) == (2, ["a", "b", "c", "d"])
+    assert json.loads(inbox.entries("offsets")[-1].read_text().splitlines()[-1]) == {"logOffset": 2}
 
 
 def test_batches_are_split_into_types_of_one_commit(graph, spark, inbox):
@@ -285,8 +317,7 @@ def test_sigterm_lets_a_stream_finish_its_batch_and_begin_no_other(graph, spark,
     terminator.join()
     assert signal.getsignal(signal.SIGTERM) is before
     assert (slugs(graph), stream.query.isActive) == (["a"], False)
-    noted = [path.name for path in inbox.folder_of("commits").glob("[0-9]*")]
-    assert noted == ["0"]
+    assert [path.name for path in inbox.entries("commits")] == ["0"]
     graph.stream_into(frame, "Person", checkpoint=inbox.checkpoint, **NOW).await_end()
     assert slugs(graph) == ["a", "b"]
 

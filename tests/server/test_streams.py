@@ -10,10 +10,12 @@ from pathlib import Path
 import httpx
 import orjson
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.server.admission import RESPONSE_BYTES, StreamBudget
 from omnigraph.server.config import GraphSpec
+from omnigraph.server.responses import BlockResponse
 from tests.server.live import PATIENCE_SECONDS, Live, new_graph, serving
 
 PEOPLE = 40_000
@@ -104,6 +106,28 @@ def test_c_srv_039_a_second_export_is_413_and_a_disconnect_frees_the_slot(big: G
         first.close()
         until(lambda: streams.slots_taken == 0)
         assert len(client.post("/export", json={}).content.splitlines()) == PEOPLE
+
+
+@pytest.mark.parametrize("path", ["/export", "/changes/baseline"])
+def test_a_slot_is_free_before_a_client_reads_the_end(
+    open_server: Live, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    streams = open_server.server.services.streams
+    answer = BlockResponse.__call__
+    sent: list[tuple[bool, int]] = []
+
+    async def watched(self: BlockResponse, scope: Scope, receive: Receive, send: Send) -> None:
+        async def note(message: Message) -> None:
+            sent.append((message.get("more_body", True), streams.slots_taken))
+            await send(message)
+
+        await answer(self, scope, receive, note)
+
+    monkeypatch.setattr(BlockResponse, "__call__", watched)
+    assert open_server.client().post(path, json={}).status_code == 200
+    *before, end = sent
+    assert before and set(before) == {(True, 1)}
+    assert end == (False, 0)
 
 
 def test_a_reader_that_stops_reading_loses_its_slot(big: GraphSpec):

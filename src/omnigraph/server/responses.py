@@ -147,9 +147,9 @@ class BlockResponse(StreamingResponse):
         headers: Mapping[str, str] | None = None,
         chunk_bytes: int = CHUNK_BYTES_MAX,
     ) -> None:
-        super().__init__(blocks.chunks(chunk_bytes), status, headers, media)
+        super().__init__(self._content(blocks.chunks(chunk_bytes)), status, headers, media)
         self._resources = resources
-        """Closed when the response ends, also on failure."""
+        """Closed before the client reads the end of the response, and on failure."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, unless the client stops reading or disconnects."""
@@ -157,6 +157,13 @@ class BlockResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await self._resources.aclose()
+
+    async def _content(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            yield chunk
+        # The end of the response is sent after this line: a client that has read it may ask for
+        # another stream at once, and must find the slot free.
+        await self._resources.aclose()
 
 
 async def block_response(

@@ -74,27 +74,27 @@ class BranchTask:
         error.add_note(f"branch `{self.name}` was kept: continue with `resume=True`, or delete it")
 
 
-Handle = TypeVar("Handle", bound=BranchVerbs)
+Branched = TypeVar("Branched", bound=BranchVerbs)
 
 
-class _Scope(Generic[Handle]):
+class _Scope(Generic[Branched]):
     receipt: MergeReceipt | None
     """How the merge ended; None until the block has succeeded."""
 
-    def __init__(self, graph: Handle, task: BranchTask) -> None:
+    def __init__(self, graph: Branched, task: BranchTask) -> None:
         self.receipt = None
         self._graph = graph
         self.task = task
 
 
-class BranchScope(_Scope[Handle]):
+class BranchScope(_Scope[Branched]):
     """A branch for the work of one `with` block.
 
     Entering forks the branch and gives a graph whose verbs use it. Leaving merges it, unless the
     block raised: then the branch stays as it is. It stays as well if the merge itself fails.
     """
 
-    def __enter__(self) -> Handle:
+    def __enter__(self) -> Branched:
         task = self.task
         try:
             self._graph.create_branch(task.name, task.from_, **task.by)
@@ -114,10 +114,10 @@ class BranchScope(_Scope[Handle]):
             raise
 
 
-class AsyncBranchScope(_Scope[Handle]):
+class AsyncBranchScope(_Scope[Branched]):
     """The same for `async with`, on a graph whose verbs are awaited."""
 
-    async def __aenter__(self) -> Handle:
+    async def __aenter__(self) -> Branched:
         task = self.task
         try:
             await self._graph.create_branch(task.name, task.from_, **task.by)

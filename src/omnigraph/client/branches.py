@@ -1,0 +1,188 @@
+"""Branches of a served graph: created, deleted, merged, and single commits replayed on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omnigraph.client.exchange import (
+    checked_body,
+    header_key,
+    segment,
+)
+from omnigraph.client.failures import require_no_actor
+from omnigraph.client.handle import Answered, AsyncHandle
+from omnigraph.model.merging import ConflictPolicy, MergeGranularity, MergePlan
+from omnigraph.model.receipts import (
+    BranchCreated,
+    BranchDeleted,
+    MergeReceipt,
+    ReplayReceipt,
+)
+from omnigraph.wire import operations, requests
+from omnigraph.wire.answers import (
+    BranchList,
+)
+from omnigraph.wire.operations import Operation
+from omnigraph.wire.requests import branch_name
+
+
+async def create_branch(
+    self: AsyncHandle,
+    name: str,
+    from_: str | None = None,
+    *,
+    actor: str | None = None,
+    operation_id: str | None = None,
+) -> BranchCreated:
+    """Create a branch at the head of another.
+
+    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    """
+    require_no_actor(actor)
+    content = checked_body(
+        requests.CreateBranchRequest, {"name": name, "from": self._branch_of(from_)}
+    )
+    operation = operations.CREATE_BRANCH
+    return await self._ask(operation, BranchCreated, content=content, key=header_key(operation_id))
+
+
+async def list_branches(self: AsyncHandle) -> list[str]:
+    """The branches, sorted."""
+    return list((await self._ask(operations.LIST_BRANCHES, BranchList)).branches)
+
+
+async def delete_branch(
+    self: AsyncHandle, name: str, *, actor: str | None = None, operation_id: str | None = None
+) -> BranchDeleted:
+    """Delete a branch; its commits are gone with it.
+
+    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    """
+    require_no_actor(actor)
+    operation, values = operations.DELETE_BRANCH, {"branch": branch_name(name)}
+    return await self._ask(operation, BranchDeleted, values=values, key=header_key(operation_id))
+
+
+async def plan_merge(
+    self: AsyncHandle,
+    source: str,
+    into: str | None = None,
+    *,
+    on_conflict: ConflictPolicy = "fail",
+    on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+    granularity: MergeGranularity = "entity",
+) -> MergePlan:
+    """What `merge_branch` would do now: per type, and every conflict. Changes nothing."""
+    fields = _merge_fields(source, self._branch_of(into), on_conflict, on_conflict_of, granularity)
+    content = checked_body(requests.MergePlanRequest, fields)
+    return await self._ask(operations.PLAN_MERGE, MergePlan, content=content, is_read=True)
+
+
+async def merge_branch(
+    self: AsyncHandle,
+    source: str,
+    into: str | None = None,
+    *,
+    on_conflict: ConflictPolicy = "fail",
+    on_conflict_of: Mapping[str, ConflictPolicy] | None = None,
+    granularity: MergeGranularity = "entity",
+    delete_branch: bool = False,
+    actor: str | None = None,
+    operation_id: str | None = None,
+) -> MergeReceipt:
+    """Merge a branch into main, or ``into`` another, as one commit with two parents.
+
+    The options mean what they mean for `Graph.merge_branch`. Raises `MergeConflicts`, and
+    nothing has changed then. ``operation_id`` names the merge: repeating it with the same id
+    returns the first receipt.
+    """
+    require_no_actor(actor)
+    fields = _merge_fields(source, self._branch_of(into), on_conflict, on_conflict_of, granularity)
+    content = checked_body(requests.MergeRequest, fields | {"delete_branch": delete_branch})
+    operation = operations.MERGE_BRANCHES
+    return await self._ask(operation, MergeReceipt, content=content, key=header_key(operation_id))
+
+
+async def revert(
+    self: AsyncHandle,
+    commit_id: str,
+    *,
+    branch: str | None = None,
+    actor: str | None = None,
+    operation_id: str | None = None,
+) -> ReplayReceipt:
+    """Undo what one commit of a branch changed, as a new commit; history stays as it is.
+
+    Raises `MergeConflicts` where the same entities changed again; nothing is done then.
+    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    """
+    require_no_actor(actor)
+    operation = operations.REVERT
+    return await _replay(
+        self, operation, ReplayReceipt, commit_id, branch, key=header_key(operation_id)
+    )
+
+
+async def cherry_pick(
+    self: AsyncHandle,
+    commit_id: str,
+    into: str | None = None,
+    *,
+    actor: str | None = None,
+    operation_id: str | None = None,
+) -> ReplayReceipt:
+    """Do what one commit of any branch changed once more on main, or ``into`` another branch.
+
+    Raises `MergeConflicts` where the same entities differ there; nothing is done then.
+    ``operation_id`` names the request: repeating it with the same id returns the first receipt.
+    """
+    require_no_actor(actor)
+    operation = operations.CHERRY_PICK
+    return await _replay(
+        self, operation, ReplayReceipt, commit_id, into, key=header_key(operation_id)
+    )
+
+
+async def plan_revert(self: AsyncHandle, commit_id: str, *, branch: str | None = None) -> MergePlan:
+    """What `revert` would do now. Changes nothing."""
+    return await _replay(self, operations.PLAN_REVERT, MergePlan, commit_id, branch)
+
+
+async def plan_cherry_pick(self: AsyncHandle, commit_id: str, into: str | None = None) -> MergePlan:
+    """What `cherry_pick` would do now. Changes nothing."""
+    return await _replay(self, operations.PLAN_CHERRY_PICK, MergePlan, commit_id, into)
+
+
+async def _replay(
+    self: AsyncHandle,
+    operation: Operation,
+    kind: type[Answered],
+    commit_id: str,
+    branch: str | None,
+    *,
+    key: str | None = None,
+) -> Answered:
+    values = {"commit_id": segment(commit_id, "commit")}
+    content = checked_body(requests.ReplayRequest, {"branch": self._branch_of(branch)})
+    is_read = not operation.is_gated
+    return await self._ask(
+        operation, kind, values=values, content=content, is_read=is_read, key=key
+    )
+
+
+def _merge_fields(
+    source: str,
+    into: str | None,
+    on_conflict: ConflictPolicy,
+    on_conflict_of: Mapping[str, ConflictPolicy] | None,
+    granularity: MergeGranularity,
+) -> dict[str, Any]:
+    """The fields of a merge; a rule that is the default is not sent, as older servers know none."""
+    return {
+        "source": source,
+        "target": into,
+        "on_conflict": None if on_conflict == "fail" else on_conflict,
+        "on_conflict_of": dict(on_conflict_of) if on_conflict_of else None,
+        "granularity": None if granularity == "entity" else granularity,
+    }

@@ -1,0 +1,78 @@
+"""What the verbs of a served graph have in common: its connection, and one way to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from omnigraph.client.connection import Connection
+from omnigraph.client.exchange import (
+    Exchange,
+    HasText,
+    Response,
+    Text,
+    new_key,
+    query_items,
+)
+from omnigraph.model.json_object import JsonObject
+from omnigraph.wire.operations import Operation
+
+RowForm = Literal["arrow", "json"]
+SourceText = str | Path | HasText
+Answered = TypeVar("Answered", bound=JsonObject)
+
+
+class AsyncHandle:
+    """A served graph, with the branch that its verbs use unless told otherwise.
+
+    The verbs of `AsyncRemoteGraph` are functions of a handle, each in the module of its subject.
+    """
+
+    def __init__(self, connection: Connection, rows: RowForm = "arrow") -> None:
+        self._connection = connection
+        self._rows = rows
+        self._default_branch: str | None = None
+
+    def _branch_of(self, branch: str | None, snapshot: str | None = None) -> str | None:
+        """The branch to send: a snapshot is a commit of any branch, and None means main."""
+        return branch or (self._default_branch if snapshot is None else None)
+
+    async def _ask(
+        self,
+        operation: Operation,
+        kind: type[Answered],
+        *,
+        values: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        text: Text | None = None,
+        is_read: bool | None = None,
+        key: str | None = None,
+    ) -> Answered:
+        """Send a request whose answer is one JSON object of a kind; a GET changes nothing."""
+
+        def read(response: Response) -> Answered:
+            return kind.from_dict(response.document())
+
+        return await self._connection.send(
+            Exchange(
+                operation,
+                read,
+                values or {},
+                query_items(query or {}),
+                headers or {},
+                content,
+                operation.method == "GET" if is_read is None else is_read,
+                text=text,
+                key=key or new_key(),
+            )
+        )
+
+
+def stream_of(
+    operation: Operation, content: bytes, headers: Mapping[str, str] | None = None
+) -> Exchange[None]:
+    """A request whose answer is read as it comes; reading it changes nothing."""
+    return Exchange(operation, lambda _: None, headers=headers or {}, content=content, is_read=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.trace_requests import REQUESTS
 from tests.test_architecture import FACADE, PACKAGE, imports_of, module_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "architecture.md"
@@ -67,3 +68,18 @@ def test_every_road_of_a_write_ends_in_the_one_publish() -> None:
     assert all("storage/publisher.py" in reached_from(road[0]) for road in writes)
     reader = reached_from("engines/local/engine.py")
     assert "storage/publisher.py" not in reader
+
+
+@pytest.mark.parametrize(
+    ("request_name", "files_max", "room_changes_max"), [("write", 45, 120), ("query", 25, 60)]
+)
+def test_a_traced_request_visits_few_files_and_rooms(
+    tmp_path: Path, request_name: str, files_max: int, room_changes_max: int
+) -> None:
+    found = REQUESTS[request_name](tmp_path)
+    assert len(found.files) <= files_max, list(found.files)
+    assert found.room_changes <= room_changes_max, found.changes
+
+
+def test_the_package_has_at_most_400_modules() -> None:
+    assert len(list(PACKAGE.rglob("*.py"))) <= 400

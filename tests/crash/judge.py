@@ -86,3 +86,11 @@ def require_writable(graph: Graph, expected: Model) -> None:
         expected.branches[branch].cities["after"] = 1
     require_shows(graph, expected)
     require_settled(graph)
+
+
+def require_settled_once_reopened(root: Path, expected: Model) -> None:
+    """A new handle finds nothing to recover, shows the expected rows and can write."""
+    graph = open_graph(root)
+    require_settled(graph)
+    require_shows(graph, expected)
+    require_writable(graph, expected)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -444,6 +444,15 @@ def passed_by(work: Callable[[], object]) -> list[str]:
 
 def _seed_graph(root: Path) -> None:
     init(root, SCHEMA).load(data=seed_records(), mode="append")
+
+
+def with_review(root: Path, change: str, params: Mapping[str, str] | None = None) -> Graph:
+    """Make the seeded graph with a branch `review` that a mutation has changed."""
+    copy_of(_seed_graph, root)
+    graph = open_graph(root)
+    graph.create_branch("review")
+    graph.mutate(change, params, branch="review")
+    return graph
 
 
 def seeded(root: str) -> Model:

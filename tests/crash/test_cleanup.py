@@ -37,11 +37,6 @@ STEPS: list[Step] = steps(
 gone; so has the manifest, which is cleaned up on main and on the branch that is left."""
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(root: Path) -> Model:
     """A graph with a history, the refs of a deleted branch, and a branch that shares everything."""
     model = seeded(str(root))

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph.errors import RecoveryRequired
-from omnigraph.graph import open_graph
+from omnigraph.graph import Graph, open_graph
 from tests.crash import judge, processes
 from tests.crash.operations import INSERT, seeded
 
@@ -45,11 +46,6 @@ def forks(root: Path) -> list[Path]:
     """The forks of tables that branch `review` has."""
     ref = open_graph(root, "read_only")._kernel.manifest.registration("review").ref
     return sorted(root.glob(f"*/*/tree/{ref}"))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
 
 
 @pytest.mark.parametrize("nth", [1, 2])
@@ -90,41 +86,40 @@ def test_a_fork_that_nothing_claims_does_not_keep_the_branch_from_writing(
     judge.require_writable(graph, model)
 
 
-def test_an_untouched_fork_that_nothing_claims_is_taken_as_it_is(root: Path) -> None:
-    model = seeded(str(root))
-    graph = open_graph(root)
+def _fork_persons(graph: Graph) -> LanceDataset:
+    """Fork the persons of `review` as an external writer would, without a sidecar."""
     kernel = graph._kernel
     branch = kernel.manifest.branch("review")
     branch.refresh()
     capture = kernel.capture(branch, "")
     entry = capture.snapshot.table("node:Person")
-    where = capture.reader.where(entry)
     assert branch.where.ref is not None
-    kernel.lance.create_ref(where, branch.where.ref, entry.version)
+    return kernel.lance.create_ref(capture.reader.where(entry), branch.where.ref, entry.version)
+
+
+def test_an_untouched_fork_that_nothing_claims_is_taken_as_it_is(root: Path) -> None:
+    model = seeded(str(root))
+    graph = open_graph(root)
+    _fork_persons(graph)
     judge.require_writable(graph, model)
 
 
 def test_a_fork_with_the_work_of_a_stranger_is_never_removed(root: Path) -> None:
     seeded(str(root))
     graph = open_graph(root)
-    kernel = graph._kernel
-    branch = kernel.manifest.branch("review")
-    branch.refresh()
-    capture = kernel.capture(branch, "")
-    entry = capture.snapshot.table("node:Person")
-    where = capture.reader.where(entry)
-    assert branch.where.ref is not None
-    handle = kernel.lance.create_ref(where, branch.where.ref, entry.version)
-    handle.delete("true")
+    forked = _fork_persons(graph)
+    version = forked.version
+    forked.delete("true")
     with pytest.raises(RecoveryRequired):
         graph.mutate(INSERT, {"person": "x", "city": "x"}, branch="review")
     outcomes = [settled.outcome for settled in graph.recover()]
     assert outcomes == ["blocked"]
-    assert kernel.lance.open(where.on(branch.where.ref)).version == entry.version + 1
+    forked.checkout_latest()
+    assert forked.version == version + 1
     assert [settled.outcome for settled in graph.recover(force=True)] == ["rolled_back"]
     (row,) = graph.list_recoveries()
     foreign = {table.table_key: table.foreign_versions for table in row.tables}
-    assert foreign == {"node:City": (), "node:Person": (entry.version + 1,)}
+    assert foreign == {"node:City": (), "node:Person": (version + 1,)}
     graph.mutate(INSERT, {"person": "x", "city": "x"}, branch="review")
     judge.require_settled(graph)
 

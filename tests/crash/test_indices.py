@@ -52,11 +52,6 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def indexed(graph: Graph, branch: str) -> set[str]:
     """The tables of a branch that have indexes."""
     reader = graph._opened.reader(branch)

@@ -138,11 +138,6 @@ ELSEWHERE = {
 """Failpoints that are not on the way of an undisturbed operation: the file that kills there."""
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(kind: str, root: Path) -> Model:
     """The graph before the operation; none at all before `init`."""
     return Model() if kind == "init" else seeded(str(root))

@@ -126,11 +126,6 @@ def kill_at(step: str) -> str:
     return f"{name}=kill@{nth or 1}"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def damaged(damage: Damage, root: Path) -> Model:
     """The graph with an interrupted write in it, and what it must show once recovered."""
     model = seeded(str(root))

@@ -19,11 +19,6 @@ from tests.crash.test_kill_during_recovery import DAMAGES, Damage, damaged
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def test_c_wrt_040_two_processes_on_one_branch_interleave_without_loss(
     root: Path, tmp_path: Path
 ) -> None:

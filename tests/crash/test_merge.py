@@ -48,11 +48,6 @@ CASES = [
 SIDES = {"branch-merge": ("old", "main"), "branch-merge-into": ("main", "review")}
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(kind: str, root: Path) -> Model:
     """A graph in which the source differs from its base in every table."""
     model = seeded(str(root))

@@ -30,11 +30,6 @@ STEPS: list[Step] = [
 indexes, after the rewrite if there is one."""
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(root: Path) -> Model:
     """A graph in which persons and cities lie in two fragments each."""
     model = seeded(str(root))

@@ -28,11 +28,6 @@ IMPATIENT = WriteSettings(ttl_ms=TTL_MS, wait_ms=100)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
-@pytest.fixture
 def model(root: Path) -> Model:
     return seeded(str(root))
 
@@ -262,10 +257,7 @@ def test_c_rec_044_a_late_fork_of_a_fenced_owner_does_not_get_in_the_way(
     graph = taken_over(root)
     assert resumed(owner, pause)["error"] == "RecoveryRequired"
     judge.require_shows(graph, model)
-    again = open_graph(root)
-    judge.require_settled(again)
-    judge.require_shows(again, model)
-    judge.require_writable(again, model)
+    judge.require_settled_once_reopened(root, model)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +274,7 @@ def test_a_late_fork_finds_the_tables_of_whoever_was_faster(
     model.branches["review"].cities["faster"] = 1
     assert resumed(owner, pause)["error"] == "RecoveryRequired"
     judge.require_shows(graph, model)
-    again = open_graph(root)
-    judge.require_settled(again)
-    judge.require_shows(again, model)
-    judge.require_writable(again, model)
+    judge.require_settled_once_reopened(root, model)
 
 
 def test_an_owner_stopped_before_its_publish_finds_its_commit_published_once(
@@ -321,10 +310,7 @@ def test_a_recoverer_that_wakes_too_late_buries_nothing(
     recoverer.wait()
     # A restore never conflicts: it landed on top of the write, beyond the pin.
     judge.require_shows(graph, model)
-    again = open_graph(root)
-    judge.require_settled(again)
-    judge.require_shows(again, model)
-    judge.require_writable(again, model)
+    judge.require_settled_once_reopened(root, model)
 
 
 def test_a_branch_that_is_created_too_late_is_refused(

@@ -15,12 +15,12 @@ import pytest
 from omnigraph.commit.schema.contract import write_contract
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import Conflict, RecoveryRequired
-from omnigraph.graph import Graph, init, open_graph
+from omnigraph.graph import Graph, open_graph
 from omnigraph.model.ids import SCHEMA_APPLY_LOCK
 from omnigraph.storage.layout import STAGING_SUFFIX
 from tests.crash import judge, processes
-from tests.crash.model import SCHEMA, seed_records
-from tests.crash.operations import DESIRED_SCHEMA, INSERT, OPERATIONS, passed_by
+from tests.crash.model import SCHEMA
+from tests.crash.operations import DESIRED_SCHEMA, INSERT, OPERATIONS, passed_by, with_review
 from tests.crash.test_kill_at_failpoint import Step, steps
 from tests.support.budgets import budget
 
@@ -39,17 +39,8 @@ STEPS: list[Step] = [
 """Every step, in the order they are passed."""
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(root: Path) -> Graph:
-    graph = init(root, SCHEMA)
-    graph.load(data=seed_records(), mode="append")
-    graph.create_branch("review")
-    graph.mutate(INSERT, {"person": "cleo", "city": "bern"}, branch="review")
-    return graph
+    return with_review(root, INSERT, {"person": "cleo", "city": "bern"})
 
 
 def require_branch(graph: Graph) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from omnigraph.effects.failpoints import Failpoint, armed
 from omnigraph.errors import RecoveryRequired
-from omnigraph.graph import Graph, init, open_graph
+from omnigraph.graph import Graph, open_graph
 from tests.crash import judge, processes
-from tests.crash.model import SCHEMA, seed_records
-from tests.crash.operations import DESIRED_SCHEMA, OPERATIONS, passed_by
+from tests.crash.model import SCHEMA
+from tests.crash.operations import DESIRED_SCHEMA, OPERATIONS, passed_by, with_review
 from tests.crash.test_kill_at_failpoint import Step, steps
 
 NEWEST = DESIRED_SCHEMA.replace(
@@ -36,16 +36,8 @@ STEPS: list[Step] = [
 which it has its own copy of; planets, which are new to it and have changed since they were made."""
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "graph.omni"
-
-
 def prepared(root: Path) -> Graph:
-    graph = init(root, SCHEMA)
-    graph.load(data=seed_records(), mode="append")
-    graph.create_branch("review")
-    graph.mutate('query q { insert Person { name: "cleo", age: 1 } }', branch="review")
+    graph = with_review(root, 'query q { insert Person { name: "cleo", age: 1 } }')
     graph.apply_schema(DESIRED_SCHEMA)
     graph.mutate('query q { insert Planet { name: "mars" } }')
     graph.apply_schema(NEWEST)

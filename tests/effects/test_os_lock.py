@@ -35,6 +35,14 @@ def finish(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=60)
 
 
+def require_lock_ends_with(parent: subprocess.Popen[str], child: int, path: Path) -> None:
+    """A lock of the parent is free once it is dead, although its child lives."""
+    parent.kill()
+    parent.wait(timeout=60)
+    os.kill(child, 0)  # it lives
+    assert not is_locked(path)
+
+
 HOLDER = """
     import sys
     from pathlib import Path
@@ -163,10 +171,7 @@ def test_a_forked_child_does_not_keep_a_lock_its_parent_waits_for(tmp_path: Path
         assert parent.stdout is not None
         assert parent.stdout.readline() == "locked\n"
         assert is_locked(path)
-        parent.kill()
-        parent.wait(timeout=60)
-        os.kill(child, 0)  # it lives
-        assert not is_locked(path)
+        require_lock_ends_with(parent, child, path)
     finally:
         os.kill(child, signal.SIGKILL)
         finish(parent)
@@ -196,10 +201,7 @@ def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path: Path):
     child = int(pid_file.read_text())
     try:
         assert is_locked(path)
-        parent.kill()
-        parent.wait(timeout=60)
-        os.kill(child, 0)  # it lives
-        assert not is_locked(path)
+        require_lock_ends_with(parent, child, path)
     finally:
         os.kill(child, signal.SIGKILL)
         finish(parent)

@@ -79,6 +79,15 @@ rules:
     allow: { actors: { group: admins }, actions: [invoke_query] }
 """
 
+UNPROTECTED_ONLY = """\
+version: 1
+groups: { all: [act-bo] }
+protected_branches: [main]
+rules:
+  - id: side
+    allow: { actors: { group: all }, actions: [read], branch_scope: unprotected }
+"""
+
 SERVER_POLICY = """\
 version: 1
 groups:

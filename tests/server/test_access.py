@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
+import omnigraph
 from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.server.auth import (
     ONE_TOKEN,
@@ -27,6 +29,7 @@ from tests.server.live import (
     POLICY,
     SERVER_POLICY,
     TOKENS,
+    UNPROTECTED_ONLY,
     Live,
     bearer,
     new_graph,
@@ -124,7 +127,7 @@ def test_c_srv_008_a_repeated_or_blank_actor_or_token_fails_boot():
 def test_c_srv_008_the_aws_secret_without_its_library_fails_boot_and_never_falls_back(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setitem(__import__("sys").modules, "boto3", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(InputError, match="not installed") as caught:
         read_tokens({TOKENS_AWS_SECRET: "team/tokens", ONE_TOKEN: "one"})
     assert "omnigraph[aws]" in str(caught.value.hint)
@@ -312,9 +315,10 @@ def test_c_pol_037_a_snapshot_is_as_readable_as_its_branch(spec: GraphSpec, tmp_
         "  - id: main\n"
         "    allow: { actors: { group: team }, actions: [read], branch_scope: any }\n"
     )
-    graph = __import__("omnigraph").open(spec.uri)
+    graph = omnigraph.open(spec.uri)
     graph.create_branch("side")
-    on_side = graph.mutate(ADD, {"name": "cy"}, branch="side").commit.graph_commit_id
+    graph.mutate(ADD, {"name": "cy"}, branch="side")
+    on_side = graph.list_commits("side")[0].graph_commit_id
     on_main = graph.list_commits("main")[0].graph_commit_id
     with serving(GraphSpec("default", spec.uri, (), policy), environment=with_tokens()) as live:
         ana, bo = live.client("act-ana"), live.client("act-bo")
@@ -331,15 +335,8 @@ def test_c_pol_036_an_omitted_commit_list_branch_is_authorized_as_main(
     spec: GraphSpec, tmp_path: Path
 ):
     policy = tmp_path / "policy.yaml"
-    policy.write_text(
-        "version: 1\n"
-        "groups: { all: [act-bo] }\n"
-        "protected_branches: [main]\n"
-        "rules:\n"
-        "  - id: side\n"
-        "    allow: { actors: { group: all }, actions: [read], branch_scope: unprotected }\n"
-    )
-    __import__("omnigraph").open(spec.uri).create_branch("side")
+    policy.write_text(UNPROTECTED_ONLY)
+    omnigraph.open(spec.uri).create_branch("side")
     with serving(GraphSpec("default", spec.uri, (), policy), environment=with_tokens()) as live:
         bo = live.client("act-bo")
         assert bo.get("/commits").status_code == 403

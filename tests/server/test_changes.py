@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph
 from omnigraph.server.config import GraphSpec
-from tests.server.live import ADD, Live, serving, with_tokens
+from tests.server.live import ADD, UNPROTECTED_ONLY, Live, serving, with_tokens
 
 
 @pytest.fixture
@@ -91,14 +91,7 @@ def test_the_first_commit_has_no_diff(graph: httpx.Client):
 
 def test_c_srv_034_c_pol_035_an_unreadable_commit_looks_unknown(spec: GraphSpec, tmp_path: Path):
     policy = tmp_path / "policy.yaml"
-    policy.write_text(
-        "version: 1\n"
-        "groups: { all: [act-bo] }\n"
-        "protected_branches: [main]\n"
-        "rules:\n"
-        "  - id: side\n"
-        "    allow: { actors: { group: all }, actions: [read], branch_scope: unprotected }\n"
-    )
+    policy.write_text(UNPROTECTED_ONLY)
     graph = omnigraph.open(spec.uri)
     on_main = graph.list_commits()[0].graph_commit_id
     graph.create_branch("side")
